@@ -311,6 +311,65 @@ fn what_is_sent_is_received() {
     assert_eq!((code, output.as_str()), (Some(0), "00ff10\n"));
 }
 
+/// Frames of another protocol, between hosts on each link that has them.
+#[test]
+fn frames_are_sent_and_received_from_the_shell() {
+    let Some(hosts) = hosts() else { return };
+    let interface = hosts.end(Host::A, 0).interface();
+    let mac = |host| {
+        let mac = hosts.end(host, 0).mac().map(|byte| format!("{byte:02x}"));
+        mac.join(":")
+    };
+    let (a, b) = (mac(Host::A), mac(Host::B));
+    let node = |link| ["--raw", "0x88b4", "--interface", &interface, "--link", link];
+    for (link, sees_tags) in [("packet", false), ("xdp", true), ("xsk", true)] {
+        let send = |peer: &str, more: &[&str]| {
+            let arguments = [&["send", peer][..], &node(link), more].concat();
+            let sent = inside(&hosts, Host::A, &arguments).output().unwrap();
+            assert!(sent.status.success(), "{link}: {}", text(&sent.stderr));
+        };
+        let receive = |more: &[&str], send: &dyn Fn()| {
+            let arguments = [&["recv"][..], &node(link), &["--timeout", "30"], more].concat();
+            let mut command = inside(&hosts, Host::B, &arguments);
+            let mut running = started(&mut command, "listening for frames of 0x88b4", true);
+            send();
+            let mut output = String::new();
+            let mut said = running.0.stdout.take().unwrap();
+            said.read_to_string(&mut output).unwrap();
+            assert!(running.0.wait().unwrap().success());
+            output
+        };
+        let lines = receive(&["--count", "2"], &|| {
+            send(&b, &["--hex", "02:07 04"]);
+            send("ff:ff:ff:ff:ff:ff", &["--hex", "ffeedd", "--priority", "6"]);
+        });
+        // On a virtual cable nobody pads.
+        let priority = if sees_tags { 6 } else { 0 };
+        let expected = format!(
+            "{a} to {b}, priority 0, 3 bytes: 02 07 04\n\
+             {a} to ff:ff:ff:ff:ff:ff, priority {priority}, 3 bytes: ff ee dd\n"
+        );
+        // The more urgent one may have overtaken the other.
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&lines), sorted(&expected), "{link}");
+        let whole = receive(&["--hex"], &|| send(&b, &["--hex", "0a0b"]));
+        let both = [&b, &a].map(|mac| mac.replace(':', "")).concat();
+        assert_eq!(whole, format!("{both}88b40a0b\n"), "{link}");
+        let json = receive(&["--json"], &|| send(&b, &["--hex", "0a"]));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["source"], a.as_str());
+        assert_eq!(json["destination"], b.as_str());
+        assert_eq!(
+            (json["bytes"].as_u64(), json["priority"].as_u64()),
+            (Some(15), Some(0))
+        );
+    }
+}
+
 /// A port of the configuration is opened as what the command wants, and keeps its name.
 #[test]
 fn a_port_of_the_file_is_received_from_under_its_name() {
@@ -345,7 +404,27 @@ fn wrong_usage_is_told_with_what_to_do() {
     let bad = bad.to_str().unwrap();
     let place = format!("{bad}:2:1: there is no key `speed`");
     let own = ["--address", "127.0.13.1"];
-    let cases: [(&[&str], &[&str], i32, &str); 16] = [
+    let cases: [(&[&str], &[&str], i32, &str); 21] = [
+        (&["recv"], &own, 2, "<PORT>"),
+        (&["recv", "--raw", "0x0800"], &own, 2, "Linux's own"),
+        (
+            &["recv", "--raw", "0x88cc", "--timeout", "1"],
+            &own,
+            1,
+            "link `udp` has no raw frames",
+        ),
+        (
+            &["recv", "7", "--raw", "0x88cc"],
+            &own,
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["send", "02:00:00:00:00:01", "--raw", "0x88cc", "--hex", "0"],
+            &own,
+            2,
+            "bytes in hexadecimal",
+        ),
         (
             &["ping", "127.0.13.9", "--interface", "nope"],
             &[],

@@ -22,6 +22,7 @@ pub mod output;
 pub mod partition;
 pub mod peer;
 pub mod ping;
+pub mod raw;
 pub mod record;
 pub mod recv;
 pub mod replay;

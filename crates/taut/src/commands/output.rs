@@ -114,6 +114,24 @@ pub struct Output {
 }
 
 impl Output {
+    /// Writes a frame: as JSON, in hexadecimal or as the given line.
+    pub fn write_line(
+        &mut self,
+        bytes: &[u8],
+        mut json: Value,
+        line: &str,
+    ) -> Result<(), CommandError> {
+        json["payload"] = hex(bytes).into();
+        self.json.write(&json)?;
+        if self.json.has_stdout() {
+            return Ok(());
+        }
+        match self.hex {
+            true => cli::print(&(hex(bytes) + "\n")),
+            false => cli::print(&format!("{line}\n")),
+        }
+    }
+
     /// Writes a message in a line of its own; `json` is all that is known of it but its bytes. Of a type that is known,
     /// its fields by name.
     pub fn write(

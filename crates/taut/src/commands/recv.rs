@@ -1,19 +1,21 @@
-//! `taut recv`: messages or values of a port, for scripts.
+//! `taut recv`: messages or values of a port, or raw frames, for scripts.
 
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::config::PortOptions;
+use tautline::types::PortTypes;
 use tautline::{
-    Instant, Message, PortNumber, Protection, QueuingOptions, QueuingPort, Sample, SamplingOptions,
-    SamplingPort,
+    EtherType, Instant, Message, NodeConfig, PortNumber, Protection, QueuingOptions, QueuingPort,
+    Sample, SamplingOptions, SamplingPort,
 };
 use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
 use crate::commands::output::{self, OutputArguments};
 use crate::commands::peer::{self, NodeArguments};
+use crate::commands::raw::{self, Frames};
 use crate::units;
 
 /// How long a wait lasts before the command looks whether it is to end.
@@ -23,8 +25,16 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Port to open.
-    #[arg(value_parser = peer::port_number)]
-    port: PortNumber,
+    #[arg(value_parser = peer::port_number, required_unless_present = "raw", conflicts_with = "raw")]
+    port: Option<PortNumber>,
+    /// Receive whole Ethernet frames of this EtherType, such as 0x88cc, in place of messages.
+    #[arg(
+        long,
+        value_name = "ETHERTYPE",
+        value_parser = raw::ethertype,
+        conflicts_with_all = ["sampling", "protection"]
+    )]
+    raw: Option<EtherType>,
     /// Protect the port: authenticated or encrypted, with the key_file of the neighbour [default: as the configuration
     /// says for the port].
     #[arg(long, value_name = "KIND", requires = "config", value_parser = peer::protection)]
@@ -47,22 +57,12 @@ pub struct Arguments {
 /// Writes each message in a line of its own. Not all came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let deadline = deadline(arguments.timeout);
-    let mut config = arguments.node.node_config()?;
-    let types = peer::port_types(&config, arguments.port);
-    let protection = arguments.protection;
-    let protection = protection.or_else(|| peer::port_protection(&config, arguments.port));
-    let kind = kind(arguments.sampling, protection);
-    // A port of the file keeps its name and its types there, and is what this command wants otherwise.
-    let mut configured = config.ports.iter_mut();
-    let configured = configured.find(|port| port.number == arguments.port);
-    let name = configured.map(|port| {
-        port.kind = kind.clone();
-        port.name.clone()
-    });
-    let node = peer::open(config)?;
-    let mut source = ReceivingPort::open(&node, arguments.port, name.as_deref(), &kind)?;
-    // Standard output is for what is received.
-    eprintln!("{}\nlistening on port {}", node.report(), arguments.port);
+    let config = arguments.node.node_config()?;
+    let (mut source, types) = match (arguments.raw, arguments.port) {
+        (Some(ethertype), _) => (frames(config, ethertype)?, PortTypes::default()),
+        (None, Some(port)) => messages(&arguments, config, port)?,
+        (None, None) => unreachable!("clap requires one of them"),
+    };
     let mut output = arguments.output.open()?;
     let mut received = 0;
     while received < arguments.count {
@@ -77,11 +77,48 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             ));
         }
         if let Some(found) = source.next(deadline.min(now + LOOK))? {
-            output.write(found.bytes, found.json, types.receives.as_deref())?;
+            match found.line {
+                Some(line) => output.write_line(found.bytes, found.json, &line)?,
+                None => output.write(found.bytes, found.json, types.receives.as_deref())?,
+            }
             received += 1;
         }
     }
     Ok(())
+}
+
+/// Opens the raw port, and says so: standard output is for what is received.
+fn frames(config: NodeConfig, ethertype: EtherType) -> Result<ReceivingPort, CommandError> {
+    let mut configured = config.raw_ports.iter();
+    let configured = configured.find(|port| port.ethertype == ethertype);
+    let name = configured.map(|port| port.name.clone());
+    let node = peer::open(config)?;
+    let port = raw::open(&node, ethertype, name.as_deref())?;
+    eprintln!("{}\nlistening for frames of {ethertype}", node.report());
+    Ok(ReceivingPort::Raw(Frames::of(port)))
+}
+
+/// The same with a port for messages, and its types.
+fn messages(
+    arguments: &Arguments,
+    mut config: NodeConfig,
+    number: PortNumber,
+) -> Result<(ReceivingPort, PortTypes), CommandError> {
+    let types = peer::port_types(&config, number);
+    let protection = arguments.protection;
+    let protection = protection.or_else(|| peer::port_protection(&config, number));
+    let kind = kind(arguments.sampling, protection);
+    // A port of the file keeps its name and its types there, and is what this command wants otherwise.
+    let mut configured = config.ports.iter_mut();
+    let configured = configured.find(|port| port.number == number);
+    let name = configured.map(|port| {
+        port.kind = kind.clone();
+        port.name.clone()
+    });
+    let node = peer::open(config)?;
+    let source = ReceivingPort::open(&node, number, name.as_deref(), &kind)?;
+    eprintln!("{}\nlistening on port {number}", node.report());
+    Ok((source, types))
 }
 
 /// Kind and options of the port: for messages of any size.
@@ -104,16 +141,18 @@ fn deadline(timeout: Option<Duration>) -> Instant {
         .unwrap_or(Instant::FAR_FUTURE)
 }
 
-/// A port of either kind with its buffer.
+/// A port of any kind with its buffer.
 enum ReceivingPort {
+    Raw(Frames),
     Queuing(Box<QueuingPort>, Vec<u8>),
     Sampling(Box<SamplingPort>, Vec<u8>),
 }
 
-/// A message: its bytes, its sender, and all that is known of it.
+/// A message or frame: its bytes, its sender, and all that is known of it; of a frame, the same in a line.
 struct Incoming<'a> {
     bytes: &'a [u8],
     json: Value,
+    line: Option<String>,
 }
 
 impl ReceivingPort {
@@ -147,12 +186,18 @@ impl ReceivingPort {
 
     fn next(&mut self, deadline: Instant) -> Result<Option<Incoming<'_>>, CommandError> {
         match self {
+            ReceivingPort::Raw(frames) => Ok(frames.next(deadline)?.map(|frame| Incoming {
+                bytes: frame.bytes,
+                json: frame.json,
+                line: Some(frame.line),
+            })),
             ReceivingPort::Queuing(port, buffer) => {
                 let message = port
                     .receive_until(deadline, buffer)
                     .map_err(peer::receive_error)?;
                 Ok(message.map(|message| Incoming {
                     json: message_json(&message),
+                    line: None,
                     bytes: &buffer[..message.length],
                 }))
             }
@@ -162,6 +207,7 @@ impl ReceivingPort {
                     .map_err(peer::receive_error)?;
                 Ok(sample.map(|sample| Incoming {
                     json: sample_json(&sample),
+                    line: None,
                     bytes: &buffer[..sample.length],
                 }))
             }

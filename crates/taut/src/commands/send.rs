@@ -1,15 +1,16 @@
-//! `taut send`: one message from a script.
+//! `taut send`: one message, or one raw frame, from a script.
 
 use std::io::Read;
 use std::sync::Arc;
 
 use clap::Args;
 use tautline::types::{Declaration, PortTypes};
-use tautline::{PortNumber, Priority, Protection};
+use tautline::{EtherType, PortNumber, Priority, Protection};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 
 use crate::cli::CommandError;
 use crate::commands::peer::{self, NodeArguments};
+use crate::commands::raw;
 
 /// Arguments of `taut send`.
 #[derive(Debug, Args)]
@@ -17,10 +18,21 @@ pub struct Arguments {
     /// Neighbour of the configuration file or of the control process, MAC address or IPv4 address.
     peer: String,
     /// Port of the peer.
-    #[arg(value_parser = peer::port_number)]
-    port: PortNumber,
+    #[arg(value_parser = peer::port_number, required_unless_present = "raw", conflicts_with = "raw")]
+    port: Option<PortNumber>,
     /// The message [default: all of standard input].
     message: Option<String>,
+    /// Send an Ethernet frame of this EtherType, such as 0x88b4, from the node's own address, in place of a message.
+    #[arg(
+        long,
+        value_name = "ETHERTYPE",
+        value_parser = raw::ethertype,
+        conflicts_with_all = ["type_name", "from", "protection"]
+    )]
+    raw: Option<EtherType>,
+    /// Payload of the frame in hexadecimal, such as 02:07:04 [default: all of standard input, as it is].
+    #[arg(long, value_name = "HEX", requires = "raw", value_parser = raw::payload)]
+    hex: Option<Payload>,
     /// Type of the message, a [[type]] of the configuration file; fields that are not given are 0.
     #[arg(
         long = "type",
@@ -32,9 +44,9 @@ pub struct Arguments {
     /// Value of a field, with commas between the numbers of an array; may be given several times.
     #[arg(long, value_name = "NAME=VALUE", requires = "type_name", value_parser = field, allow_hyphen_values = true)]
     field: Vec<(String, String)>,
-    /// Priority of the message, 7 being the most urgent.
-    #[arg(long, value_name = "P", value_parser = peer::priority, default_value_t = Priority::NORMAL)]
-    priority: Priority,
+    /// Priority, 7 being the most urgent [default: 3; of a frame, none, which is a frame without a tag].
+    #[arg(long, value_name = "P", value_parser = peer::priority)]
+    priority: Option<Priority>,
     /// Own port to send from [default: a free one of the 64 below 4095].
     #[arg(long, value_name = "N", value_parser = peer::port_number)]
     from: Option<PortNumber>,
@@ -48,9 +60,26 @@ pub struct Arguments {
 
 /// Sends the message. Nothing tells whether it arrived: that is the nature of datagrams.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    match (arguments.raw, arguments.port) {
+        (Some(ethertype), _) => send_frame(arguments, ethertype),
+        (None, Some(port)) => send_message(&arguments, port),
+        (None, None) => unreachable!("clap requires one of them"),
+    }
+}
+
+/// Payload of a frame. A type of its own, because clap takes a `Vec` for an option that is given several times.
+type Payload = Vec<u8>;
+
+fn send_frame(arguments: Arguments, ethertype: EtherType) -> Result<(), CommandError> {
+    let payload = arguments.hex.map_or_else(standard_input, Ok)?;
+    let (node, peer) = (&arguments.node, &arguments.peer);
+    raw::send(node, peer, ethertype, arguments.priority, &payload)
+}
+
+fn send_message(arguments: &Arguments, to_port: PortNumber) -> Result<(), CommandError> {
     let (message, declared) = match (&arguments.message, &arguments.type_name) {
         (Some(text), _) => (text.clone().into_bytes(), None),
-        (None, Some(name)) => typed(&arguments, name)?,
+        (None, Some(name)) => typed(arguments, name)?,
         (None, None) => (standard_input()?, None),
     };
     let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
@@ -63,11 +92,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         (given, _) => given,
     };
     let mut port = peer::open_declared(&node, arguments.from, &types, protection)?;
-    let to = port
-        .destination(&name, arguments.port)
-        .map_err(peer::port_error)?;
-    port.send(to, arguments.priority, &message)
-        .map_err(peer::send_error)
+    let to = port.destination(&name, to_port).map_err(peer::port_error)?;
+    let priority = arguments.priority.unwrap_or(Priority::NORMAL);
+    port.send(to, priority, &message).map_err(peer::send_error)
 }
 
 /// Reads a field and its value.
