@@ -83,7 +83,7 @@ fn receive(
             );
             undisturbed = Some(looking.end());
             if let Spun::Others(result) = spun {
-                return result;
+                return answered(result, kept);
             }
             continue;
         };
@@ -97,7 +97,7 @@ fn receive(
             Woken::Socket => {
                 let result = kernel(flags | MSG_DONTWAIT);
                 if result >= 0 || errno::get() != libc::EAGAIN {
-                    return result;
+                    return answered(result, kept);
                 }
             }
             Woken::TimedOut => return errno::fail(libc::EAGAIN),
@@ -109,6 +109,14 @@ fn receive(
             return errno::fail(libc::EBADF);
         }
     }
+}
+
+/// The kernel's answer after looks that found nothing, whose EAGAIN a call that succeeds must not leave in `errno`.
+fn answered(result: isize, kept: c_int) -> isize {
+    if result >= 0 {
+        errno::set(kept);
+    }
+    result
 }
 
 /// The kernel's turn in a call that must not wait. A program that spins would pay for a system call each time; so the
