@@ -48,8 +48,9 @@ if [[ ! -e $root/sbin/init ]]; then
     # shellcheck disable=SC2016
     mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
         awk -v suite="$suite" '$1 == suite && $2 == "main" { print $3; exit }')
+    [[ -n $mirror ]] || { echo "test-unit: this machine's apt has no source for $suite" >&2 && exit 1; }
     debootstrap --variant=minbase --include=systemd-sysv,udev,dbus,iproute2,kmod,linux-image-cloud-amd64 \
-        "$suite" "$root" "${mirror:-http://deb.debian.org/debian}" >"$work/debootstrap.log" ||
+        "$suite" "$root" "$mirror" >"$work/debootstrap.log" ||
         { tail "$work/debootstrap.log" >&2 && exit 1; }
 fi
 mkdir "$work/image"
