@@ -6,9 +6,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tautline::status::programs_on;
 use tautline_state::netlink::{DUMP, Request, Route, attribute, text, word};
 
-use crate::batch::{Batch, Origin};
+use crate::batch::{Batch, Origin, Way};
 use crate::error::CaptureError;
 use crate::ring::{self, Ring};
 use crate::shown::ShownFrames;
@@ -32,10 +33,6 @@ const SOCKET_FRAMES_MAX: usize = 4096;
 const RTM_GETLINK: u16 = 18;
 const LINK_HEAD_BYTES: usize = 16;
 const IFLA_IFNAME: u16 = 3;
-const IFLA_XDP: u16 = 43;
-const IFLA_XDP_PROG_ID: u16 = 4;
-const IFLA_XDP_DRV_PROG_ID: u16 = 5;
-const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 
 /// Copies the frames of one interface.
 #[derive(Debug)]
@@ -60,9 +57,9 @@ impl NetworkTap {
     /// # Errors
     /// [`CaptureError`].
     pub fn open(name: &str, ethertype: u16) -> Result<Self, CaptureError> {
-        let link = link(name).map_err(CaptureError::of("look at the interface"))?;
-        let link = link.ok_or_else(|| CaptureError::NoInterface(name.to_owned()))?;
-        let socket = PacketSocket::open(link.index, ethertype);
+        let index = index(name).map_err(CaptureError::of("look at the interface"))?;
+        let index = index.ok_or_else(|| CaptureError::NoInterface(name.to_owned()))?;
+        let socket = PacketSocket::open(index, ethertype);
         let socket = socket.map_err(CaptureError::of("open a packet socket"))?;
         ring::may_look()?;
         let mut tap = Self {
@@ -105,17 +102,22 @@ impl NetworkTap {
     /// The packet socket's: the interface has gone.
     pub fn look(&mut self, origin: Origin, batch: &mut Batch) -> Result<(), CaptureError> {
         for ring in self.rings.values_mut() {
+            let mut lost = 0;
             for _ in 0..RING_FRAMES_MAX {
                 let Some(copied) = ring.next(&mut self.buffer) else {
                     break;
                 };
+                lost += copied.lost;
+                if ring.is_behind_sockets() && copied.way == Way::Received {
+                    continue;
+                }
                 batch.push(
                     origin,
                     copied.time_ns.saturating_add(self.epoch_offset),
                     copied.way,
                     copied.length,
                     &[&self.buffer],
-                    copied.lost,
+                    std::mem::take(&mut lost),
                 );
             }
         }
@@ -144,12 +146,17 @@ impl NetworkTap {
         self.refreshed = Instant::now();
         // The clock of the files is set while one runs.
         self.epoch_offset = sys::epoch_offset();
-        let receiver = match link(&self.name) {
-            Ok(Some(link)) => link.program.and_then(ring::receiver),
-            _ => None,
+        let programs = match index(&self.name) {
+            Ok(Some(index)) => programs_on(index).unwrap_or_default(),
+            _ => Vec::new(),
         };
-        let mut there = receiver.as_ref().map_or_else(Vec::new, ring::client_sends);
-        there.extend(receiver);
+        let mut there: Vec<_> = programs.into_iter().filter_map(ring::receiver).collect();
+        there.extend(
+            there
+                .iter()
+                .flat_map(ring::client_sends)
+                .collect::<Vec<_>>(),
+        );
         let gone: Vec<u32> = self
             .rings
             .keys()
@@ -186,19 +193,12 @@ impl NetworkTap {
     }
 }
 
-/// An interface, as the kernel describes it.
-struct Link {
-    index: u32,
-    /// Number of its XDP program.
-    program: Option<u32>,
-}
-
-/// An interface of this thread's network namespace.
-fn link(name: &str) -> io::Result<Option<Link>> {
+/// Index of an interface of this thread's network namespace.
+fn index(name: &str) -> io::Result<Option<u32>> {
     let mut found = None;
     let mut request =
         Request::new(RTM_GETLINK, 0, &[0; LINK_HEAD_BYTES]).with_text(IFLA_IFNAME, name);
-    let asked = Route::open()?.ask(&mut request, |message| found = read_link(message));
+    let asked = Route::open()?.ask(&mut request, |message| found = word(message, 4));
     match asked {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
         // A name that no interface can have.
@@ -206,19 +206,6 @@ fn link(name: &str) -> io::Result<Option<Link>> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
         asked => asked.map(|()| found),
     }
-}
-
-fn read_link(message: &[u8]) -> Option<Link> {
-    let attributes = message.get(LINK_HEAD_BYTES..)?;
-    let xdp = attribute(attributes, IFLA_XDP).unwrap_or(&[]);
-    let ids = [IFLA_XDP_PROG_ID, IFLA_XDP_DRV_PROG_ID, IFLA_XDP_SKB_PROG_ID];
-    Some(Link {
-        index: word(message, 4)?,
-        program: ids
-            .iter()
-            .find_map(|id| word(attribute(xdp, *id)?, 0))
-            .filter(|id| *id != 0),
-    })
 }
 
 /// Names of the interfaces of this thread's network namespace that are up, without loopback.

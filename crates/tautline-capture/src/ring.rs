@@ -12,7 +12,14 @@ use crate::error::CaptureError;
 use crate::sys::{self, SharedWords};
 
 /// Names of the programs that receive for nodes.
-const RECEIVERS: [&str; 3] = ["tautline_demux", "tautline_linear", "tautline_xsk"];
+const RECEIVERS: [&str; 4] = [
+    "tautline_demux",
+    "tautline_linear",
+    "tautline_xsk",
+    AT_TRAFFIC_CONTROL,
+];
+/// The one of them before which packet sockets see what arrives.
+const AT_TRAFFIC_CONTROL: &str = "tautline_tc";
 /// The program through which the clients of a control process send, and its map of permits.
 const CLIENT_SEND: &str = "tautline_send";
 const PERMITS: &str = "senders";
@@ -42,6 +49,8 @@ pub(crate) struct Ring {
     /// Since when its slot has not been written, though positions behind it were taken.
     waiting_since_ns: Option<u64>,
     lost: u64,
+    /// Whether a packet socket has seen already what is received.
+    is_behind_sockets: bool,
 }
 
 /// Head of a copy.
@@ -70,6 +79,7 @@ impl Ring {
             words,
             waiting_since_ns: None,
             lost: 0,
+            is_behind_sockets: program.name_as_str() == Some(AT_TRAFFIC_CONTROL),
         };
         ring.ask();
         Ok(Some(ring))
@@ -78,6 +88,11 @@ impl Ring {
     /// Asks for copies for a while.
     pub(crate) fn ask(&self) {
         self.words.ask_until(sys::monotonic() + LEASE_NS);
+    }
+
+    /// Whether a packet socket has seen already what is received.
+    pub(crate) fn is_behind_sockets(&self) -> bool {
+        self.is_behind_sockets
     }
 
     /// Frames lost so far.
@@ -213,6 +228,7 @@ mod tests {
             next: 0,
             waiting_since_ns: None,
             lost: 0,
+            is_behind_sockets: false,
         }
     }
 

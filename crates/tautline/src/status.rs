@@ -5,6 +5,10 @@ mod port;
 mod reads;
 mod serve;
 
+use std::io;
+
+use crate::sys::{bpf, interface};
+
 pub use node::{
     ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus,
     NodeStatus, NotBetter, OpenReport, RuleStatus,
@@ -18,3 +22,16 @@ pub use reads::{PortReads, ReadWatch};
 pub(crate) use reads::{ReadPort, ReadsTold};
 pub(crate) use serve::{StatusServer, Told};
 pub use serve::{nodes, nodes_with_latency, show_frames};
+
+/// Numbers of the BPF programs that see what arrives on an interface of this network namespace: its XDP program, then
+/// those at traffic control. Programs of others are among them.
+///
+/// # Errors
+/// The kernel's; without CAP_NET_ADMIN and CAP_BPF it does not tell those at traffic control.
+pub fn programs_on(interface_index: u32) -> io::Result<Vec<u32>> {
+    let mut programs: Vec<u32> = interface::xdp_program(interface_index)?
+        .into_iter()
+        .collect();
+    programs.extend(bpf::programs_at_tc(interface_index)?);
+    Ok(programs)
+}

@@ -394,7 +394,8 @@ pub(crate) fn program_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
 /// are not among them.
 ///
 /// # Errors
-/// The kernel's: EINVAL where it has no such hook (before Linux 6.6).
+/// The kernel's: EINVAL where it has no such hook (before Linux 6.6), for which [`programs_at_tc`] says that there are
+/// none.
 pub(crate) fn tcx_programs(interface_index: u32) -> io::Result<Vec<u32>> {
     let mut ids = vec![0u32; TCX_PROGRAMS_MAX];
     let mut attributes = QueryAttributes {
@@ -409,6 +410,14 @@ pub(crate) fn tcx_programs(interface_index: u32) -> io::Result<Vec<u32>> {
     unsafe { call(PROGRAM_QUERY, &mut attributes) }?;
     ids.truncate(attributes.count as usize);
     Ok(ids)
+}
+
+/// The same, with none where this kernel has no such hook.
+pub(crate) fn programs_at_tc(interface_index: u32) -> io::Result<Vec<u32>> {
+    match tcx_programs(interface_index) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Vec::new()),
+        programs => programs,
+    }
 }
 
 /// The link that holds a program on its interface, if a link does.

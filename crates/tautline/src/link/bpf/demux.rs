@@ -658,12 +658,7 @@ pub(super) fn on_interface(index: u32) -> io::Result<Option<Found>> {
     if xdp.as_ref().is_some_and(|found| found.mode.is_some()) {
         return Ok(xdp);
     }
-    let at_tc = match bpf::tcx_programs(index) {
-        // Not a hook of this kernel.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Vec::new(),
-        programs => programs?,
-    };
-    let mut at_tc = at_tc.into_iter().map(found);
+    let mut at_tc = bpf::programs_at_tc(index)?.into_iter().map(found);
     Ok(at_tc.find(|found| found.mode.is_some()).or(xdp))
 }
 
