@@ -10,6 +10,49 @@ use tautline_state::TemporaryDirectory;
 /// Subcommands that become a program.
 const NAMES: [&str; 2] = ["gateway", "ros"];
 
+/// Arguments, and those that the program gets: nothing if they are refused.
+const OF_BOTH: [(&[&str], &str); 4] = [
+    (&["run", "--config", "a b.toml"], "<run><--config=a b.toml>"),
+    (
+        &["check", "--config=c", "--json"],
+        "<check><--config=c><--json=->",
+    ),
+    (&["status", "--json=out"], "<status><--json=out>"),
+    (&["status"], "<status>"),
+];
+
+const OF_THE_GATEWAY: [(&[&str], &str); 3] = [
+    (
+        &["fleet", "--once", "--prefix", "plant/fleet"],
+        "<fleet><--prefix=plant/fleet><--once><--interval-ms=1000>",
+    ),
+    (
+        &[
+            "record",
+            "--key=a/**",
+            "--key",
+            "b",
+            "--zenoh=z",
+            "--seconds=3",
+            "-o.mcap",
+        ],
+        "",
+    ),
+    (
+        &[
+            "record",
+            "--key=a/**",
+            "--key",
+            "b",
+            "--zenoh=z",
+            "--seconds=3",
+            "--",
+            "-o.mcap",
+        ],
+        "<record><--key=a/**><--key=b><--zenoh=z><--seconds=3><--><-o.mcap>",
+    ),
+];
+
 fn run(path: &std::path::Path, name: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
     command.arg(name).args(arguments).env("PATH", path);
@@ -23,54 +66,15 @@ fn the_program_gets_the_arguments_as_they_are() {
         let program = place.path().join(format!("taut-{name}"));
         fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 3\n").expect("a program");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
-        gets_the_arguments(place.path(), name);
+        gets_the_arguments(place.path(), name, &OF_BOTH);
     }
+    gets_the_arguments(place.path(), "gateway", &OF_THE_GATEWAY);
 }
 
-fn gets_the_arguments(place: &std::path::Path, name: &str) {
-    for (arguments, expected) in [
-        (
-            &["run", "--config", "a b.toml"][..],
-            "<run><--config=a b.toml>",
-        ),
-        (
-            &["check", "--config=c", "--json"],
-            "<check><--config=c><--json=->",
-        ),
-        (&["status", "--json=out"], "<status><--json=out>"),
-        (&["status"], "<status>"),
-        (
-            &["fleet", "--once", "--prefix", "plant/fleet"],
-            "<fleet><--prefix=plant/fleet><--once><--interval-ms=1000>",
-        ),
-        (
-            &[
-                "record",
-                "--key=a/**",
-                "--key",
-                "b",
-                "--zenoh=z",
-                "--seconds=3",
-                "-o.mcap",
-            ],
-            "",
-        ),
-        (
-            &[
-                "record",
-                "--key=a/**",
-                "--key",
-                "b",
-                "--zenoh=z",
-                "--seconds=3",
-                "--",
-                "-o.mcap",
-            ],
-            "<record><--key=a/**><--key=b><--zenoh=z><--seconds=3><--><-o.mcap>",
-        ),
-    ] {
+fn gets_the_arguments(place: &std::path::Path, name: &str, all: &[(&[&str], &str)]) {
+    for (arguments, expected) in all {
         let output = run(place, name, arguments);
-        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), *expected);
         if expected.is_empty() {
             // Refused before the program is looked for.
             assert_eq!(output.status.code(), Some(2));
