@@ -6,7 +6,7 @@ mod common;
 use common::child;
 use common::control::{
     NOBODY, STRANGER, allow, answers, attached, client_node, control_status, echo_for_ever,
-    eventually, ports_given, served, start_client, start_control,
+    eventually, ports_given, program_of_demux, served, start_client, start_control,
 };
 use common::{XDP, XDP_TC, hosts, is_here, open, port};
 use tautline::{Node, Outgoing, PortError, Priority, QueuingOptions, SamplingOptions, SendError};
@@ -216,7 +216,8 @@ fn a_demux_at_traffic_control_outlives_its_control_process_and_is_taken_over() {
     let control = start_control(&hosts, TEST, &settings);
     let client = start_client(&hosts, TEST, "60");
     assert!(answers(&hosts, &node, 60));
-    assert!(!attached(&hosts), "the hook of XDP is free");
+    let program = program_of_demux(&hosts).expect("a demux");
+    assert_eq!(program.name_as_str(), Some("tautline_tc"));
     control.kill();
     assert!(answers(&hosts, &node, 60), "the client holds the demux");
 

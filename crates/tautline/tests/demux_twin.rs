@@ -327,7 +327,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 56] = [
+    let same: [(&str, u64); 58] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -366,6 +366,8 @@ fn constants_are_the_same() {
         ("TL_SENDER_INTERFACE", 0x1_0000),
         ("TL_SEND_PORT", 1),
         ("TL_SEND_DATAGRAMS", 2),
+        ("TL_SEND_RAW", 3),
+        ("TL_SEND_RAW_OF_ANY", 4),
         ("TL_UDP_PLACES", 256),
         ("TL_RAW_PLACES", 8),
         ("TL_RAW_HEAD_BYTES", RAW_HEAD_BYTES as u64),
