@@ -38,6 +38,8 @@ const IFLA_IFNAME: u16 = 3;
 #[derive(Debug)]
 pub struct NetworkTap {
     name: String,
+    /// That of the nodes.
+    ethertype: u16,
     socket: PacketSocket,
     /// Rings of the programs of this interface, by the programs' numbers.
     rings: HashMap<u32, Ring>,
@@ -64,6 +66,7 @@ impl NetworkTap {
         ring::may_look()?;
         let mut tap = Self {
             name: name.to_owned(),
+            ethertype,
             socket,
             rings: HashMap::new(),
             refreshed: Instant::now(),
@@ -108,7 +111,8 @@ impl NetworkTap {
                     break;
                 };
                 lost += copied.lost;
-                if ring.is_behind_sockets() && copied.way == Way::Received {
+                let was_seen = ring.is_behind_sockets() && copied.way == Way::Received;
+                if was_seen && sys::is_kept_by_socket(&self.buffer, self.ethertype) {
                     continue;
                 }
                 batch.push(

@@ -317,6 +317,25 @@ fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) 
     .map(drop)
 }
 
+/// Whether the filter of the packet socket keeps a frame, as far as its bytes go.
+pub(crate) fn is_kept_by_socket(frame: &[u8], ethertype: u16) -> bool {
+    use tautline_proto::wire::{PORT_MAX, UDP_PORT_BASE};
+    let half = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+    let has_our_port = |at: usize| {
+        half(at).is_some_and(|port| (UDP_PORT_BASE + 1..=UDP_PORT_BASE + PORT_MAX).contains(&port))
+    };
+    match half(12) {
+        Some(of) if of == ethertype => true,
+        Some(of) if i32::from(of) == libc::ETH_P_IP => {
+            let is_udp = frame.get(23).map(|of| i32::from(*of)) == Some(libc::IPPROTO_UDP);
+            let is_first = half(20).is_some_and(|fragment| fragment & 0x1fff == 0);
+            let ports = 14 + 4 * usize::from(frame.get(14).copied().unwrap_or(0) & 0xf);
+            is_udp && is_first && (has_our_port(ports) || has_our_port(ports + 2))
+        }
+        _ => false,
+    }
+}
+
 /// Keeps our frames: our EtherType, and UDP over IPv4 from or to one of our UDP ports. A tag is not in the bytes here.
 fn our_frames(ethertype: u16) -> [libc::sock_filter; 16] {
     use tautline_proto::wire::{PORT_MAX, UDP_PORT_BASE};
@@ -355,4 +374,31 @@ fn our_frames(ethertype: u16) -> [libc::sock_filter; 16] {
         give(u32::MAX),
         give(0),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_ours_are_known_by_their_bytes() {
+        let mut frame = [0; 60];
+        assert!(!is_kept_by_socket(&frame, 0x88B5));
+        frame[12..14].copy_from_slice(&[0x88, 0xB5]);
+        assert!(is_kept_by_socket(&frame, 0x88B5));
+        frame[12..14].copy_from_slice(&[0x08, 0x00]);
+        (frame[14], frame[23]) = (0x45, 17);
+        assert!(!is_kept_by_socket(&frame, 0x88B5));
+        let ours = tautline_proto::wire::UDP_PORT_BASE + 7;
+        for ports in [34, 36] {
+            frame[ports..ports + 2].copy_from_slice(&ours.to_be_bytes());
+            assert!(is_kept_by_socket(&frame, 0x88B5), "{ports}");
+            frame[21] = 1; // a later fragment
+            assert!(!is_kept_by_socket(&frame, 0x88B5), "{ports}");
+            (frame[21], frame[ports], frame[ports + 1]) = (0, 0, 0);
+        }
+        for length in 0..frame.len() {
+            is_kept_by_socket(&frame[..length], 0x88B5);
+        }
+    }
 }
