@@ -1,27 +1,16 @@
 //! Counters of a gateway, and its state for whoever asks: `taut gateway status`, or a query to its own key.
-//!
-//! A gateway listens on an abstract Unix socket with a name that nobody can foresee, so nothing of it remains when it
-//! is killed. Who asks finds the names in /proc/net/unix, and believes processes of root and of its own user only.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
+use tautline_state::told;
 
 /// Beginning of the sockets' names.
-const SOCKET_PREFIX: &str = "tautline-gateway/";
-/// Bytes of an answer that are read at most. Lower: a gateway with all its mappings is cut off. Higher: a hostile one
-/// takes more memory.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
-/// Time that a gateway has to answer, and that one who asks has to read.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Pause between two looks for who asks. Lower: more wake-ups. Higher: an answer comes later.
-const LOOK: Duration = Duration::from_millis(50);
+const FAMILY: &str = "tautline-gateway";
 
 macro_rules! counters {
     ($(#[$about:meta])* $name:ident, $told:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
@@ -228,67 +217,15 @@ fn list(counted: &[(&str, u64)]) -> String {
 pub(crate) fn serve(
     stop: Arc<AtomicBool>,
     status: impl Fn() -> GatewayStatus + Send + 'static,
-) -> io::Result<std::thread::JoinHandle<()>> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let name = format!(
-        "{SOCKET_PREFIX}{}-{:016x}",
-        std::process::id(),
-        u64::from_le_bytes(random)
-    );
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-    listener.set_nonblocking(true)?;
-    std::thread::Builder::new()
-        .name("status".to_owned())
-        .spawn(move || {
-            while !stop.load(Relaxed) {
-                match listener.accept() {
-                    Ok((asker, _)) => answer(asker, &status),
-                    Err(_) => std::thread::sleep(LOOK),
-                }
-            }
-        })
-}
-
-fn answer(mut asker: UnixStream, status: &impl Fn() -> GatewayStatus) {
-    // An asker that reads nothing holds up the next one for that long, and nothing else.
-    let limited = asker
-        .set_nonblocking(false)
-        .and_then(|()| asker.set_write_timeout(Some(ANSWER_TIME)));
-    if limited.is_ok() && is_believed(&asker) {
-        let text = serde_json::to_vec(&status()).unwrap_or_default();
-        let _gone = asker.write_all(&text);
-    }
-}
-
-/// Whether the process on the other end runs as root or as this process's user.
-fn is_believed(socket: &UnixStream) -> bool {
-    let own = rustix::process::geteuid();
-    rustix::net::sockopt::socket_peercred(socket)
-        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == own || own.is_root())
+) -> io::Result<JoinHandle<()>> {
+    let text = move || serde_json::to_vec(&status()).unwrap_or_default();
+    told::tell(FAMILY, stop, text)
 }
 
 /// States of all gateways of this user and of root in this network namespace; root sees everybody's.
 pub(crate) fn all() -> Vec<GatewayStatus> {
-    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let marker = format!("@{SOCKET_PREFIX}");
-    let names = sockets.lines().filter_map(|line| {
-        let path = line.split_whitespace().last()?;
-        path.starts_with(&marker).then(|| path[1..].to_owned())
-    });
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names.dedup();
-    names.iter().filter_map(|name| ask(name).ok()).collect()
-}
-
-fn ask(name: &str) -> io::Result<GatewayStatus> {
-    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    if !is_believed(&socket) {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    socket.set_read_timeout(Some(ANSWER_TIME))?;
-    let mut text = Vec::new();
-    socket.take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
+    let texts = told::all(FAMILY).into_iter();
+    texts
+        .filter_map(|text| serde_json::from_slice(&text).ok())
+        .collect()
 }
