@@ -1,0 +1,281 @@
+//! Errors of opening a node.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{ConfigError, Holder, chain, holder_name};
+use crate::keys::KeyFileError;
+use crate::kind::XdpMode;
+
+/// A node could not be opened.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configuration file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    ConfigUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no such interface in this network namespace.
+    #[error("there is no interface `{name}` here (there are: {})", known.join(", "))]
+    NoSuchInterface {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The configuration names no interface, and the link needs one.
+    #[error("link `{link}` needs an interface")]
+    InterfaceMissing {
+        /// The link.
+        link: &'static str,
+    },
+    /// The link needs an IPv4 address and there is none.
+    #[error("link `{link}` needs an IPv4 address, and {}", on(interface))]
+    NoAddress {
+        /// The link.
+        link: &'static str,
+        /// The interface that has none, if one was named.
+        interface: Option<String>,
+    },
+    /// Another XDP program is on the interface.
+    #[error("{}", xdp_taken(interface, program_name(*id, name), holders))]
+    XdpTaken {
+        /// The interface.
+        interface: String,
+        /// The program's id, if the kernel told.
+        id: Option<u32>,
+        /// The program's name, if the kernel told.
+        name: Option<String>,
+        /// Where it is another node's demux, the processes that hold it, as far as they can be seen.
+        holders: Vec<Holder>,
+    },
+    /// A control process serves the interface, and does not take this process or its settings.
+    #[error("control process {pid}: {why}")]
+    ControlRefused {
+        /// The control process.
+        pid: i32,
+        /// Why not, with the rule and the user where it is about them.
+        why: String,
+    },
+    /// The interface has a control process already.
+    #[error("`{interface}` has a control process: {}", holder_name(holder))]
+    ControlTaken {
+        /// The interface.
+        interface: String,
+        /// That process.
+        holder: Option<Holder>,
+    },
+    /// The configuration names another link than the one that a control process shares.
+    #[error("a control process shares link `xdp`, and the configuration names link `{link}`")]
+    NotShared {
+        /// The link that it names.
+        link: &'static str,
+    },
+    /// An entry of the configuration is for nobody.
+    #[error("[[allow]] entry {rule} is for {who}, who does not exist here")]
+    RuleUnknown {
+        /// The entry, from 1.
+        rule: usize,
+        /// User or group that the entry names.
+        who: String,
+    },
+    /// Keys that the configuration names cannot be used.
+    #[error("{0}")]
+    Keys(#[from] KeyFileError),
+    /// The configuration names no bus, and link `vbus` needs one.
+    #[error("link `vbus` needs a bus, and the name of this node on it")]
+    BusMissing,
+    /// The link needs a privilege that this process lacks.
+    #[error("link `{link}` needs {needs}")]
+    NotPermitted {
+        /// The link.
+        link: &'static str,
+        /// The capabilities.
+        needs: &'static str,
+    },
+    /// The kernel has no part that the link cannot do without.
+    #[error("link `{link}` needs Linux {since} or later, for {lacks}")]
+    KernelLacks {
+        /// The link.
+        link: &'static str,
+        /// The part, of [`crate::kernel::FEATURES`].
+        lacks: &'static str,
+        /// Release that has it.
+        since: &'static str,
+    },
+    /// The kernel has no busy polling, which the configuration asks for.
+    #[error("this kernel has no busy polling")]
+    NoBusyPolling,
+    /// The configuration names a VLAN, and the link has no frames in it.
+    #[error("link `{link}` is outside VLAN {vlan}")]
+    OutsideVlan {
+        /// The link.
+        link: &'static str,
+        /// The VLAN.
+        vlan: u16,
+    },
+    /// The library was built without the feature `bpf`: links `xdp` and `xsk` have no programs.
+    #[error("this build has no BPF programs")]
+    WithoutBpf,
+    /// The kernel's verifier refuses the program.
+    #[error("the kernel's verifier refuses the program: {log}")]
+    ProgramRefused {
+        /// Last lines of the verifier's log, or all of it where the environment asks for that.
+        log: String,
+    },
+    /// The driver takes no XDP program in this mode.
+    #[error("the driver of `{interface}` has no XDP in {} mode", mode.name())]
+    NoXdp {
+        /// The interface.
+        interface: String,
+        /// The mode.
+        mode: XdpMode,
+    },
+    /// Zero-copy was asked for, and the driver does not have it.
+    #[error("the driver of `{interface}` refuses zero-copy AF_XDP in {} mode: {source}", mode.name())]
+    ZeroCopyRefused {
+        /// The interface.
+        interface: String,
+        /// The mode of the program.
+        mode: XdpMode,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another AF_XDP socket, not of a node's, has a queue of the interface.
+    #[error("another AF_XDP socket has queue {queue} of `{interface}`")]
+    QueueTaken {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// The interface has more queues than link `xsk` serves.
+    #[error("`{interface}` has more than {max} queues")]
+    TooManyQueues {
+        /// The interface.
+        interface: String,
+        /// How many there may be.
+        max: u32,
+    },
+    /// The kernel does not let this process lock the memory of an AF_XDP socket.
+    #[error(
+        "the memory of a queue, {needs_bytes} bytes, exceeds what this user may lock (RLIMIT_MEMLOCK: {limit_bytes} bytes)"
+    )]
+    NotLocked {
+        /// Bytes for each queue.
+        needs_bytes: usize,
+        /// This process's limit, shared with the user's other processes.
+        limit_bytes: u64,
+    },
+    /// The kernel or the driver refused.
+    #[error("{doing}: {}", chain(source.as_ref()))]
+    Refused {
+        /// Operation that failed.
+        doing: String,
+        /// The kernel's answer.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No link at all could be opened.
+    #[error("no link works here: {}", reasons.join("; "))]
+    NoLink {
+        /// Why not, link by link.
+        reasons: Vec<String>,
+    },
+}
+
+impl OpenError {
+    /// Whether this kernel is too old for what was tried.
+    pub(crate) fn is_lack_of_kernel(&self) -> bool {
+        matches!(self, Self::KernelLacks { .. })
+    }
+
+    /// Remedy, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Config(_) => {
+                "correct the configuration file; docs/configuration.md lists every key"
+            }
+            Self::ConfigUnreadable { .. } => "name a TOML file that this user may read",
+            Self::NotShared { .. } => "leave `link` out, or set it to \"xdp\"",
+            Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
+            Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
+            Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
+            Self::Keys(_) => {
+                "make it with `taut key`, and let this user alone read it; docs/security.md has the form"
+            }
+            Self::BusMissing => "set `bus` and `node` in the configuration",
+            Self::XdpTaken { holders, .. } if !holders.is_empty() => {
+                "end that process, or have several share the interface through a control process (taut node run)"
+            }
+            Self::XdpTaken { .. } => {
+                "detach that program (ip link set dev INTERFACE xdp off), or run beside it with xdp_mode = \"tc\" (Linux 6.6) or link = \"packet\""
+            }
+            Self::ControlRefused { .. } => {
+                "have [[allow]] entries and settings of the control process changed (`taut status` shows them), or ask for link = \"udp\" by name"
+            }
+            Self::ControlTaken { .. } => "end that process first, or let it serve this interface",
+            Self::RuleUnknown { .. } => "name a user or group that exists, or its number",
+            Self::NotPermitted { .. } => {
+                "run as root or grant the capabilities (setcap), start a control process (taut node run), or use link = \"udp\", which needs none"
+            }
+            Self::NoBusyPolling => {
+                "leave `busy_poll_us` out: kernels with PREEMPT_RT mostly have none, others since Linux 5.11"
+            }
+            Self::OutsideVlan { .. } => {
+                "use link `xdp` or `xsk`, or leave `vlan` out and name the VLAN's own interface (ip link add link eth0 name eth0.5 type vlan id 5)"
+            }
+            Self::KernelLacks { .. } => "boot a newer kernel, or use link = \"packet\"",
+            Self::WithoutBpf => {
+                "use link = \"packet\", \"udp\" or \"vbus\", or build with the feature `bpf`, which needs clang and libbpf's headers"
+            }
+            Self::ProgramRefused { .. } => {
+                "use link = \"packet\", and report this with the whole log, which TAUTLINE_VERIFIER_LOG=all shows"
+            }
+            Self::NoXdp { .. } => "leave `xdp_mode` out, or set it to \"generic\"",
+            Self::ZeroCopyRefused { .. } => {
+                "leave `zero_copy` out to have copy mode, or use a network card whose driver has it (`taut doctor`)"
+            }
+            Self::QueueTaken { .. } => {
+                "end the program that has it (`ss --xdp --processes` names it)"
+            }
+            Self::TooManyQueues { .. } => "reduce them: ethtool -L INTERFACE combined 64",
+            Self::NotLocked { .. } => {
+                "raise the limit (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
+            }
+            Self::Refused { .. } | Self::NoLink { .. } => {
+                "`taut doctor` shows what this machine lacks"
+            }
+        }
+    }
+}
+
+fn on(interface: &Option<String>) -> String {
+    match interface {
+        Some(name) => format!("`{name}` has none"),
+        None => "none is configured".to_owned(),
+    }
+}
+
+fn xdp_taken(interface: &str, program: String, holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return format!("another XDP program is attached to `{interface}`: {program}");
+    }
+    let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    format!("another node has `{interface}`: {}", names.join(", "))
+}
+
+fn program_name(id: Option<u32>, name: &Option<String>) -> String {
+    match (id, name) {
+        (Some(id), Some(name)) => format!("id {id}, name `{name}`"),
+        (Some(id), None) => format!("id {id}"),
+        _ => "the kernel does not say which".to_owned(),
+    }
+}

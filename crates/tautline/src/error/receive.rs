@@ -1,0 +1,67 @@
+//! Errors of receiving.
+
+use std::io;
+
+use super::Undelivered;
+
+/// A message could not be received. Hot path: `Copy`.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The buffer is smaller than the largest message that the port can hold. Nothing was taken.
+    #[error("buffer of {given} bytes, but messages may have {needed}")]
+    BufferTooSmall {
+        /// Bytes of the buffer.
+        given: usize,
+        /// Bytes that the port's largest message has.
+        needed: usize,
+    },
+    /// A message has another size than the port's type. The message is gone, and counted.
+    #[error("message of {bytes} bytes, and the port's type has {expected}")]
+    OtherSize {
+        /// Bytes of the message; of one that is longer than the type, one more than the type's at least.
+        bytes: usize,
+        /// Bytes of the type.
+        expected: usize,
+    },
+    /// The interface is down. The port stays open and works again when it comes up.
+    #[error("interface is down")]
+    InterfaceDown,
+    /// A datagram that this port of plain UDP had sent did not arrive, as a router or the peer told. What has
+    /// been received is there for the next call.
+    #[error("not delivered to {0}")]
+    Undelivered(Undelivered),
+    /// The kernel refused to receive or to wait.
+    #[error("kernel refused to receive (errno {errno})")]
+    Refused {
+        /// The error number.
+        errno: i32,
+    },
+}
+
+impl ReceiveError {
+    /// Remedy, in a sentence.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::OtherSize { .. } => {
+                "use the same type on both sides; `taut status` shows who sends to this port"
+            }
+            Self::BufferTooSmall { .. } => "give a buffer of the port's largest message",
+            Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",
+            Self::Undelivered(_) => "start the peer's program, or check address, port and route",
+            Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
+        }
+    }
+}
+
+impl From<io::Error> for ReceiveError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN) => Self::InterfaceDown,
+            other => Self::Refused {
+                errno: other.unwrap_or(0),
+            },
+        }
+    }
+}
