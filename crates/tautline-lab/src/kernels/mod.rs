@@ -713,7 +713,7 @@ impl Prepared {
     fn guest<'a>(&'a self, files: &'a Files, settings: &'a Settings) -> Guest<'a> {
         let is_beside = self.beside.is_some();
         let linux_cpus = settings.cpu_count - u32::from(is_beside);
-        let memory_mib = qemu::LAB_MEMORY_MIB * linux_cpus;
+        let memory_mib = qemu::lab_memory_mib(linux_cpus, self.initramfs.len());
         Guest {
             label: &self.label,
             arch: self.job.arch,

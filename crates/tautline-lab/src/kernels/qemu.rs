@@ -67,6 +67,19 @@ fn short_turns(turn: Duration) -> [String; 4] {
 /// at once.
 pub const LAB_MEMORY_MIB: u32 = 512;
 
+/// Memory that the kernel itself needs, in MiB. Lower: a large file is cut off when it is unpacked.
+const MEMORY_BESIDE_FILES_MIB: u64 = 96;
+
+/// Memory of a guest that measures, in MiB, by its Linux's CPUs and the bytes of its initramfs: the files that the
+/// kernel unpacks may take half of the memory that the archive leaves. Programs with debug information need more than
+/// [`LAB_MEMORY_MIB`].
+pub(super) fn lab_memory_mib(linux_cpus: u32, initramfs_bytes: usize) -> u32 {
+    let archive_mib = (initramfs_bytes as u64).div_ceil(1 << 20);
+    let least = 3 * archive_mib + MEMORY_BESIDE_FILES_MIB;
+    let least = u32::try_from(least).unwrap_or(u32::MAX);
+    (LAB_MEMORY_MIB * linux_cpus).max(least)
+}
+
 /// One guest to run.
 #[derive(Clone, Debug)]
 pub struct Guest<'a> {
@@ -457,6 +470,16 @@ mod tests {
         ] {
             assert_eq!(shares_time(version), shares, "{version}");
         }
+    }
+
+    #[test]
+    fn memory_holds_archive_and_unpacked_files() {
+        let mib = 1 << 20;
+        assert_eq!(lab_memory_mib(1, 30 * mib), LAB_MEMORY_MIB);
+        assert_eq!(lab_memory_mib(2, 30 * mib), 2 * LAB_MEMORY_MIB);
+        let archive = 300 * mib + 1;
+        let unpacked_max = (lab_memory_mib(1, archive) - 301) / 2;
+        assert!(unpacked_max >= 301, "{unpacked_max}");
     }
 
     #[test]
