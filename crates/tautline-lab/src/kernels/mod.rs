@@ -681,8 +681,8 @@ fn modules_of(job: &Job, label: &str, settings: &Settings) -> Result<Vec<PathBuf
     }
 }
 
-/// Adds the program of a command, unless it is the guest's first process itself; returns the command with the
-/// program's place.
+/// Adds the program of a command, unless it is the guest's first process itself, by its path or its bare name; returns
+/// the command with the program's place.
 fn add_command(
     initramfs: &mut Initramfs,
     command: &[String],
@@ -690,7 +690,7 @@ fn add_command(
 ) -> Result<Vec<String>, KernelsError> {
     let program = Path::new(&command[0]);
     let mut placed = command.to_vec();
-    if program == first_process {
+    if program == first_process || Some(program.as_os_str()) == first_process.file_name() {
         placed[0] = FIRST_PROCESS.to_owned();
         return Ok(placed);
     }
@@ -833,6 +833,19 @@ impl Drop for Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_may_name_the_first_process() {
+        let placed = |program: &str| {
+            let command = [program.to_owned(), "recv".to_owned()];
+            let first_process = Path::new("/opt/tautline/taut");
+            add_command(&mut Initramfs::default(), &command, first_process)
+        };
+        for same in ["taut", "/opt/tautline/taut"] {
+            assert_eq!(placed(same).unwrap(), [FIRST_PROCESS, "recv"]);
+        }
+        assert!(placed("taut-no-such-program").is_err());
+    }
 
     #[test]
     fn kernels_are_named_in_three_ways() {
