@@ -3,6 +3,10 @@
 //! `make bench-gateway` runs it, as root. The measured sides are processes of their own: this program again, with the
 //! name of a role.
 
+#[path = "../src/threads.rs"]
+#[allow(dead_code)] // a program chooses for itself
+mod threads;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,11 +27,14 @@ use zenoh::qos::CongestionControl;
 /// Bytes of each message.
 const MESSAGE_BYTES: usize = 64;
 /// Round trips of a round.
-const TRIPS: usize = 2_000;
-/// Rounds of each measurement; those of the two ways alternate. The table has the median.
+const TRIPS: usize = 1_000;
+/// Rounds of round trips. Each has all ways in turn, and a ratio compares two ways of one round: a shared machine is
+/// twice as slow some minutes later.
+const TRIP_ROUNDS: usize = 11;
+/// Rounds of the floods, and of the cell's own round trips.
 const ROUNDS: usize = 5;
 /// Round trips before those that count: sides start, lock their memory and connect.
-const WARM_UP: usize = 1_000;
+const WARM_UP: usize = 500;
 /// Time between two round trips.
 const PERIOD: Duration = Duration::from_millis(1);
 /// Length of a flood.
@@ -47,6 +54,8 @@ fn main() -> Result<(), Failure> {
         ["cell"] => measure(false),
         ["zenoh-ping", config] => zenoh_ping(config),
         ["zenoh-echo", config] => zenoh_echo(config),
+        ["zenoh-ping-waiting", config] => zenoh_ping_waiting(config),
+        ["zenoh-echo-waiting", config] => zenoh_echo_waiting(config),
         ["zenoh-flood", config] => zenoh_flood(config),
         ["zenoh-count", config] => zenoh_count(config),
         ["port-ping", bus] => port_ping(bus),
@@ -91,47 +100,117 @@ fn measure(ways: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A way between the two hosts' programs.
+struct Way {
+    name: &'static str,
+    /// Roles of a round trip, of which the first measures, and of a flood.
+    trip: (&'static str, &'static str),
+    flood: Option<(&'static str, &'static str)>,
+    /// Zenoh's threads, if not those that it has by default: `ZENOH_RUNTIME`.
+    threads: Option<&'static str>,
+    gateways: bool,
+}
+
+/// The first is the one that the others are compared with.
+const WAYS: [Way; 5] = [
+    Way {
+        name: "plain Zenoh, callbacks",
+        trip: ("zenoh-ping", "zenoh-echo"),
+        flood: Some(("zenoh-count", "zenoh-flood")),
+        threads: None,
+        gateways: false,
+    },
+    Way {
+        name: "plain Zenoh, programs that wait",
+        trip: ("zenoh-ping-waiting", "zenoh-echo-waiting"),
+        flood: None,
+        threads: None,
+        gateways: false,
+    },
+    Way {
+        name: "plain Zenoh, callbacks, a gateway's threads",
+        trip: ("zenoh-ping", "zenoh-echo"),
+        flood: Some(("zenoh-count", "zenoh-flood")),
+        threads: Some(threads::GROUPS),
+        gateways: false,
+    },
+    Way {
+        name: "two gateways, Zenoh's own threads",
+        trip: ("port-ping", "port-echo"),
+        flood: Some(("port-count", "port-flood")),
+        threads: Some("()"),
+        gateways: true,
+    },
+    Way {
+        name: "two gateways",
+        trip: ("port-ping", "port-echo"),
+        flood: Some(("port-count", "port-flood")),
+        threads: None,
+        gateways: true,
+    },
+];
+/// Figures of all rounds of a way.
+type Rounds = Vec<Vec<f64>>;
+
 /// Plain Zenoh beside the way through two gateways.
 fn both_ways(bed: &Bed) -> Result<(), Failure> {
     println!(
-        "two hosts, {MESSAGE_BYTES} bytes, TCP, express; median (range) of {ROUNDS} rounds, the two ways in turn\n"
+        "two hosts, {MESSAGE_BYTES} bytes, TCP, express; median (range) of {TRIP_ROUNDS} rounds of {TRIPS} round trips, \
+         all ways in turn; ratio to the first way of the same round, its median and quartiles\n"
     );
-    println!("| | plain Zenoh | through two gateways | ratio | wanted |\n|---|---|---|---|---|");
-    let (mut plain, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        plain.push(bed.plain("zenoh-ping", "zenoh-echo")?);
-        through.push(bed.through("port-ping", "port-echo")?);
+    println!("| | p50, us | ratio | p99, us | ratio |\n|---|---|---|---|---|");
+    let mut all: [Rounds; WAYS.len()] = Default::default();
+    for _ in 0..TRIP_ROUNDS {
+        for (way, rounds) in WAYS.iter().zip(&mut all) {
+            rounds.push(bed.round(way, way.trip)?);
+        }
     }
-    line(
-        "round trip p50, us",
-        &plain,
-        &through,
-        0,
-        1e3,
-        "at most 1.2",
-    );
-    line(
-        "round trip p99, us",
-        &plain,
-        &through,
-        1,
-        1e3,
-        "at most 1.2",
-    );
-    let (mut plain, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        plain.push(bed.plain("zenoh-count", "zenoh-flood")?);
-        through.push(bed.through("port-count", "port-flood")?);
+    for (way, rounds) in WAYS.iter().zip(&all) {
+        let [p50, p99] = [0, 1].map(|figure| cells(&all[0], rounds, figure, 1e3));
+        println!("| {} | {p50} | {p99} |", way.name);
     }
-    line(
-        "messages a second",
-        &plain,
-        &through,
-        0,
-        1.0,
-        "at least 0.8",
-    );
+    println!("\nwanted: p50 and p99 of two gateways at most 1.2 of the first line\n");
+    println!("| | messages a second | ratio |\n|---|---|---|");
+    let mut all: [Rounds; WAYS.len()] = Default::default();
+    for _ in 0..ROUNDS {
+        for (way, rounds) in WAYS.iter().zip(&mut all) {
+            if let Some(roles) = way.flood {
+                rounds.push(bed.round(way, roles)?);
+            }
+        }
+    }
+    for (way, rounds) in WAYS
+        .iter()
+        .zip(&all)
+        .filter(|(_, rounds)| !rounds.is_empty())
+    {
+        println!("| {} | {} |", way.name, cells(&all[0], rounds, 0, 1.0));
+    }
+    println!("\nwanted: two gateways at least 0.8 of the first line");
     Ok(())
+}
+
+/// Median and range of a figure, and its ratio to that of the first way in the same rounds.
+fn cells(first: &Rounds, rounds: &Rounds, figure: usize, unit: f64) -> String {
+    let figures = sorted(rounds.iter().map(|round| round[figure] / unit));
+    let pairs = rounds.iter().zip(first);
+    let ratios = sorted(pairs.map(|(round, first)| round[figure] / first[figure]));
+    let last = ratios.len() - 1;
+    format!(
+        "{:.1} ({:.1}–{:.1}) | {:.2} ({:.2}–{:.2})",
+        figures[last / 2],
+        figures[0],
+        figures[last],
+        ratios[last / 2],
+        ratios[last / 4],
+        ratios[last - last / 4],
+    )
+}
+
+fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut all: Vec<f64> = figures.collect();
+    all.sort_by(f64::total_cmp);
+    all
 }
 
 /// Medians and ranges of one figure of the rounds, and the ratio of the medians.
@@ -144,8 +223,7 @@ fn line(
     wanted: &str,
 ) {
     let [first, second] = [first, second].map(|rounds| {
-        let mut all: Vec<f64> = rounds.iter().map(|round| round[figure] / unit).collect();
-        all.sort_by(f64::total_cmp);
+        let all = sorted(rounds.iter().map(|round| round[figure] / unit));
         [all[all.len() / 2], all[0], all[all.len() - 1]]
     });
     let text = |[median, least, most]: [f64; 3]| format!("{median:.1} ({least:.1}–{most:.1})");
@@ -191,21 +269,30 @@ impl Bed {
         Ok(command)
     }
 
-    /// The first role measures, at A.
-    fn plain(&self, measuring: &str, other: &str) -> Result<Vec<f64>, Failure> {
-        let measuring = self
-            .role(Host::A, measuring, &self.zenoh(Host::A))?
-            .spawn()?;
-        let other = self.role(Host::B, other, &self.zenoh(Host::B))?.spawn()?;
-        figures(measuring, vec![other])
+    /// A round of a way. The first role measures, at A.
+    fn round(&self, way: &Way, roles: (&str, &str)) -> Result<Vec<f64>, Failure> {
+        match way.gateways {
+            true => self.through(way, roles),
+            false => self.plain(way, roles),
+        }
     }
 
-    fn through(&self, measuring: &str, other: &str) -> Result<Vec<f64>, Failure> {
+    fn plain(&self, way: &Way, (measuring, other): (&str, &str)) -> Result<Vec<f64>, Failure> {
+        let start = |host, role| -> Result<Child, Failure> {
+            let mut command = self.role(host, role, &self.zenoh(host))?;
+            Ok(with_threads(&mut command, way).spawn()?)
+        };
+        let measuring = start(Host::A, measuring)?;
+        figures(measuring, vec![start(Host::B, other)?])
+    }
+
+    fn through(&self, way: &Way, (measuring, other): (&str, &str)) -> Result<Vec<f64>, Failure> {
         let (near, far) = (self.bus()?, self.bus()?);
-        let mut others = vec![
-            self.gateway(Host::A, &near, "a", "b")?.spawn()?,
-            self.gateway(Host::B, &far, "b", "a")?.spawn()?,
-        ];
+        let mut others = Vec::new();
+        for (host, bus, site, other) in [(Host::A, &near, "a", "b"), (Host::B, &far, "b", "a")] {
+            let mut command = self.gateway(host, bus, site, other)?;
+            others.push(with_threads(&mut command, way).spawn()?);
+        }
         let measuring = self.role(Host::A, measuring, &near)?.spawn()?;
         others.push(self.role(Host::B, other, &far)?.spawn()?);
         figures(measuring, others)
@@ -279,6 +366,13 @@ impl Bed {
             .arg(file("toml"))
             .stderr(Stdio::null());
         Ok(command)
+    }
+}
+
+fn with_threads<'c>(command: &'c mut Command, way: &Way) -> &'c mut Command {
+    match way.threads {
+        Some(threads) => command.env("ZENOH_RUNTIME", threads),
+        None => command.env_remove("ZENOH_RUNTIME"),
     }
 }
 
@@ -367,6 +461,33 @@ fn zenoh_echo(config: &str) -> Result<(), Failure> {
         })
         .wait()?;
     forever()
+}
+
+/// The same by a program that waits for what comes on a thread of its own, as programs with ports do.
+fn zenoh_ping_waiting(config: &str) -> Result<(), Failure> {
+    let session = session(config)?;
+    let mut trips = Vec::with_capacity(WARM_UP + TRIPS);
+    let pong = session.declare_subscriber("pong").wait()?;
+    let ping = publisher(&session, "ping")?;
+    while trips.len() < WARM_UP + TRIPS {
+        let next = Instant::now() + PERIOD;
+        ping.put(stamped()).wait()?;
+        while let Ok(Some(sample)) = pong.recv_deadline(next) {
+            trips.push(age_of(&sample.payload().to_bytes()));
+        }
+    }
+    print_trips(trips);
+    Ok(())
+}
+
+fn zenoh_echo_waiting(config: &str) -> Result<(), Failure> {
+    let session = session(config)?;
+    let pong = publisher(&session, "pong")?;
+    let ping = session.declare_subscriber("ping").wait()?;
+    loop {
+        let sample = ping.recv()?;
+        let _dropped = pong.put(sample.payload().clone()).wait();
+    }
 }
 
 fn zenoh_flood(config: &str) -> Result<(), Failure> {

@@ -15,6 +15,7 @@
 //! | `activity` | right of the active gateway |
 //! | `config` | the file |
 //! | `election`, `gate`, `origin`, `words` | who is active; what is published; age of a value; priorities, types |
+//! | `threads` | Zenoh's threads |
 
 mod activity;
 #[path = "../../crates/taut/src/commands/gateway/arguments.rs"]
@@ -30,6 +31,7 @@ mod record;
 mod run;
 mod status;
 mod subscription;
+mod threads;
 mod words;
 
 use std::io::Write;
@@ -55,7 +57,10 @@ struct Cli {
 fn main() -> ExitCode {
     zenoh::init_log_from_env_or("error");
     let ended = match Cli::parse().arguments.command {
-        Command::Run { config } => run(&config),
+        Command::Run { config } => {
+            threads::choose();
+            run(&config)
+        }
         Command::Check { config, json } => check(&config, json.as_deref()),
         Command::Status { json } => show(json.as_deref()),
         Command::Fleet {

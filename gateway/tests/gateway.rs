@@ -85,6 +85,35 @@ fn two_cells_meet() {
 }
 
 #[test]
+fn connections_are_read_by_the_threads_that_wait_for_them() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let (a, b) = (Cell::new(), Cell::new());
+    let first = network.gateway(&a, "one", A, "site/a", "", "[fleet]\n", "");
+    let second = network.gateway(&b, "two", B, "site/b", "", "[fleet]\n", "");
+    eventually("they are connected", || {
+        first.is_connected() && second.is_connected()
+    });
+    // One has opened the connection, the other one has accepted it.
+    for gateway in [first, second] {
+        let process = gateway.status()["process"].as_u64().unwrap();
+        let names = thread_names(process);
+        let has = |group: &str| names.iter().any(|name| name.starts_with(group));
+        assert!(has("rx-") && has("tx-"), "{names:?}");
+        assert!(!has("net-") && !has("acc-"), "{names:?}");
+    }
+}
+
+fn thread_names(process: u64) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process");
+    let name = |thread: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+    };
+    threads.filter_map(name).collect()
+}
+
+#[test]
 fn a_participant_that_nobody_here_wrote() {
     let Some(network) = Network::create() else {
         return;

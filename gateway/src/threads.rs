@@ -1,0 +1,35 @@
+//! Zenoh's threads in a gateway: those that wait for a connection's data are also those that read them.
+//!
+//! Zenoh has groups of threads. By default one group accepts or opens a connection and then waits for its data, and
+//! another one reads them, so that each message from the network wakes two threads one after the other. In a gateway one
+//! group does both, which spares a wake-up for each message. Zenoh takes the choice from a variable of the environment
+//! only, and reads that at its first use.
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Variable from which Zenoh takes its groups of threads.
+const VARIABLE: &str = "ZENOH_RUNTIME";
+/// Groups of a gateway. The reading group has as many threads as it and the two others together have by default: some
+/// of what Zenoh does in them blocks. Fewer threads: connections wait for each other. More: memory.
+pub(crate) const GROUPS: &str =
+    "(rx: (worker_threads: 4), acc: (handover: rx), net: (handover: rx))";
+
+/// Runs this program again in this process, with the variable, unless whoever has started it has set that. Returns
+/// otherwise, and if that fails: Zenoh then has the threads that it has by default.
+pub(crate) fn choose() {
+    if env::var_os(VARIABLE).is_some() {
+        return;
+    }
+    let Ok(program) = env::current_exe() else {
+        return;
+    };
+    let mut words = env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    let error = command.args(words).env(VARIABLE, GROUPS).exec();
+    eprintln!("gateway: Zenoh keeps its own choice of threads: {error}");
+}
