@@ -173,7 +173,11 @@ stage_sim() {
 
 # The gateway and the topics of ROS 2, each in its own workspace: without the links that they share with everything else
 # (feature `bpf`).
-stage_gateway() { workspace gateway; }
+# Some of its tests start the command.
+stage_gateway() {
+    cargo build --locked -p taut
+    TAUTLINE_TAUT=$target/debug/taut workspace gateway
+}
 
 stage_ros() { workspace ros; }
 

@@ -265,11 +265,40 @@ impl Network {
 
     /// The program at a host, with a configuration of Zenoh for a watcher there.
     pub(crate) fn watcher(&self, host: Host, mode: &str, word: &str) -> Command {
-        let zenoh = self.files.path().join(format!("watcher-{mode}.json5"));
-        fs::write(&zenoh, self.zenoh(mode, host)).expect("a file");
+        let zenoh = self.watcher_file(host, mode);
         let mut command = self.hosts.command(host, env!("CARGO_BIN_EXE_taut-gateway"));
         command.arg(word).arg("--zenoh").arg(zenoh);
         command
+    }
+
+    /// The command `taut` at a host, which finds the gateway that is tested; or says why not. The variable
+    /// `TAUTLINE_TAUT` names it, which `scripts/test.sh gateway` builds.
+    pub(crate) fn taut(&self, host: Host) -> Option<Command> {
+        let Some(taut) = std::env::var_os("TAUTLINE_TAUT") else {
+            println!("SKIPPED: TAUTLINE_TAUT does not name the command taut");
+            return None;
+        };
+        let mut command = self
+            .hosts
+            .command(host, taut.to_str().expect("a path in UTF-8"));
+        let gateway = Path::new(env!("CARGO_BIN_EXE_taut-gateway")).parent()?;
+        let mut path = gateway.as_os_str().to_owned();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        command.env("PATH", path);
+        Some(command)
+    }
+
+    /// Runs something as a program at a host does.
+    pub(crate) fn inside<T: Send>(&self, host: Host, work: impl FnOnce() -> T + Send) -> T {
+        self.hosts.inside(host, work).expect("a thread")
+    }
+
+    /// Configuration of Zenoh for a watcher at a host, as `mode` has it.
+    pub(crate) fn watcher_file(&self, host: Host, mode: &str) -> PathBuf {
+        let zenoh = self.files.path().join(format!("watcher-{mode}.json5"));
+        fs::write(&zenoh, self.zenoh(mode, host)).expect("a file");
+        zenoh
     }
 
     /// A picture of the fleet, seen from a host.
@@ -404,6 +433,26 @@ impl Cell {
     /// A program of the cell, in this process.
     pub(crate) fn program(&self, name: &str) -> Program {
         program(&self.bus.display().to_string(), name)
+    }
+
+    /// A node of the cell with one queuing port, which keeps a thousand messages.
+    pub(crate) fn receiver(&self, name: &str, number: u16) -> (Node, QueuingPort) {
+        let config = NodeConfig::vbus(BusConfig::new(
+            &self.bus.display().to_string(),
+            name.parse().unwrap(),
+        ));
+        let node = Node::open(config).expect("a node");
+        let options = QueuingOptions {
+            depth: 1024,
+            ..QueuingOptions::default()
+        };
+        let port = node.queuing_port(number.try_into().unwrap(), &options);
+        (node, port.expect("a port"))
+    }
+
+    /// Directory of its bus.
+    pub(crate) fn bus(&self) -> &Path {
+        &self.bus
     }
 
     /// A program of the cell in a process of its own: a test that knows by a variable that it is that.

@@ -231,10 +231,20 @@ const drawPort = (hash, port) => {
   $("said").replaceChildren(lines);
 };
 
+// As `taut status --fleet` says it.
+const presence = ({ presence, report }) => {
+  if (presence === "alive") return report ? report.state : "no report yet";
+  return presence === "silent" && report ? "silent, was " + report.state : presence;
+};
+const fleetNotes = fleet => [
+  fleet.connections ? "" : "not connected to any router or peer of Zenoh",
+  ...[["malformed", "reports could not be read"], ["crowded_out", "gateways found no room in the table"],
+    ["unannounced", "reports came from gateways that are not there"]].map(([count, words]) => fleet[count] ? fleet[count] + " " + words : ""),
+].filter(Boolean);
 const FLEET = [
   ["cell", cell => cell.prefix, true],
   ["gateway", cell => cell.gateway, true],
-  ["state", cell => cell.presence === "alive" && cell.report ? cell.report.state : cell.presence, true],
+  ["state", presence, true],
   ["age", cell => time(cell.age_ms * 1e6)],
   ...["nodes", "ports", "sent", "received", "lost", "full", "refused", "tasks", "missed", "dropped"].map(
     figure => [figure, cell => cell.report ? number(cell.report.totals[figure]) : ""]),
@@ -244,7 +254,8 @@ const drawFleet = fleet => {
   if (fleet === null) return;
   if (fleet.error) return $("fleet").replaceChildren(element("p", fleet.error));
   for (const cell of fleet.cells) cell.class = cell.presence === "alive" ? "" : "bad";
-  $("fleet").replaceChildren(fleet.cells.length ? table(FLEET, fleet.cells) : element("p", "no gateway is connected"));
+  $("fleet").replaceChildren(...fleetNotes(fleet).map(note => element("p", note)),
+    fleet.cells.length ? table(FLEET, fleet.cells) : element("p", "no gateway of this fleet is connected"));
 };
 
 const fetched = async path => {
