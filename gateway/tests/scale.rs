@@ -365,6 +365,26 @@ impl Bed {
         cells.filter(|cell| cell["presence"] != "vanished").count()
     }
 
+    /// Messages that the ports of a site's gateways have handed out, and those that its gateways count, as published
+    /// or by the reason for which they are not.
+    fn handed_out(&self, site: usize) -> (u64, u64) {
+        let picture = self.fleet();
+        let prefix = format!("plant/{site}/");
+        let cells = picture["cells"].as_array().into_iter().flatten();
+        let of_site = cells.filter(|cell| {
+            let cell_prefix = cell["prefix"].as_str().unwrap_or_default();
+            cell["presence"] == "alive" && cell_prefix.starts_with(&prefix)
+        });
+        let (mut received, mut counted) = (0, 0);
+        for cell in of_site {
+            let total = |name: &str| cell["report"]["totals"][name].as_u64().unwrap_or(0);
+            // Each tells the sum of all ports of the site.
+            received = received.max(total("received"));
+            counted += total("published") + total("dropped");
+        }
+        (received, counted)
+    }
+
     fn gateways(&self) -> impl Iterator<Item = &Part> {
         self.parts
             .iter()
@@ -501,6 +521,17 @@ fn a_thousand_nodes_behind_ten_gateways_and_what_fails_between_them() {
         bed.restart(&name);
         bed.flows("all sites are there again", &[1, 2, 3]);
         eventually("all gateways are there again", || bed.connected() == all);
+    }
+
+    // Nobody sends any more: every message that came to a gateway's port stands in one of its counters.
+    for site in 1..=GATEWAYS.len() {
+        bed.part(&format!("nodes {site}")).kill();
+        let (mut received, mut counted) = (0, 0);
+        eventually("all messages of the site are counted", || {
+            (received, counted) = bed.handed_out(site);
+            received > 0 && received == counted
+        });
+        println!("site {site}: {received} messages received, all counted");
     }
 
     println!("memory of the gateways, KiB before and after:");
