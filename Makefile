@@ -131,10 +131,11 @@ test-gateway: ## the gateway to Zenoh: format, lints, licences, tests with a par
 	@scripts/setup.sh --for test
 	@scripts/test.sh gateway
 
-demo-fleet: ## root: a craft flown from another site over Zenoh, its cable cut on the way: a table, a verdict
+demo-fleet: ## root: a craft flown from another site over Zenoh, its cable cut on the way, a listener of ROS 2: a table
 	@scripts/setup.sh --for demo
 	cargo build --release --locked -p taut
 	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --example fleet --bin taut-gateway
+	cargo build --release --locked --manifest-path ros/Cargo.toml --target-dir $(TARGET)
 	$(TARGET)/release/examples/fleet $(TARGET)/release/taut
 
 fleet-faults: ## long, root: three sites, ten gateways, a thousand nodes; FLEET_ROUNDS (40) parts killed at random

@@ -1,11 +1,14 @@
 //! Two sites and a wide area between them: a craft flies in the cell of one site, and is watched and sent about from
 //! the other, by two gateways and a router of Zenoh. Meanwhile the cable to the second site is cut and joined again,
-//! and two real-time threads in the first site's cell measure whether they notice anything of it. At the end, the
-//! craft's gateway is killed and the fleet is looked at once more.
+//! and two real-time threads in the first site's cell measure whether they notice anything of it, and a participant of
+//! ROS 2 hears joint states of an arm in that cell. At the end, the craft's gateway is killed and the fleet is looked
+//! at once more.
 //!
 //! `make demo-fleet` runs it, as root. Arguments: the command `taut`. The parts are processes of their own: this
 //! program again with the name of a role, `taut`, and `taut-gateway`, which lies beside this program's directory.
 
+#[path = "parts/ros.rs"]
+mod ros;
 #[path = "../tests/sites/mod.rs"]
 mod sites;
 
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
     let ended = match words[..] {
         ["router", config] => router(config).map(|()| true),
         ["desk", bus] => desk(bus).map(|()| true),
+        ["arm", bus] => ros::arm(bus).map(|()| true),
         ["ping", bus] => ping(bus).map(|()| true),
         ["echo", bus] => echo(bus).map(|()| true),
         [taut] => show(Path::new(taut)),
@@ -143,6 +147,12 @@ fn show(taut: &Path) -> Result<bool, Failure> {
     let without = stage.trips()?;
     craft.check()?;
     println!("round trips in the cell without gateway: done; the gateways start");
+    // Before the desk, whose flight does not wait for it.
+    let mut hearing = ros::Hearing::start(&stage);
+    stop_if_asked()?;
+    if let Err(why) = &hearing {
+        println!("no participant of ROS 2: {why}");
+    }
     let mut parts = vec![
         stage.role("router", 0, &stage.zenoh(0, "router"))?,
         stage.gateway("gateway of the craft", CRAFT)?,
@@ -153,6 +163,9 @@ fn show(taut: &Path) -> Result<bool, Failure> {
     parts.push(craft);
     let mut told = Vec::new();
     await_state(&said, &mut told, &mut parts)?;
+    if let Ok(hearing) = &mut hearing {
+        hearing.begin()?;
+    }
     let is_over = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
         let trips = scope.spawn(|| stage.trips_for_flight(&is_over));
@@ -161,6 +174,7 @@ fn show(taut: &Path) -> Result<bool, Failure> {
         let trips = trips.join().expect("no thread panics");
         flown.and(trips)
     })?;
+    let heard = hearing.and_then(|mut hearing| hearing.line());
     let fleet_alive = stage.fleet()?;
     drop(parts.remove(1));
     println!("\nthe craft's gateway is killed; the fleet, seen from the desk:");
@@ -169,6 +183,7 @@ fn show(taut: &Path) -> Result<bool, Failure> {
     print!("{}", stage.fleet_text()?);
     let mut lines = flight_lines(&told);
     lines.extend(fleet_lines(&fleet_alive, &fleet_after));
+    lines.push(heard.unwrap_or_else(|why| ros::missing(&why)));
     lines.extend(trip_lines(&without, &beside));
     Ok(print_table(&lines))
 }
