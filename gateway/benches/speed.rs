@@ -108,49 +108,77 @@ struct Way {
     flood: Option<(&'static str, &'static str)>,
     /// Zenoh's threads, if not those that it has by default: `ZENOH_RUNTIME`.
     threads: Option<&'static str>,
-    gateways: bool,
+    parts: Parts,
+}
+
+/// Parts of a way.
+#[derive(Clone, Copy)]
+enum Parts {
+    /// Two programs with Zenoh.
+    Zenoh,
+    /// Two programs with ports, and a gateway for each.
+    Gateways,
+    /// Two `ddsperf` of Cyclone DDS, over UDP; roles are their arguments.
+    Cyclone,
 }
 
 /// The first is the one that the others are compared with.
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 6] = [
     Way {
         name: "plain Zenoh, callbacks",
         trip: ("zenoh-ping", "zenoh-echo"),
         flood: Some(("zenoh-count", "zenoh-flood")),
         threads: None,
-        gateways: false,
+        parts: Parts::Zenoh,
     },
     Way {
         name: "plain Zenoh, programs that wait",
         trip: ("zenoh-ping-waiting", "zenoh-echo-waiting"),
         flood: None,
         threads: None,
-        gateways: false,
+        parts: Parts::Zenoh,
     },
     Way {
         name: "plain Zenoh, callbacks, a gateway's threads",
         trip: ("zenoh-ping", "zenoh-echo"),
         flood: Some(("zenoh-count", "zenoh-flood")),
         threads: Some(threads::GROUPS),
-        gateways: false,
+        parts: Parts::Zenoh,
     },
     Way {
         name: "two gateways, Zenoh's own threads",
         trip: ("port-ping", "port-echo"),
         flood: Some(("port-count", "port-flood")),
         threads: Some("()"),
-        gateways: true,
+        parts: Parts::Gateways,
     },
     Way {
         name: "two gateways",
         trip: ("port-ping", "port-echo"),
         flood: Some(("port-count", "port-flood")),
         threads: None,
-        gateways: true,
+        parts: Parts::Gateways,
+    },
+    Way {
+        name: "Cyclone DDS (ddsperf)",
+        trip: ("-D 4 ping 1kHz size 64", "pong"),
+        flood: Some(("-D 5 sub", "pub size 64")),
+        threads: None,
+        parts: Parts::Cyclone,
     },
 ];
 /// Figures of all rounds of a way.
 type Rounds = Vec<Vec<f64>>;
+
+/// The ways whose programs are there.
+fn ways() -> &'static [Way] {
+    let has_cyclone = Command::new("ddsperf").arg("help").output().is_ok();
+    if has_cyclone {
+        return &WAYS;
+    }
+    println!("Cyclone DDS is left out: ddsperf is missing (Debian: cyclonedds-tools)\n");
+    &WAYS[..WAYS.len() - 1]
+}
 
 /// Plain Zenoh beside the way through two gateways.
 fn both_ways(bed: &Bed) -> Result<(), Failure> {
@@ -158,14 +186,15 @@ fn both_ways(bed: &Bed) -> Result<(), Failure> {
         "two hosts, {MESSAGE_BYTES} bytes, TCP, express; median (range) of {TRIP_ROUNDS} rounds of {TRIPS} round trips, \
          all ways in turn; ratio to the first way of the same round, its median and quartiles\n"
     );
+    let ways = ways();
     println!("| | p50, us | ratio | p99, us | ratio |\n|---|---|---|---|---|");
     let mut all: [Rounds; WAYS.len()] = Default::default();
     for _ in 0..TRIP_ROUNDS {
-        for (way, rounds) in WAYS.iter().zip(&mut all) {
+        for (way, rounds) in ways.iter().zip(&mut all) {
             rounds.push(bed.round(way, way.trip)?);
         }
     }
-    for (way, rounds) in WAYS.iter().zip(&all) {
+    for (way, rounds) in ways.iter().zip(&all) {
         let [p50, p99] = [0, 1].map(|figure| cells(&all[0], rounds, figure, 1e3));
         println!("| {} | {p50} | {p99} |", way.name);
     }
@@ -173,13 +202,13 @@ fn both_ways(bed: &Bed) -> Result<(), Failure> {
     println!("| | messages a second | ratio |\n|---|---|---|");
     let mut all: [Rounds; WAYS.len()] = Default::default();
     for _ in 0..ROUNDS {
-        for (way, rounds) in WAYS.iter().zip(&mut all) {
+        for (way, rounds) in ways.iter().zip(&mut all) {
             if let Some(roles) = way.flood {
                 rounds.push(bed.round(way, roles)?);
             }
         }
     }
-    for (way, rounds) in WAYS
+    for (way, rounds) in ways
         .iter()
         .zip(&all)
         .filter(|(_, rounds)| !rounds.is_empty())
@@ -271,10 +300,40 @@ impl Bed {
 
     /// A round of a way. The first role measures, at A.
     fn round(&self, way: &Way, roles: (&str, &str)) -> Result<Vec<f64>, Failure> {
-        match way.gateways {
-            true => self.through(way, roles),
-            false => self.plain(way, roles),
+        match way.parts {
+            Parts::Zenoh => self.plain(way, roles),
+            Parts::Gateways => self.through(way, roles),
+            Parts::Cyclone => self.cyclone(roles),
         }
+    }
+
+    /// Cyclone DDS on the same path: medians of the figures of each second but the first.
+    fn cyclone(&self, (measuring, other): (&str, &str)) -> Result<Vec<f64>, Failure> {
+        let start = |host, words: &str, output: Stdio| {
+            let mut command = self.hosts.command(host, "ddsperf");
+            let command = command.args(words.split(' ')).stderr(Stdio::null());
+            command.stdout(output).spawn()
+        };
+        let mut other = start(Host::B, other, Stdio::null())?;
+        let output = start(Host::A, measuring, Stdio::piped())?.wait_with_output();
+        let _gone = other.kill();
+        let _gone = other.wait();
+        let text = String::from_utf8(output?.stdout)?;
+        // It halves round trips.
+        let wanted: &[(&str, &str, f64)] = match measuring.contains("ping") {
+            true => &[("50%", "us", 2e3), ("99%", "us", 2e3)],
+            false => &[("rate", "", 1e3)],
+        };
+        let figures = wanted.iter().map(|(name, unit, factor)| {
+            let after = text.lines().filter_map(|line| {
+                let mut words = line.split_whitespace().skip_while(|word| word != name);
+                words.nth(1)?.strip_suffix(unit)?.parse::<f64>().ok()
+            });
+            let all = sorted(after.skip(1).map(|figure| figure * factor));
+            all.get(all.len() / 2).copied()
+        });
+        let figures: Option<Vec<f64>> = figures.collect();
+        figures.ok_or_else(|| format!("ddsperf did not measure: {text}").into())
     }
 
     fn plain(&self, way: &Way, (measuring, other): (&str, &str)) -> Result<Vec<f64>, Failure> {
