@@ -1,9 +1,9 @@
 //! Zenoh's threads in a gateway: those that wait for a connection's data are also those that read them.
 //!
 //! Zenoh has groups of threads. By default one group accepts or opens a connection and then waits for its data, and
-//! another one reads them, so that each message from the network wakes two threads one after the other. In a gateway one
-//! group does both, which spares a wake-up for each message. Zenoh takes the choice from a variable of the environment
-//! only, and reads that at its first use.
+//! another one reads them, so that each message from the network wakes two threads one after the other. In a gateway
+//! one group does both, which spares a wake-up for each message. Zenoh takes the choice from a variable of the
+//! environment only, and reads it at its first use.
 
 use std::env;
 use std::os::unix::process::CommandExt;

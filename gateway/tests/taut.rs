@@ -1,5 +1,5 @@
-//! The command `taut` with gateways: the page of a fleet in a browser, and recordings of another site that are replayed.
-//! Real processes in network namespaces.
+//! The command `taut` with gateways: the page of a fleet in a browser, and a recording of another site that is
+//! replayed. Real processes in network namespaces.
 
 #[path = "../../crates/taut/tests/common/browser.rs"]
 #[allow(dead_code)] // other pages have more to press
@@ -7,6 +7,7 @@ mod browser;
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -93,6 +94,19 @@ fn a_browser_shows_the_nodes_and_ports_of_a_fleet() {
     second.kill();
     browser.wait_for(&format!("{} === 'vanished'", line(1, "2")));
     browser.is_content();
+    drop(browser);
+    eventually("the browser writes no more to its profile", || {
+        !is_used(&profile)
+    });
+}
+
+/// Whether a process has the path in its arguments.
+fn is_used(path: &Path) -> bool {
+    let path = path.to_str().expect("a path in UTF-8");
+    let processes = std::fs::read_dir("/proc").expect("processes");
+    let names = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
+    let mut all = processes.flatten().filter_map(names);
+    all.any(|words| String::from_utf8_lossy(&words).contains(path))
 }
 
 #[test]
