@@ -5,52 +5,21 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tautline::config::{PortConfig, PortOptions};
-use tautline::{NodeConfig, PortNumber, Priority};
+use tautline::{NodeConfig, Priority};
+use tautline_bridge::config::{self, ConfigError, MAPPINGS_MAX, Ports, Thinning, default};
+use tautline_bridge::gate::Rules;
+use tautline_bridge::port::PeerPort;
 use tautline_shm::police::Bucket;
-use tautline_state::mistake;
 use zenoh::key_expr::OwnedKeyExpr;
 
 use crate::fleet;
-use crate::gate::Rules;
 
-/// Publications and subscriptions of one gateway. Lower: a large cell needs a second gateway. Higher: each
-/// publication has a thread, and the machine's other work waits behind them.
-const MAPPINGS_MAX: usize = 64;
 /// Gateways that may stand by for one. Lower: fewer. Higher: heartbeats grow with the square of it.
 const PEERS_MAX: usize = 7;
 /// Longest name of a gateway, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 /// Bytes of the largest message through a gateway. Lower: pictures do not pass. Higher: each mapping takes that much.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
-
-/// A configuration that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// The file is not as it should be.
-    #[error("{}, line {line}, column {column}: {message}", path.display())]
-    Mistake {
-        path: PathBuf,
-        line: usize,
-        column: usize,
-        message: String,
-    },
-    /// An entry does not fit the others or the node.
-    #[error("{}: {message}", path.display())]
-    Entry { path: PathBuf, message: String },
-    /// The node's own file.
-    #[error("{0}")]
-    Node(#[from] tautline::OpenError),
-    /// Zenoh's own file.
-    #[error("Zenoh's configuration {}: {message}", path.display())]
-    Zenoh { path: PathBuf, message: String },
-}
 
 /// A gateway.
 #[derive(Debug)]
@@ -71,13 +40,6 @@ pub(crate) struct Standby {
     pub(crate) port: String,
     pub(crate) peers: Vec<PeerPort>,
     pub(crate) rank: u32,
-}
-
-/// A port of a neighbour.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PeerPort {
-    pub(crate) neighbour: String,
-    pub(crate) port: PortNumber,
 }
 
 /// A port whose values or messages are published.
@@ -141,12 +103,12 @@ struct PublishEntry {
     #[serde(default)]
     on_change: bool,
     repeat_ms: Option<u64>,
-    #[serde(default = "one")]
+    #[serde(default = "default::every")]
     every: u32,
     #[serde(default)]
     period_min_ms: u64,
     validity_ms: Option<u32>,
-    #[serde(default = "yes")]
+    #[serde(default = "default::yes")]
     express: bool,
     query: Option<bool>,
 }
@@ -158,34 +120,14 @@ struct SubscribeEntry {
     port: String,
     #[serde(default)]
     to: Vec<String>,
-    #[serde(default = "second_ms")]
+    #[serde(default = "default::validity_ms")]
     validity_ms: u32,
-    #[serde(default = "thousand")]
+    #[serde(default = "default::rate")]
     rate: u32,
-    #[serde(default = "sixteen")]
+    #[serde(default = "default::burst")]
     burst: u32,
     #[serde(default)]
     priority_max: u8,
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn second_ms() -> u32 {
-    1_000
-}
-
-fn thousand() -> u32 {
-    1_000
-}
-
-fn sixteen() -> u32 {
-    16
 }
 
 impl Config {
@@ -194,23 +136,10 @@ impl Config {
     /// # Errors
     /// [`ConfigError`].
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        let document: Document = toml::from_str(&text).map_err(|error| {
-            let (line, column) = mistake::position(&text, error.span().unwrap_or_default().start);
-            ConfigError::Mistake {
-                path: path.to_owned(),
-                line,
-                column,
-                message: mistake::in_words(error.message()),
-            }
-        })?;
-        let beside = |other: &Path| path.parent().unwrap_or(Path::new("")).join(other);
-        let node = NodeConfig::from_file(beside(&document.node))?;
+        let document: Document = config::read(path)?;
+        let node = NodeConfig::from_file(config::beside(path, &document.node))?;
         let zenoh = match &document.zenoh {
-            Some(section) => read_zenoh(&beside(&section.config))?,
+            Some(section) => read_zenoh(&config::beside(path, &section.config))?,
             None => zenoh::Config::default(),
         };
         check(document, node, zenoh).map_err(|message| ConfigError::Entry {
@@ -226,7 +155,8 @@ impl Config {
 }
 
 fn read_zenoh(path: &Path) -> Result<zenoh::Config, ConfigError> {
-    zenoh::Config::from_file(path).map_err(|error| ConfigError::Zenoh {
+    zenoh::Config::from_file(path).map_err(|error| ConfigError::Beside {
+        what: "Zenoh's configuration",
         path: path.to_owned(),
         message: error.to_string(),
     })
@@ -252,10 +182,7 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
             "{mappings} entries, expected 1 to {MAPPINGS_MAX} of [[publish]] and [[subscribe]]"
         ));
     }
-    let mut ports = Ports {
-        node: &node,
-        taken: Vec::new(),
-    };
+    let mut ports = Ports::new(&node);
     let standby = document
         .standby
         .map(|section| standby(section, &mut ports))
@@ -299,55 +226,14 @@ fn check_keys(publications: &[Publication], subscriptions: &[Subscription]) -> R
     Ok(())
 }
 
-/// Ports of the node; each may be used once.
-struct Ports<'n> {
-    node: &'n NodeConfig,
-    taken: Vec<String>,
-}
-
-impl Ports<'_> {
-    fn take(&mut self, name: &str) -> Result<PortConfig, String> {
-        if self.taken.iter().any(|taken| taken == name) {
-            return Err(format!(
-                "port `{name}` is used twice; give each entry its own"
-            ));
-        }
-        let port = self.node.ports.iter().find(|port| port.name == name);
-        let port =
-            port.ok_or_else(|| format!("the node has no [[port]] with name = \"{name}\""))?;
-        self.taken.push(name.to_owned());
-        if message_bytes(port) > MESSAGE_BYTES_MAX {
-            return Err(format!(
-                "port `{name}` takes messages of {} bytes, and a gateway passes {MESSAGE_BYTES_MAX} at most",
-                message_bytes(port)
-            ));
-        }
-        Ok(port.clone())
-    }
-
-    fn peer(&self, text: &str) -> Result<PeerPort, String> {
-        let parts = text.rsplit_once('.').and_then(|(neighbour, port)| {
-            let port = PortNumber::new(port.parse().ok()?)?;
-            (!neighbour.is_empty()).then(|| (neighbour.to_owned(), port))
-        });
-        let (neighbour, port) = parts.ok_or_else(|| {
-            format!("`{text}` is not a neighbour, a dot and a port's number, such as \"motor.7\"")
-        })?;
-        if !self
-            .node
-            .neighbours
-            .iter()
-            .any(|(_, known)| known.name == neighbour)
-        {
-            return Err(format!(
-                "the node has no [[neighbour]] with name = \"{neighbour}\""
-            ));
-        }
-        Ok(PeerPort { neighbour, port })
-    }
-
-    fn peers(&self, texts: &[String]) -> Result<Vec<PeerPort>, String> {
-        texts.iter().map(|text| self.peer(text)).collect()
+/// Takes a port of the node, if its messages are not too large.
+fn take(ports: &mut Ports<'_>, name: &str) -> Result<PortConfig, String> {
+    let port = ports.take(name)?;
+    match message_bytes(&port) {
+        0..=MESSAGE_BYTES_MAX => Ok(port),
+        bytes => Err(format!(
+            "port `{name}` takes messages of {bytes} bytes, and a gateway passes {MESSAGE_BYTES_MAX} at most"
+        )),
     }
 }
 
@@ -373,14 +259,15 @@ fn key(text: &str) -> Result<OwnedKeyExpr, String> {
 }
 
 fn standby(section: StandbySection, ports: &mut Ports<'_>) -> Result<Standby, String> {
-    let peers = ports.peers(&section.peers)?;
+    let peers = section.peers.iter().map(|text| ports.peer(text));
+    let peers: Vec<PeerPort> = peers.collect::<Result<_, _>>()?;
     if !(1..=PEERS_MAX).contains(&peers.len()) {
         return Err(format!(
             "[standby] has {} peers, expected 1 to {PEERS_MAX}",
             peers.len()
         ));
     }
-    let port = ports.take(&section.port)?;
+    let port = take(ports, &section.port)?;
     match &port.kind {
         PortOptions::Sampling(options) if options.sources >= peers.len() => {}
         PortOptions::Sampling(_) => {
@@ -409,43 +296,31 @@ fn publication(
     prefix: &str,
     ports: &mut Ports<'_>,
 ) -> Result<Publication, String> {
-    let port = ports.take(&entry.port)?;
+    let port = take(ports, &entry.port)?;
     let below = entry.key.as_deref().unwrap_or(&entry.port);
-    let wrong = |what: &str| Err(format!("[[publish]] of port `{}`: {what}", port.name));
+    let wrong = |what: String| format!("[[publish]] of port `{}`: {what}", port.name);
+    let thinning = Thinning {
+        on_change: entry.on_change,
+        repeat_ms: entry.repeat_ms,
+        every: entry.every,
+        period_min_ms: entry.period_min_ms,
+    };
+    let rules = thinning.rules(&port).map_err(wrong)?;
     let validity = entry.validity_ms.map(|ms| Duration::from_millis(ms.into()));
     let (validity, query) = match &port.kind {
         PortOptions::Sampling(options) => (
             Some(validity.unwrap_or(options.refresh_period)),
             entry.query.unwrap_or(true),
         ),
-        PortOptions::Queuing(_) => {
-            let thins = entry.on_change || entry.every != 1 || entry.period_min_ms != 0;
-            if thins || entry.repeat_ms.is_some() {
-                return wrong(
-                    "`on_change`, `repeat_ms`, `every` and `period_min_ms` are for sampling ports; a queuing port keeps \
-                     every message",
-                );
-            }
-            if entry.query == Some(true) {
-                return wrong("`query` is for sampling ports: a queuing port has no last value");
-            }
-            (validity, false)
+        PortOptions::Queuing(_) if entry.query == Some(true) => {
+            let why = "`query` is for sampling ports: a queuing port has no last value";
+            return Err(wrong(why.to_owned()));
         }
+        PortOptions::Queuing(_) => (validity, false),
     };
-    if entry.every == 0 {
-        return wrong("`every` is 1 or more");
-    }
-    if entry.repeat_ms.is_some() && !entry.on_change {
-        return wrong("`repeat_ms` needs `on_change`");
-    }
     Ok(Publication {
         key: key(&format!("{prefix}/{below}"))?,
-        rules: Rules {
-            on_change: entry.on_change,
-            repeat: entry.repeat_ms.map(Duration::from_millis),
-            every: entry.every,
-            period_min: Duration::from_millis(entry.period_min_ms),
-        },
+        rules,
         validity,
         express: entry.express,
         query,
@@ -454,38 +329,22 @@ fn publication(
 }
 
 fn subscription(entry: SubscribeEntry, ports: &mut Ports<'_>) -> Result<Subscription, String> {
-    let port = ports.take(&entry.port)?;
-    let wrong = |what: String| Err(format!("[[subscribe]] to `{}`: {what}", entry.key));
-    let to = ports.peers(&entry.to)?;
-    if to.is_empty() && !port.readers {
-        return wrong(format!(
-            "nobody would receive it: name ports in `to`, or give port `{}` readers = true",
-            port.name
-        ));
-    }
-    let Some(priority_max) = Priority::new(entry.priority_max) else {
-        return wrong(format!(
+    let port = take(ports, &entry.port)?;
+    let wrong = |what: String| format!("[[subscribe]] to `{}`: {what}", entry.key);
+    let to = ports.receivers(&port, &entry.to).map_err(wrong)?;
+    let priority_max = Priority::new(entry.priority_max).ok_or_else(|| {
+        wrong(format!(
             "priority_max is 0 to 7, not {}",
             entry.priority_max
-        ));
-    };
-    let interval_ns = 1_000_000_000_u64
-        .checked_div(entry.rate.into())
-        .unwrap_or(0);
-    let Some(bucket) = Bucket::new(interval_ns, entry.burst) else {
-        return wrong(
-            "expected a rate of 1 to 10000000 messages a second and a burst of 1 to 1000000"
-                .to_owned(),
-        );
-    };
-    if entry.validity_ms == 0 {
-        return wrong("validity_ms is 1 or more".to_owned());
-    }
+        ))
+    })?;
+    let bucket = config::bucket(entry.rate, entry.burst).map_err(wrong)?;
+    let validity = config::validity(entry.validity_ms).map_err(wrong)?;
     Ok(Subscription {
         key: key(&entry.key)?,
         port,
         to,
-        validity: Duration::from_millis(entry.validity_ms.into()),
+        validity,
         bucket,
         rate: entry.rate,
         priority_max,

@@ -14,7 +14,7 @@
 //! | `status` | counters, and who may ask for them |
 //! | `activity` | right of the active gateway |
 //! | `config` | the file |
-//! | `election`, `gate`, `origin`, `words` | who is active; what is published; age of a value; priorities, types |
+//! | `election`, `origin`, `words` | who is active; origin of a value; priorities, types |
 //! | `threads` | Zenoh's threads |
 
 mod activity;
@@ -24,7 +24,6 @@ mod arguments;
 mod config;
 mod election;
 mod fleet;
-mod gate;
 mod origin;
 mod publication;
 mod record;
@@ -34,14 +33,12 @@ mod subscription;
 mod threads;
 mod words;
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Parser;
+use tautline_bridge::program::{self, Failed, output, signals};
 
 use arguments::{Arguments, Command};
 use config::Config;
@@ -91,17 +88,8 @@ fn main() -> ExitCode {
             },
         ),
     };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err((what, remedy)) => {
-            eprintln!("taut gateway: {what}\n  what to do: {remedy}");
-            ExitCode::FAILURE
-        }
-    }
+    program::ended("taut gateway", ended)
 }
-
-/// A failure and its remedy, for a person.
-type Failed = (String, &'static str);
 
 fn read(file: &Path) -> Result<Config, Failed> {
     Config::from_file(file).map_err(|error| {
@@ -121,26 +109,6 @@ fn run(file: &Path) -> Result<(), Failed> {
             "correct the node's or Zenoh's configuration, and see `taut status`",
         )
     })
-}
-
-/// A flag that a signal sets; the second one ends the process at once.
-fn signals() -> Result<Arc<AtomicBool>, Failed> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|error| {
-                (
-                    format!("cannot watch for signals: {error}"),
-                    "raise the limit of open files (ulimit -n)",
-                )
-            })?;
-    }
-    Ok(stop)
 }
 
 /// Remedy where a session of Zenoh does not come up.
@@ -239,30 +207,4 @@ fn show(json: Option<&Path>) -> Result<(), Failed> {
         false => all.iter().map(status::GatewayStatus::text).collect(),
     };
     output(json, &serde_json::json!(all), &text)
-}
-
-/// Writes JSON where it was asked for, and the text unless standard output is for JSON.
-fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Result<(), Failed> {
-    let Some(path) = json else {
-        print(text);
-        return Ok(());
-    };
-    if path == Path::new("-") {
-        print(&format!("{told:#}\n"));
-        return Ok(());
-    }
-    let bytes = format!("{told:#}\n");
-    tautline_state::write_whole(path, bytes.as_bytes()).map_err(|error| {
-        (
-            error.to_string(),
-            "name a file in a directory that you may write to",
-        )
-    })?;
-    print(text);
-    Ok(())
-}
-
-/// Writes to standard output; a reader that has gone away is no error.
-fn print(text: &str) {
-    let _gone = std::io::stdout().lock().write_all(text.as_bytes());
 }

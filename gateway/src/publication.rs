@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tautline::config::{PortConfig, PortOptions};
-use tautline::{Instant, Node, PortError, Priority, QueuingPort, SamplingPort, now};
+use tautline::config::PortOptions;
+use tautline::{Instant, Priority, QueuingPort, SamplingPort, now};
+use tautline_bridge::gate::{Decision, Gate};
+use tautline_bridge::port::Port;
+use tautline_bridge::program::Failure;
 use zenoh::bytes::Encoding;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Publisher;
@@ -18,7 +21,6 @@ use zenoh::{Session, Wait};
 
 use crate::activity::{Activity, Grant};
 use crate::config::{Publication, message_bytes};
-use crate::gate::{Decision, Gate};
 use crate::origin::Origin;
 use crate::status::{PublicationStatus, Published};
 use crate::words;
@@ -26,22 +28,6 @@ use crate::words;
 /// Longest wait for a value before the thread looks whether it is to end. Lower: more wake-ups. Higher: an end takes
 /// longer.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// A port of either kind.
-pub(crate) enum Port {
-    Queuing(QueuingPort),
-    Sampling(SamplingPort),
-}
-
-impl Port {
-    /// Opens a configured port.
-    pub(crate) fn open(node: &Node, port: &PortConfig) -> Result<Self, PortError> {
-        Ok(match port.kind {
-            PortOptions::Queuing(_) => Self::Queuing(node.queuing_port_named(&port.name)?),
-            PortOptions::Sampling(_) => Self::Sampling(node.sampling_port_named(&port.name)?),
-        })
-    }
-}
 
 /// State of a publication that its thread, queries and the status share.
 pub(crate) struct Outbound {
@@ -111,7 +97,7 @@ impl Outbound {
         port: Port,
         session: &Session,
         stop: &AtomicBool,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<(), Failure> {
         let sender = Sender::declare(self, session)?;
         match port {
             Port::Queuing(port) => self.run_queuing(port, sender, stop),
@@ -124,7 +110,7 @@ impl Outbound {
         mut port: QueuingPort,
         mut sender: Sender<'_>,
         stop: &AtomicBool,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<(), Failure> {
         let mut buffer = vec![0; port.message_bytes_max()];
         let mut overwritten = 0;
         while !stop.load(Relaxed) {
@@ -149,7 +135,7 @@ impl Outbound {
         mut port: SamplingPort,
         mut sender: Sender<'_>,
         stop: &AtomicBool,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<(), Failure> {
         let mut buffer = vec![0; port.value_bytes_max()];
         let mut gate = Gate::new(self.config.rules, buffer.len());
         // A value whose time has not come: the time, the value, and its bytes.

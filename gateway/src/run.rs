@@ -1,12 +1,13 @@
 //! A running gateway: its ports, its session, its threads.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use tautline::{Destination, Instant, Node, Priority, SamplingPort, now};
+use tautline_bridge::port::{PeerPort, Port};
+use tautline_bridge::program::{Failure, start};
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
 
@@ -14,7 +15,7 @@ use crate::activity::Activity;
 use crate::config::{Config, Standby};
 use crate::election::{self, Election, Heartbeat, State};
 use crate::fleet;
-use crate::publication::{Declared, Outbound, Port};
+use crate::publication::{Declared, Outbound};
 use crate::status::{self, GatewayStatus};
 use crate::subscription::Inbound;
 
@@ -27,8 +28,6 @@ const SESSION_PAUSE: Duration = Duration::from_secs(1);
 /// Gateways below the same prefix that are remembered. Lower: fewer are shown. Higher: a hostile participant takes more
 /// memory.
 const NEIGHBOURS_MAX: usize = 64;
-
-type Failure = Box<dyn Error + Send + Sync>;
 
 /// State that the threads share.
 struct Shared {
@@ -165,23 +164,6 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     ended
 }
 
-/// Starts a thread whose failure ends the gateway.
-fn start(
-    name: &str,
-    stop: &Arc<AtomicBool>,
-    work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
-) -> Result<JoinHandle<Result<(), Failure>>, Failure> {
-    let stop = Arc::clone(stop);
-    let thread = thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            let ended = work();
-            stop.store(true, Relaxed);
-            ended
-        })?;
-    Ok(thread)
-}
-
 /// Opens the session, as often as it takes: a router may start later.
 fn open_session(config: &zenoh::Config, name: &str, stop: &AtomicBool) -> Option<Session> {
     let mut said = false;
@@ -202,7 +184,7 @@ fn open_session(config: &zenoh::Config, name: &str, stop: &AtomicBool) -> Option
 /// The election's port and destinations.
 struct Votes {
     port: SamplingPort,
-    standby: Vec<(crate::config::PeerPort, Option<Destination>)>,
+    standby: Vec<(PeerPort, Option<Destination>)>,
     election: Election,
     buffer: Vec<u8>,
     sent: Option<(Instant, Heartbeat)>,

@@ -3,40 +3,15 @@
 use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
-use tautline_state::told;
+use tautline_bridge::counters;
+use tautline_bridge::status::listed;
 
 /// Beginning of the sockets' names.
 const FAMILY: &str = "tautline-gateway";
-
-macro_rules! counters {
-    ($(#[$about:meta])* $name:ident, $told:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
-        $(#[$about])*
-        #[derive(Debug, Default)]
-        pub(crate) struct $name { $($(#[$doc])* pub(crate) $field: AtomicU64,)* }
-
-        #[doc = concat!("Values of [`", stringify!($name), "`].")]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        pub(crate) struct $told { $(pub(crate) $field: u64,)* }
-
-        impl $name {
-            pub(crate) fn told(&self) -> $told {
-                $told { $($field: self.$field.load(Relaxed),)* }
-            }
-        }
-
-        impl $told {
-            /// Counters above 0, in their order.
-            fn counted(&self) -> Vec<(&'static str, u64)> {
-                let all = [$((stringify!($field), self.$field),)*];
-                all.into_iter().filter(|(_, count)| *count > 0).collect()
-            }
-        }
-    };
-}
 
 counters! {
     /// Counters of a publication. Each value or message that the port hands out is in one of them.
@@ -185,7 +160,7 @@ impl GatewayStatus {
                 "  {} -> {} ({alive}){}",
                 one.port,
                 one.key,
-                list(&one.counters.counted())
+                listed(": ", &one.counters.counted())
             );
         }
         for one in &self.subscriptions {
@@ -194,20 +169,11 @@ impl GatewayStatus {
                 "  {} -> {}{}",
                 one.key,
                 one.port,
-                list(&one.counters.counted())
+                listed(": ", &one.counters.counted())
             );
         }
         text
     }
-}
-
-fn list(counted: &[(&str, u64)]) -> String {
-    let mut text = String::new();
-    for (place, (name, count)) in counted.iter().enumerate() {
-        let before = if place == 0 { ": " } else { ", " };
-        let _ = write!(text, "{before}{count} {}", name.replace('_', " "));
-    }
-    text
 }
 
 /// Answers until `stop` is set.
@@ -218,14 +184,10 @@ pub(crate) fn serve(
     stop: Arc<AtomicBool>,
     status: impl Fn() -> GatewayStatus + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    let text = move || serde_json::to_vec(&status()).unwrap_or_default();
-    told::tell(FAMILY, stop, text)
+    tautline_bridge::status::tell(FAMILY, stop, status)
 }
 
 /// States of all gateways of this user and of root in this network namespace; root sees everybody's.
 pub(crate) fn all() -> Vec<GatewayStatus> {
-    let texts = told::all(FAMILY).into_iter();
-    texts
-        .filter_map(|text| serde_json::from_slice(&text).ok())
-        .collect()
+    tautline_bridge::status::all(FAMILY)
 }

@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use tautline::{Destination, Instant, PortError, Priority, SendError, now};
+use tautline::{Destination, Instant, Priority, SendError, now};
+use tautline_bridge::baseline::Baseline;
+use tautline_bridge::port::Port;
 use zenoh::bytes::Encoding;
 use zenoh::sample::{Sample, SampleKind};
 
 use crate::activity::Activity;
-use crate::config::{MESSAGE_BYTES_MAX, PeerPort, Subscription};
-use crate::origin::{Baseline, Origin};
-use crate::publication::Port;
+use crate::config::{MESSAGE_BYTES_MAX, Subscription};
+use crate::origin::Origin;
 use crate::status::{Received, SubscriptionStatus};
 use crate::words;
 
@@ -124,7 +125,7 @@ impl Inbound {
         self.connecting.store(true, Relaxed);
         for (place, known) in destinations.iter_mut().enumerate() {
             if known.is_none() {
-                *known = destination(port, self.config.to.get(place)).ok();
+                *known = port.destination(self.config.to.get(place)).ok();
             }
         }
         self.connecting.store(false, Relaxed);
@@ -256,15 +257,6 @@ impl Inbound {
     }
 }
 
-fn destination(port: &mut Port, to: Option<&PeerPort>) -> Result<Destination, PortError> {
-    match (port, to) {
-        (Port::Queuing(port), Some(to)) => port.destination(&to.neighbour, to.port),
-        (Port::Sampling(port), Some(to)) => port.destination(&to.neighbour, to.port),
-        (Port::Queuing(port), None) => port.readers(),
-        (Port::Sampling(port), None) => port.readers(),
-    }
-}
-
 /// Sends to all ports of `to`, whatever becomes of one of them.
 fn send(state: &mut State, priority: Priority, bytes: &[u8]) -> Result<(), Dropped> {
     let State {
@@ -276,11 +268,7 @@ fn send(state: &mut State, priority: Priority, bytes: &[u8]) -> Result<(), Dropp
             dropped = Some(Dropped::Undelivered);
             continue;
         };
-        let sent = match port {
-            Port::Queuing(port) => port.send(to, priority, bytes),
-            Port::Sampling(port) => port.send(to, priority, bytes),
-        };
-        match sent {
+        match port.send(to, priority, bytes) {
             Ok(()) => {}
             Err(SendError::MessageTooLarge { .. } | SendError::LargerThanReceiver { .. }) => {
                 dropped = Some(Dropped::OtherSize);

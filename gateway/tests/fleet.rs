@@ -6,7 +6,7 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::{Cell, Network, Peer, Watcher, eventually, line_of, presence};
+use common::{Cell, Network, Watcher, eventually, line_of, participant, presence, program};
 use serde_json::json;
 use tautline_capture::recording::{Recording, RecordingError};
 use tautline_testbed::hosts::Host::{A, B};
@@ -23,7 +23,7 @@ fn cells_are_seen_from_another_site_and_those_that_vanish_stay_in_view() {
     let (a, b) = (Cell::new(), Cell::new());
     let first = network.gateway(&a, "one", A, "site/a", PORT, FLEET, "");
     let second = network.gateway(&b, "two", B, "site/b", PORT, FLEET, "");
-    let mut motor = a.program("motor");
+    let mut motor = program(&a, "motor");
     eventually("both are active", || {
         first.is_active() && second.is_active()
     });
@@ -60,11 +60,11 @@ fn cells_are_seen_from_another_site_and_those_that_vanish_stay_in_view() {
     eventually("both are there", || {
         watcher.presence("one") == "alive" && watcher.presence("two") == "alive"
     });
-    second.stop();
+    second.running.stop();
     eventually("it is silent", || watcher.presence("two") == "silent");
-    second.go_on();
+    second.running.go_on();
     eventually("it goes on", || watcher.presence("two") == "alive");
-    second.kill();
+    second.running.kill();
     eventually("it has vanished", || watcher.presence("two") == "vanished");
     assert_eq!(watcher.presence("one"), "alive");
     // So does somebody who comes later: the other gateway has seen it.
@@ -90,7 +90,7 @@ fn strangers_change_nothing() {
     };
     let cell = Cell::new();
     let gateway = network.gateway(&cell, "one", A, "site/a", PORT, FLEET, "");
-    let Some(mut stranger) = Peer::start(&network, B, "client-of-a") else {
+    let Some(mut stranger) = participant(&network, B, "client-of-a") else {
         return;
     };
     let watcher = Watcher::start(&network, B, "client-of-a");
@@ -166,7 +166,7 @@ fn keys_of_another_site_are_recorded() {
     let publish = "[[publish]]\nport = \"state\"\n[[publish]]\nport = \"events\"\n";
     let ports = format!("{PORT}[[port]]\nname = \"events\"\nnumber = 2\nkind = \"queuing\"\n");
     let gateway = network.gateway(&cell, "one", A, "site/a", &ports, publish, "");
-    let mut motor = cell.program("motor");
+    let mut motor = program(&cell, "motor");
     eventually("active", || gateway.is_active());
     let file = network.file("far.mcap");
     let mut command = network.watcher(B, "client-of-a", "record");

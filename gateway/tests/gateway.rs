@@ -6,7 +6,7 @@ mod common;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Cell, Network, Peer, Program, eventually, origin};
+use common::{Cell, Network, Program, eventually, origin, participant, program, program_apart};
 use serde_json::json;
 use tautline::Priority;
 use tautline_testbed::hosts::Host::{A, B};
@@ -30,8 +30,8 @@ fn two_cells_meet() {
     let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\n\
         [[subscribe]]\nkey = \"site/a/events\"\nport = \"events\"\nto = [\"motor.8\"]\npriority_max = 5\n";
     let second = network.gateway(&b, "two", B, "site/b", &ports, subscribe, "");
-    let mut near = a.program("motor");
-    let mut far = b.program("motor");
+    let mut near = program(&a, "motor");
+    let mut far = program(&b, "motor");
     eventually("the gateways are active and connected", || {
         [&first, &second]
             .iter()
@@ -70,17 +70,18 @@ fn two_cells_meet() {
         first.count("state", "other_size") == 1
     });
     assert_eq!(second.count("site/a/state", "lost"), 0);
-    let shown = first.show();
-    assert!(
-        shown.contains("gateway one: active") && shown.contains("state -> site/a/state (alive)"),
-        "{shown}"
-    );
+    // The port is silent again a moment after its last good value.
+    eventually("its state is shown", || {
+        near.publish(1, &value);
+        let shown = first.show();
+        shown.contains("gateway one: active") && shown.contains("state -> site/a/state (alive)")
+    });
     // Killed, nothing of it remains: no socket, no port on the bus.
-    first.kill();
+    first.running.kill();
     eventually("nothing answers for the dead gateway", || {
         network.status(A).is_empty()
     });
-    assert!(near.try_publish(1, &value).is_err(), "its port is gone");
+    eventually("its port is gone", || near.try_publish(1, &value).is_err());
     assert!(second.is_active());
 }
 
@@ -126,9 +127,9 @@ fn a_participant_that_nobody_here_wrote() {
     let entries = "[[publish]]\nport = \"state\"\nperiod_min_ms = 50\n\
         [[subscribe]]\nkey = \"desk/set\"\nport = \"set\"\nto = [\"motor.7\"]\nrate = 100\nburst = 10\n";
     let gateway = network.gateway(&cell, "one", A, "site/a", &ports, entries, "");
-    let mut motor = cell.program("motor");
+    let mut motor = program(&cell, "motor");
     eventually("active", || gateway.is_active());
-    let Some(mut peer) = Peer::start(&network, B, "client-of-a") else {
+    let Some(mut peer) = participant(&network, B, "client-of-a") else {
         return;
     };
 
@@ -236,7 +237,7 @@ fn another_gateway_takes_over() {
     let Some(network) = Network::create() else {
         return;
     };
-    let Some(_router) = Peer::start(&network, B, "router") else {
+    let Some(_router) = participant(&network, B, "router") else {
         return;
     };
     let (cell, far) = (Cell::new(), Cell::new());
@@ -248,13 +249,13 @@ fn another_gateway_takes_over() {
             "[standby]\nport = \"votes\"\npeers = [\"{other}.9\"]\n[[publish]]\nport = \"state\"\n"
         )
     };
-    let mut motor = cell.program("motor");
+    let mut motor = program(&cell, "motor");
     let one = network.gateway(&cell, "one", A, "site/a", ports, &entries("two"), "client");
     let two = network.gateway(&cell, "two", A, "site/a", ports, &entries("one"), "client");
     let watching = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n";
     let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\nrate = 10000\n";
     let reader = network.gateway(&far, "far", B, "site/far", watching, subscribe, "client");
-    let mut display = far.program("motor");
+    let mut display = program(&far, "motor");
     eventually("one of the two is active", || {
         reader.is_connected()
             && one.is_active() != two.is_active()
@@ -292,7 +293,7 @@ fn another_gateway_takes_over() {
         (&two, &one)
     };
     assert_eq!(other.count("state", "published"), 0);
-    active.kill();
+    active.running.kill();
     let killed_at = Instant::now();
     step(&mut |highest| highest > sent + 1);
     println!(
@@ -315,11 +316,11 @@ fn another_gateway_takes_over() {
         three.state() == "standing by" && other.knows_others()
     });
     let published = other.count("state", "published");
-    other.stop();
+    other.running.stop();
     eventually("the third takes over", || three.is_active());
     let sent = step(&mut |_| true);
     step(&mut |highest| highest > sent + 50);
-    other.go_on();
+    other.running.go_on();
     eventually("the stopped one stands by", || {
         other.state() == "standing by"
     });
@@ -336,7 +337,7 @@ fn a_router_dies_hangs_and_comes_back() {
     let Some(network) = Network::create() else {
         return;
     };
-    let Some(router) = Peer::start(&network, B, "router") else {
+    let Some(router) = participant(&network, B, "router") else {
         return;
     };
     let (cell, far) = (Cell::new(), Cell::new());
@@ -353,7 +354,7 @@ fn a_router_dies_hangs_and_comes_back() {
     );
     let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\nrate = 100000\nburst = 1000\n";
     let reader = network.gateway(&far, "far", A, "site/far", ports, subscribe, "client");
-    let (mut motor, mut display) = (cell.program("motor"), far.program("motor"));
+    let (mut motor, mut display) = (program(&cell, "motor"), program(&far, "motor"));
     let mut number = 0_u64;
     eventually("values pass", || {
         number += 1;
@@ -361,7 +362,7 @@ fn a_router_dies_hangs_and_comes_back() {
         last(&mut display) > 0
     });
     // It hangs: what queues up before it is old when it goes on, and is not delivered.
-    router.stop();
+    router.running().stop();
     let mut old = 0;
     let hung = Instant::now();
     while hung.elapsed() < Duration::from_millis(1_500) {
@@ -373,7 +374,7 @@ fn a_router_dies_hangs_and_comes_back() {
         thread::sleep(Duration::from_millis(5));
     }
     let before = last(&mut display);
-    router.go_on();
+    router.running().go_on();
     eventually("the old values are counted, and new ones pass", || {
         number += 1;
         motor.publish(1, &number.to_le_bytes());
@@ -386,7 +387,7 @@ fn a_router_dies_hangs_and_comes_back() {
     });
     drop(router);
     eventually("nobody is connected", || !one.is_connected());
-    let Some(_router) = Peer::start(&network, B, "router") else {
+    let Some(_router) = participant(&network, B, "router") else {
         return;
     };
     let from = number;
@@ -418,9 +419,9 @@ fn two_cells_with_the_same_names_are_not_mixed() {
     let one = network.gateway(&first, "one", B, "site/a", ports, publish, "client-of-a");
     let two = network.gateway(&second, "one", B, "site/a", ports, publish, "client-of-a");
     let (mut left, mut right, mut display) = (
-        first.program("motor"),
-        second.program("motor"),
-        far.program("motor"),
+        program(&first, "motor"),
+        program(&second, "motor"),
+        program(&far, "motor"),
     );
     eventually("both are connected", || {
         [&one, &two].iter().all(|one| one.is_connected())
@@ -455,7 +456,7 @@ fn an_expired_certificate_connects_nobody_and_disturbs_nobody() {
     let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n";
     let publish = "[[publish]]\nport = \"state\"\n";
     let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\n";
-    let (mut motor, mut display) = (cell.program("motor"), far.program("motor"));
+    let (mut motor, mut display) = (program(&cell, "motor"), program(&far, "motor"));
     let reader = network.gateway(&far, "far", B, "site/far", ports, subscribe, "tls-valid");
     let expired = network.gateway(&cell, "one", A, "site/a", ports, publish, "tls-expired");
     eventually("the cell goes on", || {
@@ -478,7 +479,7 @@ const RECEIVER_BUS: &str = "TAUT_GATEWAY_TEST_BUS";
 fn a_receiver_that_hangs_or_dies_holds_up_no_other() {
     const NAME: &str = "a_receiver_that_hangs_or_dies_holds_up_no_other";
     if let Ok(bus) = std::env::var(RECEIVER_BUS) {
-        let _program = common::program(&bus, "two");
+        let _program = common::program_at(bus.as_ref(), "two");
         loop {
             thread::park();
         }
@@ -492,11 +493,11 @@ fn a_receiver_that_hangs_or_dies_holds_up_no_other() {
     let publish = "[[publish]]\nport = \"state\"\n[[publish]]\nport = \"events\"\n";
     let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"two.7\"]\n\
         [[subscribe]]\nkey = \"site/a/events\"\nport = \"events\"\nto = [\"motor.8\"]\nburst = 1000\n";
-    let receiver = far.program_apart("two", NAME, RECEIVER_BUS);
+    let receiver = program_apart(&far, "two", NAME, RECEIVER_BUS);
     receiver.stop();
     let one = network.gateway(&cell, "one", A, "site/a", ports, publish, "");
     let reader = network.gateway(&far, "far", B, "site/far", ports, subscribe, "");
-    let (mut motor, mut display) = (cell.program("motor"), far.program("motor"));
+    let (mut motor, mut display) = (program(&cell, "motor"), program(&far, "motor"));
     let (state, events) = ("site/a/state", "site/a/events");
     eventually("an event arrives, and a value finds nobody", || {
         motor.publish(1, b"state");
@@ -531,7 +532,7 @@ fn a_receiver_that_hangs_or_dies_holds_up_no_other() {
         motor.publish(1, b"state");
         reader.count(state, "undelivered") > before
     });
-    let _again = far.program_apart("two", NAME, RECEIVER_BUS);
+    let _again = program_apart(&far, "two", NAME, RECEIVER_BUS);
     arrives(&mut motor, "values arrive when it has been started again");
     assert!(one.is_active());
 }

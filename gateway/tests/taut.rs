@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use browser::Browser;
-use common::{Cell, Network, eventually, presence};
+use common::{Cell, Network, eventually, presence, program};
 use tautline::Priority;
 use tautline_capture::recording::{Recording, RecordingError};
 use tautline_testbed::hosts::Host::{A, B};
@@ -91,7 +91,7 @@ fn a_browser_shows_the_nodes_and_ports_of_a_fleet() {
         let excess = browser.excess(width);
         assert!(excess <= 0, "the page is too wide at {width} px");
     }
-    second.kill();
+    second.running.kill();
     browser.wait_for(&format!("{} === 'vanished'", line(1, "2")));
     browser.is_content();
     drop(browser);
@@ -118,7 +118,7 @@ fn a_recording_of_another_site_is_replayed() {
     let ports = format!("{PORT}{EVENTS}");
     let entries = "[[publish]]\nport = \"state\"\n[[publish]]\nport = \"events\"\n";
     let gateway = network.gateway(&cell, "one", A, "site/a", &ports, entries, "");
-    let mut motor = cell.program("motor");
+    let mut motor = program(&cell, "motor");
     eventually("active", || gateway.is_active());
     let file = network.file("far.mcap");
     let mut recorder = network.watcher(B, "client-of-a", "record");

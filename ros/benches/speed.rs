@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
-use common::{Cell, Network, Peer, eventually};
+use common::{Cell, Network, eventually};
 use serde_json::{Value, json};
 use tautline::{
     BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort,
@@ -132,29 +132,32 @@ fn stream_seconds() -> f64 {
 
 /// Cyclone DDS alone.
 fn alone(network: &Network) -> Option<Vec<f64>> {
-    let mut sender = Peer::start(network, A)?;
-    let mut hearer = Peer::start(network, B)?;
+    let mut sender = common::participant(network, A)?;
+    let mut hearer = common::participant(network, B)?;
     hearer.tell(json!(["hear", "rt/alone", "JointState", { "verbose": false }]));
     sender.tell(json!(["stream", "rt/alone", STATES, RATE]));
     let streamed = sender.wait_for("a stream", |what| what["streamed"].is_u64());
     thread::sleep(Duration::from_millis(500));
     let seconds = streamed["seconds"].as_f64().unwrap_or(f64::NAN);
-    Some(heard(&hearer.counts("rt/alone"), seconds))
+    Some(heard(&common::counts(&mut hearer, "rt/alone"), seconds))
 }
 
 /// A port that becomes a topic.
 fn from_port(network: &Network) -> Result<Vec<f64>, Failure> {
     let cell = Cell::new();
     let ros = network.ros(&cell, A, PORTS, ENTRIES);
-    let mut hearer = Peer::start(network, B).ok_or("no foreign participant")?;
+    let mut hearer = common::participant(network, B).ok_or("no foreign participant")?;
     hearer.tell(json!(["hear", "rt/joint_states", "JointState", { "verbose": false }]));
     eventually("it listens", || ros.count("/joint_states", "readers") == 1);
-    let status = role(network, &["stream", &cell.bus(), &STATES.to_string()])?.wait()?;
+    let status = role(network, &["stream", &text(cell.bus()), &STATES.to_string()])?.wait()?;
     if !status.success() {
         return Err("no stream".into());
     }
     thread::sleep(Duration::from_millis(500));
-    Ok(heard(&hearer.counts("rt/joint_states"), stream_seconds()))
+    Ok(heard(
+        &common::counts(&mut hearer, "rt/joint_states"),
+        stream_seconds(),
+    ))
 }
 
 /// Round trips in a cell of its own, alone or beside a program that publishes and is flooded.
@@ -164,11 +167,16 @@ fn trips(network: &Network, beside: bool) -> Result<Vec<f64>, Failure> {
     let mut beside_it = None;
     if beside {
         let ros = network.ros_on(Some(0), &cell, A, PORTS, ENTRIES);
-        let _sink = cell.program();
-        let mut peer = Peer::start_on(Some(0), network, B).ok_or("no foreign participant")?;
+        let _sink = common::program(&cell);
+        let mut peer =
+            common::participant_on(Some(0), network, B).ok_or("no foreign participant")?;
         peer.tell(json!(["hear", "rt/joint_states", "JointState", { "verbose": false }]));
         eventually("it listens", || ros.count("/joint_states", "readers") == 1);
-        others.push(role_on(0, network, &["stream", &cell.bus(), "1000000"])?);
+        others.push(role_on(
+            0,
+            network,
+            &["stream", &text(cell.bus()), "1000000"],
+        )?);
         let flood = json!({ "count": 1_000_000, "rate": 10_000 });
         let twist = json!([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]);
         peer.tell(json!(["write", "rt/cmd_vel", "Twist", [twist], flood]));
@@ -177,8 +185,8 @@ fn trips(network: &Network, beside: bool) -> Result<Vec<f64>, Failure> {
         });
         beside_it = Some((ros, _sink, peer));
     }
-    others.push(role_on(1, network, &["echo", &own.bus()])?);
-    let measured = role_on(1, network, &["ping", &own.bus()])?.wait_with_output();
+    others.push(role_on(1, network, &["echo", &text(own.bus())])?);
+    let measured = role_on(1, network, &["ping", &text(own.bus())])?.wait_with_output();
     for mut other in others {
         let _gone = other.kill();
         let _gone = other.wait();
@@ -195,6 +203,11 @@ fn command(network: &Network, words: &[&str]) -> Result<Command, Failure> {
     tautline_testbed::child::tie(&mut command, None);
     command.args(words).stdout(Stdio::piped());
     Ok(command)
+}
+
+/// A path as an argument.
+fn text(path: &std::path::Path) -> String {
+    path.display().to_string()
 }
 
 fn role(network: &Network, words: &[&str]) -> Result<Child, Failure> {

@@ -7,50 +7,22 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tautline::config::{PortConfig, PortOptions};
-use tautline::{NodeConfig, PortNumber, Priority};
+use tautline::{NodeConfig, Priority};
+use tautline_bridge::config::{self, ConfigError, MAPPINGS_MAX, Ports, Thinning, default};
+use tautline_bridge::gate::Rules;
+use tautline_bridge::port::PeerPort;
 use tautline_shm::police::Bucket;
-use tautline_state::mistake;
 
 use crate::cdr::{self, PAYLOAD_BYTES_MAX};
 use crate::definition::{Definitions, dds_name};
-use crate::gate::Rules;
 use crate::mapping::{self, Declared, Direction, Part};
 
-/// Publications and subscriptions of one program. Lower: a large robot needs a second program. Higher: each has a
-/// thread, and the machine's other work waits behind them.
-const MAPPINGS_MAX: usize = 64;
 /// Bytes of the longest name of a node and of a topic: those that ROS announces (string<=256) with their namespace.
 const NAME_BYTES_MAX: usize = 127;
 /// Highest domain: with a higher one, the ports of DDS are above 65535.
 const DOMAIN_MAX: u16 = 232;
 /// Most messages that a topic keeps for a participant that is slow. Lower: bursts are lost. Higher: memory.
 const DEPTH_MAX: u16 = 1_000;
-
-/// A configuration that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// The file is not as it should be.
-    #[error("{}, line {line}, column {column}: {message}", path.display())]
-    Mistake {
-        path: PathBuf,
-        line: usize,
-        column: usize,
-        message: String,
-    },
-    /// An entry does not fit the others or the node.
-    #[error("{}: {message}", path.display())]
-    Entry { path: PathBuf, message: String },
-    /// The node's own file.
-    #[error("{0}")]
-    Node(#[from] tautline::OpenError),
-}
 
 /// Ports as topics.
 #[derive(Debug)]
@@ -118,13 +90,6 @@ pub(crate) struct Subscription {
     pub(crate) must_be_finite: bool,
 }
 
-/// A port of a neighbour.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PeerPort {
-    pub(crate) neighbour: String,
-    pub(crate) port: PortNumber,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -168,7 +133,7 @@ struct PublishEntry {
     #[serde(default)]
     on_change: bool,
     repeat_ms: Option<u64>,
-    #[serde(default = "one")]
+    #[serde(default = "default::every")]
     every: u32,
     #[serde(default)]
     period_min_ms: u64,
@@ -193,40 +158,20 @@ struct SubscribeEntry {
     optional: Vec<String>,
     reliable: Option<bool>,
     depth: Option<u16>,
-    #[serde(default = "second_ms")]
+    #[serde(default = "default::validity_ms")]
     validity_ms: u32,
-    #[serde(default = "thousand")]
+    #[serde(default = "default::rate")]
     rate: u32,
-    #[serde(default = "sixteen")]
+    #[serde(default = "default::burst")]
     burst: u32,
     #[serde(default)]
     priority: u8,
-    #[serde(default = "yes")]
+    #[serde(default = "default::yes")]
     finite: bool,
 }
 
 fn root() -> String {
     "/".to_owned()
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn second_ms() -> u32 {
-    1_000
-}
-
-fn thousand() -> u32 {
-    1_000
-}
-
-fn sixteen() -> u32 {
-    16
 }
 
 impl Config {
@@ -235,21 +180,8 @@ impl Config {
     /// # Errors
     /// [`ConfigError`].
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        let document: Document = toml::from_str(&text).map_err(|error| {
-            let (line, column) = mistake::position(&text, error.span().unwrap_or_default().start);
-            ConfigError::Mistake {
-                path: path.to_owned(),
-                line,
-                column,
-                message: mistake::in_words(error.message()),
-            }
-        })?;
-        let node = path.parent().unwrap_or(Path::new("")).join(&document.node);
-        let node = NodeConfig::from_file(node)?;
+        let document: Document = config::read(path)?;
+        let node = NodeConfig::from_file(config::beside(path, &document.node))?;
         check(document, node).map_err(|message| ConfigError::Entry {
             path: path.to_owned(),
             message,
@@ -299,10 +231,9 @@ fn check(document: Document, node: NodeConfig) -> Result<Config, String> {
         definitions.declare(&message.name, &message.definition)?;
     }
     let mut entries = Entries {
-        node: &node,
+        ports: Ports::new(&node),
         namespace: &namespace,
         definitions: &definitions,
-        taken: Vec::new(),
     };
     let publications = document.publish.into_iter();
     let publications: Vec<Publication> = publications
@@ -360,10 +291,9 @@ fn is_ros_name(text: &str) -> bool {
 
 /// Context of the entries.
 struct Entries<'e> {
-    node: &'e NodeConfig,
+    ports: Ports<'e>,
     namespace: &'e str,
     definitions: &'e Definitions,
-    taken: Vec<String>,
 }
 
 /// Mapping of an entry, and how its topic is to be served.
@@ -376,37 +306,6 @@ struct Wanted {
 }
 
 impl Entries<'_> {
-    /// A port of the node; each may be used once.
-    fn port(&mut self, name: &str) -> Result<PortConfig, String> {
-        if self.taken.iter().any(|taken| taken == name) {
-            return Err(format!(
-                "port `{name}` is used twice; give each entry its own"
-            ));
-        }
-        let port = self.node.ports.iter().find(|port| port.name == name);
-        let port =
-            port.ok_or_else(|| format!("the node has no [[port]] with name = \"{name}\""))?;
-        self.taken.push(name.to_owned());
-        Ok(port.clone())
-    }
-
-    fn peer(&self, text: &str) -> Result<PeerPort, String> {
-        let parts = text.rsplit_once('.').and_then(|(neighbour, port)| {
-            let port = PortNumber::new(port.parse().ok()?)?;
-            (!neighbour.is_empty()).then(|| (neighbour.to_owned(), port))
-        });
-        let (neighbour, port) = parts.ok_or_else(|| {
-            format!("`{text}` is not a neighbour, a dot and a port's number, such as \"motor.7\"")
-        })?;
-        let mut known = self.node.neighbours.iter();
-        if !known.any(|(_, known)| known.name == neighbour) {
-            return Err(format!(
-                "the node has no [[neighbour]] with name = \"{neighbour}\""
-            ));
-        }
-        Ok(PeerPort { neighbour, port })
-    }
-
     fn topic(
         &self,
         port: &PortConfig,
@@ -450,7 +349,7 @@ impl Entries<'_> {
     }
 
     fn publication(&mut self, entry: PublishEntry) -> Result<Publication, String> {
-        let port = self.port(&entry.port)?;
+        let port = self.ports.take(&entry.port)?;
         let wrong = |what: String| format!("[[publish]] of port `{}`: {what}", port.name);
         if entry.durable && entry.reliable == Some(false) {
             return Err(wrong("`durable` needs `reliable`".to_owned()));
@@ -479,35 +378,23 @@ impl Entries<'_> {
             )));
         }
         let period = |ms: Option<u32>| ms.map(|ms| Duration::from_millis(ms.into()));
-        let (refresh, is_queue) = match &port.kind {
-            PortOptions::Sampling(options) => (Some(options.refresh_period), false),
-            PortOptions::Queuing(_) => (None, true),
+        let thinning = Thinning {
+            on_change: entry.on_change,
+            repeat_ms: entry.repeat_ms,
+            every: entry.every,
+            period_min_ms: entry.period_min_ms,
         };
-        let thins = entry.on_change || entry.every != 1 || entry.period_min_ms != 0;
-        if is_queue && (thins || entry.repeat_ms.is_some()) {
-            return Err(wrong(
-                "`on_change`, `repeat_ms`, `every` and `period_min_ms` are for sampling ports; a queuing port keeps \
-                 every message"
-                    .to_owned(),
-            ));
-        }
-        if entry.every == 0 {
-            return Err(wrong("`every` is 1 or more".to_owned()));
-        }
-        if entry.repeat_ms.is_some() && !entry.on_change {
-            return Err(wrong("`repeat_ms` needs `on_change`".to_owned()));
-        }
+        let rules = thinning.rules(&port).map_err(wrong)?;
+        let refresh = match &port.kind {
+            PortOptions::Sampling(options) => Some(options.refresh_period),
+            PortOptions::Queuing(_) => None,
+        };
         let validity = period(entry.validity_ms).or(refresh);
         // A thinned topic cannot promise what its port promises.
-        let promised = validity.filter(|_| !thins);
+        let promised = validity.filter(|_| !thinning.leaves_out());
         let or_none = |period: Duration| (!period.is_zero()).then_some(period);
         Ok(Publication {
-            rules: Rules {
-                on_change: entry.on_change,
-                repeat: entry.repeat_ms.map(Duration::from_millis),
-                every: entry.every,
-                period_min: Duration::from_millis(entry.period_min_ms),
-            },
+            rules,
             deadline: period(entry.deadline_ms).or(promised).and_then(or_none),
             lifespan: period(entry.lifespan_ms).or(validity).and_then(or_none),
             validity: validity.and_then(or_none),
@@ -518,16 +405,9 @@ impl Entries<'_> {
     }
 
     fn subscription(&mut self, entry: SubscribeEntry) -> Result<Subscription, String> {
-        let port = self.port(&entry.port)?;
+        let port = self.ports.take(&entry.port)?;
         let wrong = |what: String| format!("[[subscribe]] to `{}`: {what}", entry.topic);
-        let to = entry.to.iter().map(|text| self.peer(text));
-        let to: Vec<PeerPort> = to.collect::<Result<_, _>>()?;
-        if to.is_empty() && !port.readers {
-            return Err(wrong(format!(
-                "nobody would receive it: name ports in `to`, or give port `{}` readers = true",
-                port.name
-            )));
-        }
+        let to = self.ports.receivers(&port, &entry.to).map_err(wrong)?;
         let wanted = Wanted {
             topic: entry.topic.clone(),
             message: entry.message,
@@ -544,21 +424,13 @@ impl Entries<'_> {
             .map_err(wrong)?;
         let priority = Priority::new(entry.priority)
             .ok_or_else(|| wrong(format!("priority is 0 to 7, not {}", entry.priority)))?;
-        let interval_ns = 1_000_000_000_u64.checked_div(entry.rate.into());
-        let bucket = Bucket::new(interval_ns.unwrap_or(0), entry.burst).ok_or_else(|| {
-            wrong(
-                "expected a rate of 1 to 10000000 messages a second and a burst of 1 to 1000000"
-                    .to_owned(),
-            )
-        })?;
-        if entry.validity_ms == 0 {
-            return Err(wrong("validity_ms is 1 or more".to_owned()));
-        }
+        let bucket = config::bucket(entry.rate, entry.burst).map_err(wrong)?;
+        let validity = config::validity(entry.validity_ms).map_err(wrong)?;
         Ok(Subscription {
             topic,
             port,
             to,
-            validity: Duration::from_millis(entry.validity_ms.into()),
+            validity,
             bucket,
             rate: entry.rate,
             priority,

@@ -13,7 +13,6 @@
 //! | `dds` | the participant of DDS |
 //! | `config` | the file |
 //! | `cdr`, `mapping`, `definition` | messages as bytes; fields of ports and messages; definitions of messages |
-//! | `gate`, `origin` | of the gateway: values that are published; age of a message without a common clock |
 
 #[path = "../../crates/taut/src/commands/ros/arguments.rs"]
 #[allow(unreachable_pub)] // `taut` offers them to its tests
@@ -22,25 +21,17 @@ mod cdr;
 mod config;
 mod dds;
 mod definition;
-#[path = "../../gateway/src/gate.rs"]
-#[allow(dead_code)] // the gateway uses all of it
-mod gate;
 mod mapping;
-#[path = "../../gateway/src/origin.rs"]
-#[allow(dead_code)]
-mod origin;
 mod publication;
 mod run;
 mod status;
 mod subscription;
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use tautline_bridge::program::{self, Failed, output, signals};
 
 use arguments::{Arguments, Command};
 use config::Config;
@@ -62,17 +53,8 @@ fn main() -> ExitCode {
         Command::Check { config, json } => check(&config, json.as_deref()),
         Command::Status { json } => show(json.as_deref()),
     };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err((what, remedy)) => {
-            eprintln!("taut ros: {what}\n  what to do: {remedy}");
-            ExitCode::FAILURE
-        }
-    }
+    program::ended("taut ros", ended)
 }
-
-/// A failure and its remedy, for a person.
-type Failed = (String, &'static str);
 
 fn read(file: &Path) -> Result<Config, Failed> {
     Config::from_file(file).map_err(|error| {
@@ -92,22 +74,7 @@ fn run(file: &Path) -> Result<(), Failed> {
         report(panic);
         std::process::exit(PANICKED);
     }));
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
-        // The second one ends the process at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|error| {
-                (
-                    format!("cannot watch for signals: {error}"),
-                    "raise the limit of open files (ulimit -n)",
-                )
-            })?;
-    }
+    let stop = signals()?;
     run::run(config, &stop).map_err(|error| {
         (
             error.to_string(),
@@ -147,30 +114,4 @@ fn show(json: Option<&Path>) -> Result<(), Failed> {
         false => all.iter().map(status::RosStatus::text).collect(),
     };
     output(json, &serde_json::json!(all), &text)
-}
-
-/// Writes JSON where it was asked for, and the text unless standard output is for JSON.
-fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Result<(), Failed> {
-    let Some(path) = json else {
-        print(text);
-        return Ok(());
-    };
-    if path == Path::new("-") {
-        print(&format!("{told:#}\n"));
-        return Ok(());
-    }
-    let bytes = format!("{told:#}\n");
-    tautline_state::write_whole(path, bytes.as_bytes()).map_err(|error| {
-        (
-            error.to_string(),
-            "name a file in a directory that you may write to",
-        )
-    })?;
-    print(text);
-    Ok(())
-}
-
-/// Writes to standard output; a reader that has gone away is no error.
-fn print(text: &str) {
-    let _gone = std::io::stdout().lock().write_all(text.as_bytes());
 }

@@ -7,30 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tautline::config::{PortConfig, PortOptions};
-use tautline::{Instant, Node, PortError, QueuingPort, SamplingPort, now};
+use tautline::{Instant, QueuingPort, SamplingPort, now};
+use tautline_bridge::gate::{Decision, Gate};
+use tautline_bridge::port::Port;
+use tautline_bridge::program::Failure;
 
 use crate::cdr;
 use crate::config::Publication;
-use crate::dds::{Failure, LOOK, Participant, Writer};
-use crate::gate::{Decision, Gate};
+use crate::dds::{LOOK, Participant, Writer};
 use crate::status::{PublicationStatus, Published};
-
-/// A port of either kind.
-pub(crate) enum Port {
-    Queuing(QueuingPort),
-    Sampling(SamplingPort),
-}
-
-impl Port {
-    /// Opens a configured port.
-    pub(crate) fn open(node: &Node, port: &PortConfig) -> Result<Self, PortError> {
-        Ok(match port.kind {
-            PortOptions::Queuing(_) => Self::Queuing(node.queuing_port_named(&port.name)?),
-            PortOptions::Sampling(_) => Self::Sampling(node.sampling_port_named(&port.name)?),
-        })
-    }
-}
 
 /// One publication.
 pub(crate) struct Outbound {

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use tautline::Node;
+use tautline_bridge::port::Port;
+use tautline_bridge::program::{Failure, start};
 
 use crate::config::Config;
-use crate::dds::{Failure, LOOK, Participant};
-use crate::publication::{Outbound, Port};
+use crate::dds::{LOOK, Participant};
+use crate::publication::Outbound;
 use crate::status::{FAMILY, RosStatus};
 use crate::subscription::Inbound;
 
@@ -73,8 +75,8 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         inbound: inbound.iter().map(|(one, _)| Arc::clone(one)).collect(),
     });
     let telling = Arc::clone(&shared);
-    let told = move || serde_json::to_vec(&telling.status()).unwrap_or_default();
-    let status = tautline_state::told::tell(FAMILY, Arc::clone(stop), told)?;
+    let told = move || telling.status();
+    let status = tautline_bridge::status::tell(FAMILY, Arc::clone(stop), told)?;
     let mut threads = Vec::new();
     for (one, port) in outbound {
         let ending = Arc::clone(stop);
@@ -103,21 +105,4 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     }
     status.join().expect("no thread panics");
     ended
-}
-
-/// Starts a thread whose end ends the program.
-fn start(
-    name: &str,
-    stop: &Arc<AtomicBool>,
-    work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
-) -> Result<JoinHandle<Result<(), Failure>>, Failure> {
-    let stop = Arc::clone(stop);
-    let thread = thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            let ended = work();
-            stop.store(true, Relaxed);
-            ended
-        })?;
-    Ok(thread)
 }

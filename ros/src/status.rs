@@ -1,38 +1,13 @@
 //! Counters, and the state for whoever asks: `taut ros status`.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
+use tautline_bridge::counters;
+use tautline_bridge::status::listed;
 
 /// Beginning of the sockets' names.
 pub(crate) const FAMILY: &str = "tautline-ros";
-
-macro_rules! counters {
-    ($(#[$about:meta])* $name:ident, $told:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
-        $(#[$about])*
-        #[derive(Debug, Default)]
-        pub(crate) struct $name { $($(#[$doc])* pub(crate) $field: AtomicU64,)* }
-
-        #[doc = concat!("Values of [`", stringify!($name), "`].")]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        pub(crate) struct $told { $(pub(crate) $field: u64,)* }
-
-        impl $name {
-            pub(crate) fn told(&self) -> $told {
-                $told { $($field: self.$field.load(Relaxed),)* }
-            }
-        }
-
-        impl $told {
-            /// Counters above 0, in their order.
-            fn counted(&self) -> Vec<(&'static str, u64)> {
-                let all = [$((stringify!($field), self.$field),)*];
-                all.into_iter().filter(|(_, count)| *count > 0).collect()
-            }
-        }
-    };
-}
 
 counters! {
     /// Counters of a publication. Each value or message that the port hands out is in one of them.
@@ -148,7 +123,7 @@ impl RosStatus {
                     one.readers_incompatible,
                     one.readers_of_other_type
                 ),
-                list(&one.counters.counted())
+                listed(", ", &one.counters.counted())
             );
         }
         for one in &self.subscriptions {
@@ -164,7 +139,7 @@ impl RosStatus {
                     one.writers_incompatible,
                     one.writers_of_other_type
                 ),
-                list(&one.counters.counted())
+                listed(", ", &one.counters.counted())
             );
         }
         text
@@ -183,17 +158,7 @@ fn others(what: &str, matched: usize, incompatible: usize, other_type: usize) ->
     text
 }
 
-fn list(counted: &[(&str, u64)]) -> String {
-    let mut text = String::new();
-    for (name, count) in counted {
-        let _ = write!(text, ", {count} {}", name.replace('_', " "));
-    }
-    text
-}
-
 /// States of all programs of this user and of root in this network namespace; root sees everybody's.
 pub(crate) fn all() -> Vec<RosStatus> {
-    let told = tautline_state::told::all(FAMILY).into_iter();
-    told.filter_map(|bytes| serde_json::from_slice(&bytes).ok())
-        .collect()
+    tautline_bridge::status::all(FAMILY)
 }

@@ -8,13 +8,14 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rustdds::{GUID, QosPolicies};
-use tautline::{Destination, Instant, PortError, SendError, now};
+use tautline::{Destination, Instant, SendError, now};
+use tautline_bridge::baseline::Baseline;
+use tautline_bridge::port::Port;
+use tautline_bridge::program::Failure;
 
 use crate::cdr::{self, Refused};
-use crate::config::{PeerPort, Subscription};
-use crate::dds::{Failure, LOOK, Message, Participant, Reader};
-use crate::origin::Baseline;
-use crate::publication::Port;
+use crate::config::Subscription;
+use crate::dds::{LOOK, Message, Participant, Reader};
 use crate::status::{Received, SubscriptionStatus};
 
 /// Writers whose quickest message is remembered. Lower: with more of them, messages that waited are taken as new.
@@ -129,7 +130,7 @@ impl Inbound {
                 let Destinations { port, known } = &mut *destinations;
                 for (place, known) in known.iter_mut().enumerate() {
                     if known.is_none() {
-                        *known = destination(port, self.config.to.get(place)).ok();
+                        *known = port.destination(self.config.to.get(place)).ok();
                     }
                 }
                 self.is_missing
@@ -226,11 +227,7 @@ impl Inbound {
                 sent_to_all = Err(Dropped::Undelivered);
                 continue;
             };
-            let sent = match port {
-                Port::Queuing(port) => port.send(to, priority, value),
-                Port::Sampling(port) => port.send(to, priority, value),
-            };
-            if let Err(error) = sent {
+            if let Err(error) = port.send(to, priority, value) {
                 if error == SendError::PeerGone {
                     *destination = None;
                     self.is_missing.store(true, Relaxed);
@@ -256,13 +253,4 @@ fn follow(sources: &mut VecDeque<(GUID, Baseline)>, message: &Message, now: Inst
     let baseline = Baseline::new(written_ns, now.as_nanos());
     sources.push_back((message.writer, baseline));
     Duration::ZERO
-}
-
-fn destination(port: &mut Port, to: Option<&PeerPort>) -> Result<Destination, PortError> {
-    match (port, to) {
-        (Port::Queuing(port), Some(to)) => port.destination(&to.neighbour, to.port),
-        (Port::Sampling(port), Some(to)) => port.destination(&to.neighbour, to.port),
-        (Port::Queuing(port), None) => port.readers(),
-        (Port::Sampling(port), None) => port.readers(),
-    }
 }

@@ -6,8 +6,9 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::{Cell, Network, Peer, eventually};
+use common::{Cell, Network, Peer, counts, eventually, participant, program};
 use serde_json::{Value, json};
+use tautline::Priority;
 use tautline_testbed::hosts::Host::{A, B};
 
 const STATE: &str = "[[type]]\nname = \"State\"\n\
@@ -55,8 +56,8 @@ fn joint_states_and_the_node_are_seen_by_another_implementation() {
          [[publish]]\nport = \"trace\"\n{JOINTS}depth = 512\n"
     );
     let ros = network.ros(&cell, A, &ports, &entries);
-    let mut motor = cell.program();
-    let Some(mut peer) = Peer::start(&network, B) else {
+    let mut motor = program(&cell);
+    let Some(mut peer) = participant(&network, B) else {
         return;
     };
     peer.tell(json!(["hear", "rt/joint_states", "JointState", { "reliable": false }]));
@@ -78,7 +79,7 @@ fn joint_states_and_the_node_are_seen_by_another_implementation() {
         ros.count("/joint_states", "readers") == 1 && ros.count("/cell/trace", "readers") == 1
     });
     eventually("a value is heard", || {
-        motor.publish(1, &state(7)).unwrap();
+        motor.try_publish(1, &state(7)).unwrap();
         peer.has(|what| what["heard"] == "rt/joint_states")
     });
     let heard = peer.wait_for("a value", |what| what["heard"] == "rt/joint_states");
@@ -95,13 +96,13 @@ fn joint_states_and_the_node_are_seen_by_another_implementation() {
 
     // Every message of a queuing port, in its order.
     for number in 0..300 {
-        motor.say(2, &state(number)).unwrap();
+        motor.try_say(2, Priority::NORMAL, &state(number)).unwrap();
     }
     for number in 0..300 {
         let heard = peer.wait_for("the next message", |what| what["heard"] == "rt/cell/trace");
         assert_eq!(heard["message"]["header"]["stamp"]["nanosec"], number);
     }
-    motor.publish(1, &state(1)[1..]).unwrap();
+    motor.try_publish(1, &state(1)[1..]).unwrap();
     eventually("a value of another size is counted", || {
         ros.count("/joint_states", "other_size") == 1
     });
@@ -115,14 +116,14 @@ fn joint_states_and_the_node_are_seen_by_another_implementation() {
     // Killed, nothing of it remains in the cell; started again, it is heard again.
     ros.kill();
     eventually("its ports are gone", || {
-        motor.publish(1, &state(1)).is_err()
+        motor.try_publish(1, &state(1)).is_err()
     });
     drop(ros);
     let ros = network.ros(&cell, A, &ports, &entries);
-    let before = peer.counts("rt/joint_states");
+    let before = counts(&mut peer, "rt/joint_states");
     assert!(before["count"].as_u64().unwrap() > 0);
     eventually("it is heard again", || {
-        let _starting = motor.publish(1, &state(9));
+        let _starting = motor.try_publish(1, &state(9));
         peer.has(|what| what["heard"] == "rt/joint_states" && what["message"]["position"][0] == 9.0)
     });
     assert!(ros.end(), "it ends in order");
@@ -144,8 +145,8 @@ fn a_topic_reaches_ports_and_nothing_wrong_does() {
          rate = 100000\nburst = 1000\n{TWIST}"
     );
     let ros = network.ros(&cell, A, &ports, &entries);
-    let mut motor = cell.program();
-    let Some(mut peer) = Peer::start(&network, B) else {
+    let mut motor = program(&cell);
+    let Some(mut peer) = participant(&network, B) else {
         return;
     };
     let write = |peer: &mut Peer, topic: &str, kind: &str, value: Value, options: Value| {
@@ -239,9 +240,9 @@ fn a_topic_reaches_ports_and_nothing_wrong_does() {
     // The port works on, also when the flooder is killed in the middle and comes back.
     peer.tell(json!(["write", "rt/cmd_vel", "Twist", [twist(2.0, 0.0)], { "count": 100_000, "rate": 10_000 }]));
     thread::sleep(Duration::from_millis(300));
-    peer.kill();
+    peer.running().kill();
     drop(peer);
-    let Some(mut peer) = Peer::start(&network, B) else {
+    let Some(mut peer) = participant(&network, B) else {
         return;
     };
     eventually("a command of the next one arrives", || {
@@ -279,12 +280,12 @@ fn late_joiners_hear_a_durable_topic_and_a_hung_one_holds_up_nobody_in_the_cell(
          [[publish]]\nport = \"strict\"\n{JOINTS}reliable = true\n"
     );
     let ros = network.ros(&cell, A, &ports, &entries);
-    let mut motor = cell.program();
+    let mut motor = program(&cell);
     eventually("a value is published before anybody listens", || {
-        motor.publish(1, &state(42)).unwrap();
+        motor.try_publish(1, &state(42)).unwrap();
         ros.count("/limits", "published") > 0
     });
-    let Some(mut peer) = Peer::start(&network, B) else {
+    let Some(mut peer) = participant(&network, B) else {
         return;
     };
     peer.tell(json!(["hear", "rt/limits", "JointState", { "reliable": true, "durable": true }]));
@@ -300,34 +301,34 @@ fn late_joiners_hear_a_durable_topic_and_a_hung_one_holds_up_nobody_in_the_cell(
     // A reliable participant hangs: the cell publishes on as quickly, and the other topics pass.
     peer.tell(json!(["hear", "rt/strict", "JointState", { "reliable": true, "verbose": false }]));
     eventually("it listens", || ros.count("/strict", "readers") == 1);
-    let Some(mut other) = Peer::start(&network, A) else {
+    let Some(mut other) = participant(&network, A) else {
         return;
     };
     other.tell(json!(["hear", "rt/state", "JointState", { "verbose": false }]));
     eventually("the other one listens", || {
         ros.count("/state", "readers") == 1
     });
-    peer.stop();
-    let before = other.counts("rt/state")["count"].as_u64().unwrap();
+    peer.running().stop();
+    let before = counts(&mut other, "rt/state")["count"].as_u64().unwrap();
     let mut refused = 0;
     eventually("the window for the hung one is full", || {
         for number in 0..400 {
-            motor.publish(3, &state(number)).unwrap();
-            motor.publish(2, &state(number)).unwrap();
+            motor.try_publish(3, &state(number)).unwrap();
+            motor.try_publish(2, &state(number)).unwrap();
             thread::sleep(Duration::from_micros(200));
         }
         refused = ros.count("/strict", "refused");
         refused > 0
     });
     eventually("the other topic passes", || {
-        motor.publish(2, &state(1)).unwrap();
-        other.counts("rt/state")["count"].as_u64().unwrap() > before
+        motor.try_publish(2, &state(1)).unwrap();
+        counts(&mut other, "rt/state")["count"].as_u64().unwrap() > before
     });
-    peer.go_on();
+    peer.running().go_on();
     eventually("the topic goes on when it does", || {
-        motor.publish(3, &state(1)).unwrap();
+        motor.try_publish(3, &state(1)).unwrap();
         let published = ros.count("/strict", "published");
-        motor.publish(3, &state(2)).unwrap();
+        motor.try_publish(3, &state(2)).unwrap();
         thread::sleep(Duration::from_millis(20));
         ros.count("/strict", "published") > published
     });
@@ -385,8 +386,8 @@ fn other_messages_pass_both_ways_known_and_declared() {
         );
     }
     let ros = network.ros(&cell, A, &ports, &entries);
-    let mut motor = cell.program();
-    let Some(mut peer) = Peer::start(&network, B) else {
+    let mut motor = program(&cell);
+    let Some(mut peer) = participant(&network, B) else {
         return;
     };
     for (topic, kind) in [
@@ -410,7 +411,7 @@ fn other_messages_pass_both_ways_known_and_declared() {
         peer.wait_for("a message", |what| what["heard"] == topic.as_str())["message"].clone()
     };
     for port in 1..5 {
-        motor.say(port, &body).unwrap();
+        motor.try_say(port, Priority::NORMAL, &body).unwrap();
     }
     let odometry = hear(&peer, "odometry");
     assert_eq!(odometry["pose"]["pose"]["orientation"]["w"], 6.0);

@@ -3,27 +3,23 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, SendError, bus_neighbour,
-};
+pub(crate) use tautline_bridge::testing::{Cell, Program, Running, eventually};
+use tautline_bridge::testing::{Peer, python_with};
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
-use tautline_testbed::python;
 
 /// Packages of the foreign participant.
 const PACKAGES: [&str; 1] = ["eclipse-zenoh==1.10.2"];
 /// A program that writes pictures of a fleet, and the newest of them.
 pub(crate) struct Watcher {
-    child: Child,
+    _running: Running,
     lines: Receiver<Value>,
     newest: RefCell<Value>,
 }
@@ -47,7 +43,7 @@ impl Watcher {
             }
         });
         Self {
-            child,
+            _running: Running(child),
             lines,
             newest: RefCell::default(),
         }
@@ -68,13 +64,6 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _gone = self.child.wait();
-    }
-}
-
 /// The line of a gateway in a picture.
 pub(crate) fn line_of(picture: &Value, gateway: &str) -> Value {
     let mut cells = picture["cells"].as_array().into_iter().flatten();
@@ -86,18 +75,6 @@ pub(crate) fn line_of(picture: &Value, gateway: &str) -> Value {
 pub(crate) fn presence(picture: &Value, gateway: &str) -> String {
     let line = line_of(picture, gateway);
     line["presence"].as_str().unwrap_or_default().to_owned()
-}
-
-/// Time that anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits until something is so.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(25));
-    }
 }
 
 /// Bytes that were written as digits, as text.
@@ -236,7 +213,7 @@ impl Network {
         let neighbours: String = neighbours
             .map(|other| format!("[[neighbour]]\nname = \"{other}\"\n"))
             .collect();
-        let bus = cell.bus.display();
+        let bus = cell.bus().display();
         write(
             "node.toml",
             format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{name}\"\n{neighbours}{ports}"),
@@ -259,7 +236,7 @@ impl Network {
             network: self,
             host,
             name: name.to_owned(),
-            child,
+            running: Running(child),
         }
     }
 
@@ -336,7 +313,7 @@ pub(crate) struct Gateway<'n> {
     network: &'n Network,
     host: Host,
     name: String,
-    child: Child,
+    pub(crate) running: Running,
 }
 
 impl Gateway<'_> {
@@ -349,7 +326,7 @@ impl Gateway<'_> {
         let all = self.network.status(self.host);
         let own = all
             .into_iter()
-            .find(|one| one["process"] == self.child.id());
+            .find(|one| one["process"] == self.running.0.id());
         own.unwrap_or_default()
     }
 
@@ -388,287 +365,40 @@ impl Gateway<'_> {
     pub(crate) fn show(&self) -> String {
         self.network.show(self.host)
     }
-
-    pub(crate) fn kill(&self) {
-        signal(self.child.id(), rustix::process::Signal::KILL);
-    }
-
-    pub(crate) fn stop(&self) {
-        signal(self.child.id(), rustix::process::Signal::STOP);
-    }
-
-    pub(crate) fn go_on(&self) {
-        signal(self.child.id(), rustix::process::Signal::CONT);
-    }
 }
 
-impl Drop for Gateway<'_> {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _gone = self.child.wait();
-    }
+/// Neighbours of a program of a cell; it sends to the first of them.
+const OTHERS: [&str; 3] = ["one", "two", "far"];
+
+/// A program of a cell, in this process.
+pub(crate) fn program(cell: &Cell, name: &str) -> Program {
+    program_at(cell.bus(), name)
 }
 
-fn signal(process: u32, signal: rustix::process::Signal) {
-    tautline_testbed::sys::signal_process(process, signal);
+/// The same on a bus.
+pub(crate) fn program_at(bus: &Path, name: &str) -> Program {
+    Program::open(bus, name, &OTHERS)
 }
 
-/// A cell: a bus.
-pub(crate) struct Cell {
-    bus: PathBuf,
-    name: String,
-    _files: TemporaryDirectory,
+/// A program of a cell in a process of its own: a test that knows by a variable that it is that.
+pub(crate) fn program_apart(cell: &Cell, name: &str, test: &str, variable: &str) -> Running {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    tautline_testbed::child::tie(&mut command, None);
+    let child = command
+        .args([test, "--exact"])
+        .env(variable, cell.bus())
+        .stdout(Stdio::null());
+    let apart = Running(child.spawn().expect("a program"));
+    let port = cell.bus().join(name).join("8");
+    eventually("its ports are open", || port.exists());
+    apart
 }
 
-impl Cell {
-    pub(crate) fn new() -> Self {
-        let files = TemporaryDirectory::make("taut-cell").expect("a directory");
-        Self {
-            bus: files.path().join("bus"),
-            name: files.path().file_name().unwrap().display().to_string(),
-            _files: files,
-        }
-    }
-
-    /// A program of the cell, in this process.
-    pub(crate) fn program(&self, name: &str) -> Program {
-        program(&self.bus.display().to_string(), name)
-    }
-
-    /// A node of the cell with one queuing port, which keeps a thousand messages.
-    pub(crate) fn receiver(&self, name: &str, number: u16) -> (Node, QueuingPort) {
-        let config = NodeConfig::vbus(BusConfig::new(
-            &self.bus.display().to_string(),
-            name.parse().unwrap(),
-        ));
-        let node = Node::open(config).expect("a node");
-        let options = QueuingOptions {
-            depth: 1024,
-            ..QueuingOptions::default()
-        };
-        let port = node.queuing_port(number.try_into().unwrap(), &options);
-        (node, port.expect("a port"))
-    }
-
-    /// Directory of its bus.
-    pub(crate) fn bus(&self) -> &Path {
-        &self.bus
-    }
-
-    /// A program of the cell in a process of its own: a test that knows by a variable that it is that.
-    pub(crate) fn program_apart(&self, name: &str, test: &str, variable: &str) -> Apart {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        tautline_testbed::child::tie(&mut command, None);
-        let child = command
-            .args([test, "--exact"])
-            .env(variable, &self.bus)
-            .stdout(Stdio::null());
-        let apart = Apart(child.spawn().expect("a program"));
-        let port = self.bus.join(name).join("8");
-        eventually("its ports are open", || port.exists());
-        apart
-    }
-}
-
-/// A program in a process of its own.
-pub(crate) struct Apart(Child);
-
-impl Apart {
-    pub(crate) fn stop(&self) {
-        signal(self.0.id(), rustix::process::Signal::STOP);
-    }
-
-    pub(crate) fn go_on(&self) {
-        signal(self.0.id(), rustix::process::Signal::CONT);
-    }
-}
-
-impl Drop for Apart {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _gone = self.0.wait();
-    }
-}
-
-/// A program on a bus.
-pub(crate) fn program(bus: &str, name: &str) -> Program {
-    let config = NodeConfig::vbus(BusConfig::new(bus, name.parse().unwrap()));
-    let others = ["one", "two", "far"]
-        .into_iter()
-        .filter(|other| *other != name);
-    let others = others.map(|other| bus_neighbour(other.parse().unwrap()));
-    let config = others.fold(config, |config, other| {
-        config.with_neighbour(other).unwrap()
-    });
-    let node = Node::open(config).expect("a node");
-    let sampling =
-        |number: u16| node.sampling_port(number.try_into().unwrap(), &SamplingOptions::default());
-    let queuing =
-        |number: u16| node.queuing_port(number.try_into().unwrap(), &QueuingOptions::default());
-    let mut state = sampling(5).unwrap();
-    let readers = state.readers().unwrap();
-    Program {
-        readers,
-        state,
-        said: queuing(6).unwrap(),
-        value: sampling(7).unwrap(),
-        messages: queuing(8).unwrap(),
-        _node: node,
-    }
-}
-
-/// A program of a cell: ports 5 and 6 send, 7 and 8 receive.
-pub(crate) struct Program {
-    state: SamplingPort,
-    readers: Destination,
-    said: QueuingPort,
-    value: SamplingPort,
-    messages: QueuingPort,
-    _node: Node,
-}
-
-impl Program {
-    /// Sends a value to a port of the gateway `one`, if it is there.
-    pub(crate) fn publish(&mut self, port: u16, value: &[u8]) {
-        let _absent = self.try_publish(port, value);
-    }
-
-    pub(crate) fn try_publish(&mut self, port: u16, value: &[u8]) -> Result<(), SendError> {
-        let to = self.state.destination("one", port.try_into().unwrap());
-        self.state.send(
-            to.map_err(|_| SendError::PeerGone)?,
-            Priority::NORMAL,
-            value,
-        )
-    }
-
-    /// Publishes a value for all that follow port 5.
-    pub(crate) fn broadcast(&mut self, value: &[u8]) {
-        self.state
-            .send(self.readers, Priority::NORMAL, value)
-            .expect("a send");
-    }
-
-    /// Sends a message to a port of the gateway `one`.
-    pub(crate) fn say(&mut self, port: u16, priority: Priority, message: &[u8]) {
-        self.try_say(port, priority, message)
-            .expect("a gateway that takes it");
-    }
-
-    /// The same; the gateway may not be there.
-    pub(crate) fn try_say(
-        &mut self,
-        port: u16,
-        priority: Priority,
-        message: &[u8],
-    ) -> Result<(), SendError> {
-        let to = self.said.destination("one", port.try_into().unwrap());
-        self.said
-            .send(to.map_err(|_| SendError::PeerGone)?, priority, message)
-    }
-
-    /// The last value of port 7.
-    pub(crate) fn value(&mut self) -> Option<Vec<u8>> {
-        let mut buffer = vec![0; self.value.value_bytes_max()];
-        let sample = self.value.read(&mut buffer).expect("a read")?;
-        Some(buffer[..sample.length].to_vec())
-    }
-
-    /// The next message of port 8.
-    pub(crate) fn message(&mut self) -> Option<(u8, Vec<u8>)> {
-        let mut buffer = vec![0; self.messages.message_bytes_max()];
-        let message = self.messages.receive(&mut buffer).expect("a read")?;
-        Some((message.priority.get(), buffer[..message.length].to_vec()))
-    }
-}
-
-/// A participant of Zenoh that nobody here wrote.
-pub(crate) struct Peer {
-    child: Child,
-    commands: ChildStdin,
-    said: Receiver<Value>,
-    heard: RefCell<Vec<Value>>,
-}
-
-impl Peer {
-    /// Starts it, or says why not.
-    pub(crate) fn start(network: &Network, host: Host, mode: &str) -> Option<Self> {
-        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let python = match python::environment(scratch, &PACKAGES) {
-            Ok(python) => python,
-            Err(reason) => {
-                println!("SKIPPED: no eclipse-zenoh from PyPI: {reason}");
-                return None;
-            }
-        };
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peer.py");
-        let mut command = network.hosts.command(host, python.to_str().unwrap());
-        let mut child = command
-            .arg(script)
-            .arg(network.zenoh(mode, host))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a participant");
-        let (sender, said) = channel();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let what = serde_json::from_str(&line).expect("an object");
-                if sender.send(what).is_err() {
-                    return;
-                }
-            }
-        });
-        let peer = Self {
-            commands: child.stdin.take().unwrap(),
-            child,
-            said,
-            heard: RefCell::default(),
-        };
-        peer.wait_for("a session", |what| what["opened"] == true);
-        Some(peer)
-    }
-
-    /// Has it do something.
-    pub(crate) fn tell(&mut self, command: Value) {
-        writeln!(self.commands, "{command}").expect("a participant");
-    }
-
-    /// Waits for something that it says, and forgets that and all before it.
-    pub(crate) fn wait_for(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-        let mut found = Value::Null;
-        eventually(what, || {
-            let mut heard = self.heard.borrow_mut();
-            heard.extend(self.said.try_iter());
-            let Some(place) = heard.iter().position(&is_it) else {
-                return false;
-            };
-            found = heard.drain(..=place).next_back().unwrap();
-            true
-        });
-        found
-    }
-
-    /// Whether it has said something that is not forgotten.
-    pub(crate) fn has(&self, is_it: impl Fn(&Value) -> bool) -> bool {
-        let mut heard = self.heard.borrow_mut();
-        heard.extend(self.said.try_iter());
-        heard.iter().any(is_it)
-    }
-
-    pub(crate) fn stop(&self) {
-        signal(self.child.id(), rustix::process::Signal::STOP);
-    }
-
-    pub(crate) fn go_on(&self) {
-        signal(self.child.id(), rustix::process::Signal::CONT);
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _gone = self.child.wait();
-    }
+/// Starts a participant of Zenoh that nobody here wrote, or says why not.
+pub(crate) fn participant(network: &Network, host: Host, mode: &str) -> Option<Peer> {
+    let python = python_with(env!("CARGO_TARGET_TMPDIR"), &PACKAGES)?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peer.py");
+    let mut command = network.hosts.command(host, python.to_str().unwrap());
+    command.arg(script).arg(network.zenoh(mode, host));
+    Some(Peer::start(command))
 }

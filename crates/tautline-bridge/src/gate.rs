@@ -6,20 +6,20 @@ use tautline::Instant;
 
 /// Rules of a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub struct Rules {
     /// Only values that differ from the last published one.
-    pub(crate) on_change: bool,
+    pub on_change: bool,
     /// An unchanged value is published again after this time all the same.
-    pub(crate) repeat: Option<Duration>,
+    pub repeat: Option<Duration>,
     /// One value in so many.
-    pub(crate) every: u32,
+    pub every: u32,
     /// Time between two publications at least.
-    pub(crate) period_min: Duration,
+    pub period_min: Duration,
 }
 
 /// Fate of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub enum Decision {
     /// Publish it now.
     Publish,
     /// It is not the one in so many.
@@ -32,7 +32,7 @@ pub(crate) enum Decision {
 
 /// State of a publication.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     rules: Rules,
     seen: u32,
     last: Vec<u8>,
@@ -41,7 +41,8 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Takes the memory for the last value.
-    pub(crate) fn new(rules: Rules, value_bytes_max: usize) -> Self {
+    #[must_use]
+    pub fn new(rules: Rules, value_bytes_max: usize) -> Self {
         let remembered = if rules.on_change { value_bytes_max } else { 0 };
         Self {
             rules,
@@ -52,7 +53,7 @@ impl Gate {
     }
 
     /// Judges a value that has just come.
-    pub(crate) fn offer(&mut self, now: Instant, value: &[u8]) -> Decision {
+    pub fn offer(&mut self, now: Instant, value: &[u8]) -> Decision {
         let turn = self.seen;
         self.seen = (turn + 1) % self.rules.every.max(1);
         if turn != 0 {
@@ -62,7 +63,7 @@ impl Gate {
     }
 
     /// Judges a value whose time had not come when it was offered.
-    pub(crate) fn judge(&mut self, now: Instant, value: &[u8]) -> Decision {
+    pub fn judge(&mut self, now: Instant, value: &[u8]) -> Decision {
         if let Some(last_at) = self.last_at {
             let elapsed = now.saturating_duration_since(last_at);
             let repeats = self.rules.repeat.is_some_and(|repeat| elapsed >= repeat);
@@ -83,7 +84,7 @@ impl Gate {
     }
 
     /// Forgets what was published: the next value is the first.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.last_at = None;
         self.seen = 0;
     }

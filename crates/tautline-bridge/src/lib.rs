@@ -1,0 +1,25 @@
+//! Common parts of the programs that carry a cell's ports to another network: `taut-gateway` (Zenoh) and `taut-ros`
+//! (DDS).
+//!
+//! Each of them is a workspace of its own, because its engine brings many crates. This crate knows no engine. In it are
+//! the parts of the file that both have, the choice of the values that are published, the age of what comes, counters,
+//! and what a program does at its beginning and end.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`program`] | signals, output, threads whose end is the program's |
+//! | [`config`] | the file: ports of the node, rules, rates |
+//! | [`port`] | a port of either kind, and its destinations |
+//! | [`status`] | counters, and the state for whoever asks |
+//! | [`gate`] | choice of the values that are published |
+//! | [`baseline`] | time that a message has waited, without a comparison of clocks |
+//! | `testing` | cells, and participants that nobody here wrote; feature `testing` |
+
+pub mod baseline;
+pub mod config;
+pub mod gate;
+pub mod port;
+pub mod program;
+pub mod status;
+#[cfg(feature = "testing")]
+pub mod testing;

@@ -1,0 +1,95 @@
+//! Beginning and end of a program, and what it writes.
+
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// A failure and its remedy, for a person.
+pub type Failed = (String, &'static str);
+
+/// Why a part of a program ended.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Exit status; writes a failure of `command`, and what to do.
+#[must_use]
+pub fn ended(command: &str, result: Result<(), Failed>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((what, remedy)) => {
+            eprintln!("{command}: {what}\n  what to do: {remedy}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A flag that SIGINT, SIGTERM and SIGHUP set; the second of them ends the process at once.
+///
+/// # Errors
+/// There is no descriptor for the handler.
+pub fn signals() -> Result<Arc<AtomicBool>, Failed> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| {
+                (
+                    format!("cannot watch for signals: {error}"),
+                    "raise the limit of open files (ulimit -n)",
+                )
+            })?;
+    }
+    Ok(stop)
+}
+
+/// Starts a thread whose end, good or bad, sets `stop`.
+///
+/// # Errors
+/// The system has no thread left.
+pub fn start(
+    name: &str,
+    stop: &Arc<AtomicBool>,
+    work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+) -> Result<JoinHandle<Result<(), Failure>>, Failure> {
+    let stop = Arc::clone(stop);
+    let thread = thread::Builder::new().name(name.to_owned());
+    Ok(thread.spawn(move || {
+        let ended = work();
+        stop.store(true, Relaxed);
+        ended
+    })?)
+}
+
+/// Writes JSON to the file `json`, to standard output if that is `-`, and the text unless standard output has the JSON.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Result<(), Failed> {
+    let Some(path) = json else {
+        print(text);
+        return Ok(());
+    };
+    let bytes = format!("{told:#}\n");
+    if path == Path::new("-") {
+        print(&bytes);
+        return Ok(());
+    }
+    tautline_state::write_whole(path, bytes.as_bytes()).map_err(|error| {
+        (
+            error.to_string(),
+            "name a file in a directory that you may write to",
+        )
+    })?;
+    print(text);
+    Ok(())
+}
+
+/// Writes to standard output; a reader that has gone away is no error.
+fn print(text: &str) {
+    let _gone = std::io::stdout().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,101 @@
+//! Counters of a program, and its state for whoever asks on the same machine.
+
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tautline_state::told;
+
+/// Declares counters that several threads add to, and a structure of their values, which serde reads and writes.
+///
+/// ```
+/// tautline_bridge::counters! {
+///     /// Counters of a door.
+///     Door, DoorTold {
+///         /// Times that it was opened.
+///         opened,
+///     }
+/// }
+///
+/// let door = Door::default();
+/// door.opened.fetch_add(2, std::sync::atomic::Ordering::Relaxed);
+/// assert_eq!(door.told().counted(), [("opened", 2)]);
+/// ```
+#[macro_export]
+macro_rules! counters {
+    ($(#[$about:meta])* $name:ident, $told:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        pub(crate) struct $name { $($(#[$doc])* pub(crate) $field: ::std::sync::atomic::AtomicU64,)* }
+
+        #[doc = concat!("Values of [`", stringify!($name), "`].")]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
+        pub(crate) struct $told { $(pub(crate) $field: u64,)* }
+
+        impl $name {
+            pub(crate) fn told(&self) -> $told {
+                $told { $($field: self.$field.load(::std::sync::atomic::Ordering::Relaxed),)* }
+            }
+        }
+
+        impl $told {
+            /// Counters above 0, in their order.
+            pub(crate) fn counted(&self) -> ::std::vec::Vec<(&'static str, u64)> {
+                let all = [$((stringify!($field), self.$field),)*];
+                all.into_iter().filter(|(_, count)| *count > 0).collect()
+            }
+        }
+    };
+}
+
+/// Counters in words, after `before` if there are any: `: 3 delivered, 1 too old`.
+#[must_use]
+pub fn listed(before: &str, counted: &[(&str, u64)]) -> String {
+    let mut text = String::new();
+    for (place, (name, count)) in counted.iter().enumerate() {
+        let before = if place == 0 { before } else { ", " };
+        let _ = write!(text, "{before}{count} {}", name.replace('_', " "));
+    }
+    text
+}
+
+/// Answers who asks with a program's state, from a thread of its own, until `stop` is set. `family` is the beginning of
+/// the sockets' names, which programs of one sort share.
+///
+/// # Errors
+/// There is no socket, or no thread.
+pub fn tell<S: Serialize>(
+    family: &str,
+    stop: Arc<AtomicBool>,
+    state: impl Fn() -> S + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    told::tell(family, stop, move || {
+        serde_json::to_vec(&state()).unwrap_or_default()
+    })
+}
+
+/// States of all programs of a family, of this user and of root, in this network namespace; root sees everybody's.
+#[must_use]
+pub fn all<S: DeserializeOwned>(family: &str) -> Vec<S> {
+    let texts = told::all(family).into_iter();
+    texts
+        .filter_map(|text| serde_json::from_slice(&text).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_listed_in_words() {
+        assert_eq!(listed(": ", &[]), "");
+        let counted = [("delivered", 3), ("other_size", 1)];
+        assert_eq!(listed(": ", &counted), ": 3 delivered, 1 other size");
+        assert_eq!(listed(", ", &counted), ", 3 delivered, 1 other size");
+    }
+}
