@@ -1,6 +1,6 @@
 //! The UDP checksum (RFC 768, RFC 1071): made for what leaves, judged in what came.
 
-use core::net::SocketAddrV4;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PROTOCOL_UDP, UDP_HEADER_BYTES};
 use crate::wire::udp::{UdpChecksum, fold, sum};
@@ -72,10 +72,14 @@ pub(super) fn finish(base: u32, payload: &[u8]) -> u16 {
 }
 
 fn pseudo_header(from: SocketAddrV4, to: SocketAddrV4, payload_bytes: usize) -> u32 {
-    sum(&from.ip().octets())
-        + sum(&to.ip().octets())
+    sum_of_address(*from.ip())
+        + sum_of_address(*to.ip())
         + u32::from(PROTOCOL_UDP)
         + (UDP_HEADER_BYTES + payload_bytes) as u32
+}
+
+fn sum_of_address(address: Ipv4Addr) -> u32 {
+    (address.to_bits() >> 16) + (address.to_bits() & 0xFFFF)
 }
 
 fn ports_and_length(from: SocketAddrV4, to: SocketAddrV4, payload_bytes: usize) -> u32 {

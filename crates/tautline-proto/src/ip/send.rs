@@ -15,7 +15,7 @@ use super::{
     checksum, type_of_service,
 };
 use crate::wire::ethernet::{ETHERNET_HEADER_BYTES, emit_ethernet};
-use crate::wire::udp::{TIME_TO_LIVE, fold, internet_checksum, sum};
+use crate::wire::udp::{TIME_TO_LIVE, fold, sum};
 use crate::wire::{MTU_BYTES, MacAddress, Priority};
 
 /// Bytes of all headers before a datagram.
@@ -32,8 +32,10 @@ const DONT_FRAGMENT: u16 = 0x4000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     to: SocketAddrV4,
-    ethernet: [u8; ETHERNET_HEADER_BYTES],
-    addresses: [u8; 8],
+    /// Headers of Ethernet and IP, but for the fields that differ from packet to packet: they are 0.
+    outer: [u8; FRAGMENT_HEADERS_BYTES],
+    /// Sum of that IP header.
+    outer_sum: u32,
     ports: [u8; 4],
     checksum_base: u32,
     mtu_bytes: usize,
@@ -50,18 +52,22 @@ impl Route {
         station: MacAddress,
         mtu_bytes: usize,
     ) -> Self {
-        let mut ethernet = [0; ETHERNET_HEADER_BYTES];
-        emit_ethernet(&mut ethernet, station, own_mac, ETHERTYPE_IPV4);
-        let mut addresses = [0; 8];
-        addresses[..4].copy_from_slice(&from.ip().octets());
-        addresses[4..].copy_from_slice(&to.ip().octets());
+        let mut outer = [0; FRAGMENT_HEADERS_BYTES];
+        let (ethernet, ip) = outer.split_at_mut(ETHERNET_HEADER_BYTES);
+        emit_ethernet(ethernet, station, own_mac, ETHERTYPE_IPV4);
+        ip[0] = 0x45; // version 4, five words
+        ip[8] = TIME_TO_LIVE;
+        ip[9] = PROTOCOL_UDP;
+        ip[12..16].copy_from_slice(&from.ip().octets());
+        ip[16..].copy_from_slice(&to.ip().octets());
+        let outer_sum = sum(ip);
         let mut ports = [0; 4];
         ports[..2].copy_from_slice(&from.port().to_be_bytes());
         ports[2..].copy_from_slice(&to.port().to_be_bytes());
         Self {
             to,
-            ethernet,
-            addresses,
+            outer,
+            outer_sum,
             ports,
             checksum_base: checksum::base(from, to),
             mtu_bytes: mtu_bytes.clamp(MTU_BYTES_MIN, MTU_BYTES),
@@ -106,24 +112,25 @@ impl Route {
         packet_bytes: usize,
         (identification, fragment): (u16, u16),
     ) {
-        let (ethernet, ip) = headers.split_at_mut(ETHERNET_HEADER_BYTES);
-        ethernet.copy_from_slice(&self.ethernet);
-        ip[0] = 0x45; // version 4, five words
-        ip[1] = type_of_service(priority);
-        ip[2..4].copy_from_slice(&((IPV4_HEADER_BYTES + packet_bytes) as u16).to_be_bytes());
-        ip[4..6].copy_from_slice(&identification.to_be_bytes());
-        ip[6..8].copy_from_slice(&fragment.to_be_bytes());
-        ip[8] = TIME_TO_LIVE;
-        ip[9] = PROTOCOL_UDP;
-        ip[10..12].fill(0);
-        ip[12..20].copy_from_slice(&self.addresses);
-        let checksum = internet_checksum(ip);
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        const SERVICE_AT: usize = ETHERNET_HEADER_BYTES + 1;
+        const LENGTH_AT: usize = ETHERNET_HEADER_BYTES + 2;
+        const CHECKSUM_AT: usize = ETHERNET_HEADER_BYTES + 10;
+        let service = type_of_service(priority);
+        let length = (IPV4_HEADER_BYTES + packet_bytes) as u16;
+        let fields = [length, identification, fragment];
+        let sum = fields.into_iter().map(u32::from).sum::<u32>() + u32::from(service);
+        *headers = self.outer;
+        headers[SERVICE_AT] = service;
+        for (place, field) in fields.into_iter().enumerate() {
+            headers[LENGTH_AT + 2 * place..][..2].copy_from_slice(&field.to_be_bytes());
+        }
+        let checksum = !fold(self.outer_sum + sum);
+        headers[CHECKSUM_AT..][..2].copy_from_slice(&checksum.to_be_bytes());
     }
 
     /// Writes the UDP header of a datagram that has `packet_bytes` with it.
     #[inline]
-    fn emit_udp(&self, udp: &mut [u8], packet_bytes: usize, checksum: u16) {
+    fn emit_udp(&self, udp: &mut [u8; UDP_HEADER_BYTES], packet_bytes: usize, checksum: u16) {
         udp[..4].copy_from_slice(&self.ports);
         udp[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
         udp[6..8].copy_from_slice(&checksum.to_be_bytes());
@@ -153,18 +160,22 @@ impl Route {
         if payload.len() > self.whole_bytes_max() {
             return None;
         }
-        let packet_bytes = UDP_HEADER_BYTES + payload.len();
         let mut headers = [0; HEADERS_BYTES];
-        let (outer, udp) = headers.split_at_mut(FRAGMENT_HEADERS_BYTES);
-        self.emit(
-            outer.first_chunk_mut()?,
-            priority,
-            packet_bytes,
-            (0, DONT_FRAGMENT),
-        );
-        let checksum = checksum::finish(self.checksum_base, payload);
-        self.emit_udp(udp, packet_bytes, checksum);
+        self.emit_whole(&mut headers, priority, payload);
         Some(headers)
+    }
+
+    /// Writes the headers of a datagram that fits a frame.
+    #[inline]
+    fn emit_whole(&self, headers: &mut [u8; HEADERS_BYTES], priority: Priority, payload: &[u8]) {
+        let packet_bytes = UDP_HEADER_BYTES + payload.len();
+        let checksum = checksum::finish(self.checksum_base, payload);
+        if let Some(outer) = headers.first_chunk_mut() {
+            self.emit(outer, priority, packet_bytes, (0, DONT_FRAGMENT));
+        }
+        if let Some(udp) = headers.last_chunk_mut() {
+            self.emit_udp(udp, packet_bytes, checksum);
+        }
     }
 }
 
@@ -269,6 +280,33 @@ impl<'b> OutDatagram<'b> {
         &self.bytes[HEADERS_BYTES..]
     }
 
+    /// The datagram as one frame, the same as that of [`frames`](Self::frames); `None` if it is longer than
+    /// [`Route::whole_bytes_max`].
+    ///
+    /// ```
+    /// use tautline_proto::ip::send::{Route, SendBuffer};
+    /// use tautline_proto::wire::{MacAddress, Priority};
+    ///
+    /// let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
+    /// let route = Route::new("10.0.0.1:7".parse()?, "10.0.0.2:9".parse()?, mac(1), mac(2), 1500);
+    /// let mut buffer = SendBuffer::new(1473);
+    /// buffer.payload(9).unwrap().copy_from_slice(b"position?");
+    /// let frame = buffer.frames(&route, Priority::HIGHEST, 9, 0).next_frame().unwrap().to_vec();
+    /// let mut datagram = buffer.datagram(9).unwrap();
+    /// assert_eq!(datagram.whole_frame(&route, Priority::HIGHEST), Some(&frame[..]));
+    /// assert_eq!(buffer.datagram(1473).unwrap().whole_frame(&route, Priority::HIGHEST), None);
+    /// # Ok::<(), core::net::AddrParseError>(())
+    /// ```
+    #[inline]
+    pub fn whole_frame(&mut self, route: &Route, priority: Priority) -> Option<&[u8]> {
+        let (headers, payload) = self.bytes.split_first_chunk_mut()?;
+        if payload.len() > route.whole_bytes_max() {
+            return None;
+        }
+        route.emit_whole(headers, priority, payload);
+        Some(self.bytes)
+    }
+
     /// The frames of the datagram. Of one in several frames, the content is spoilt by and by, and
     /// `identification` must not be that of another datagram under way to the same peer; one that fits a
     /// frame does not use it, and forbids routers to cut it.
@@ -294,12 +332,14 @@ impl<'b> OutDatagram<'b> {
     ) -> [u8; HEADERS_BYTES] {
         let packet_bytes = UDP_HEADER_BYTES + self.payload().len();
         let mut headers = [0; HEADERS_BYTES];
-        let (outer, udp) = headers.split_at_mut(FRAGMENT_HEADERS_BYTES);
-        if let Some(outer) = outer.first_chunk_mut() {
+        if let Some(outer) = headers.first_chunk_mut() {
             route.emit(outer, priority, packet_bytes, (identification, 0));
         }
-        let pseudo = sum(&route.addresses) + u32::from(PROTOCOL_UDP) + packet_bytes as u32;
-        route.emit_udp(udp, packet_bytes, fold(pseudo));
+        let addresses = &route.outer[ETHERNET_HEADER_BYTES + 12..];
+        let pseudo = sum(addresses) + u32::from(PROTOCOL_UDP) + packet_bytes as u32;
+        if let Some(udp) = headers.last_chunk_mut() {
+            route.emit_udp(udp, packet_bytes, fold(pseudo));
+        }
         headers
     }
 }
@@ -314,10 +354,11 @@ fn frames<'b>(
 ) -> Frames<'b> {
     let (headers, payload) = bytes.split_at_mut(HEADERS_BYTES);
     let length = payload.len();
-    let udp = &mut headers[FRAGMENT_HEADERS_BYTES..];
     let packet_bytes = UDP_HEADER_BYTES + length;
     let checksum = checksum::finish(route.checksum_base, payload);
-    route.emit_udp(udp, packet_bytes, checksum);
+    if let Some(udp) = headers.last_chunk_mut() {
+        route.emit_udp(udp, packet_bytes, checksum);
+    }
     let whole = length <= route.whole_bytes_max();
     let step = match whole {
         true => packet_bytes,

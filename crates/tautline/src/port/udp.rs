@@ -587,13 +587,23 @@ impl Receiver {
         routes: &[Route],
         buffer: &mut [u8],
     ) -> Result<Option<Datagram>, ReceiveError> {
-        let found = self.seek(routes)?;
+        self.bring_in(routes)?;
+        if let Some(datagram) = self.take_whole(buffer) {
+            return Ok(Some(datagram));
+        }
+        let found = self.find();
         Ok(found.and_then(|found| self.take(found, buffer)))
     }
 
     /// Brings in what has arrived, and looks for the most urgent datagram.
     #[inline]
     fn seek(&mut self, routes: &[Route]) -> Result<Option<Located>, ReceiveError> {
+        self.bring_in(routes)?;
+        Ok(self.find())
+    }
+
+    #[inline]
+    fn bring_in(&mut self, routes: &[Route]) -> Result<(), ReceiveError> {
         self.link.collect()?;
         // Anybody can write that something did not arrive; only what went there counts.
         while let Some(news) = self.link.undelivered() {
@@ -602,7 +612,35 @@ impl Receiver {
                 return Err(ReceiveError::Undelivered(news));
             }
         }
-        Ok(self.find())
+        Ok(())
+    }
+
+    /// Takes the most urgent datagram if it is in one frame: most are, and need nothing of what fragments do. Nothing
+    /// also for one that had to be dropped, which has been counted.
+    #[inline]
+    fn take_whole(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
+        let port = self.link.memory().port();
+        let record = self.consumer.peek(port.slots)?;
+        let head = record.slot.head();
+        let known = known(&head).filter(|known| known.fragment == 0)?;
+        let bytes = buffer[..self.message_bytes_max].get_mut(..usize::from(known.length))?;
+        record.slot.read_payload(bytes);
+        let source = ipv4_of_word(head.source);
+        let (link, statistics) = (self.link.as_ref(), &*self.statistics);
+        let checksum = match known.is_verified {
+            true => Some(UdpChecksum::Valid),
+            false => accepted(link, statistics, known.checksum, source, bytes),
+        };
+        self.consumer.release(port.control, record);
+        let datagram = Datagram {
+            length: bytes.len(),
+            priority: known.priority,
+            source,
+            arrival: Instant::from_nanos(head.arrival_ns),
+            checksum: checksum?,
+        };
+        self.count(&datagram);
+        Some(datagram)
     }
 
     /// Looks at records until one is a datagram. Bounded by the slots of the port.
@@ -767,6 +805,14 @@ enum Content {
     Nothing,
 }
 
+/// The head of a datagram or a fragment; nothing where a record holds neither.
+#[inline]
+fn known(head: &RecordHead) -> Option<DatagramHead> {
+    DatagramHead::from_bytes(&head.header)
+        .filter(|known| usize::from(known.length) <= SLOT_PAYLOAD_BYTES)
+        .filter(|_| source_form_of(head.source) == source_form::DATAGRAM)
+}
+
 /// Looks at a record.
 #[inline]
 fn read(
@@ -776,10 +822,7 @@ fn read(
     bytes_max: usize,
 ) -> Content {
     let head = record.slot.head();
-    let known = DatagramHead::from_bytes(&head.header)
-        .filter(|known| usize::from(known.length) <= SLOT_PAYLOAD_BYTES)
-        .filter(|_| source_form_of(head.source) == source_form::DATAGRAM);
-    let Some(datagram) = known else {
+    let Some(datagram) = known(&head) else {
         // A slot that the demux claimed and could not fill, or that somebody scribbled on.
         statistics.void.add(1);
         return Content::Nothing;

@@ -212,13 +212,10 @@ impl UdpPortLink for XdpUdpPort {
         mut datagram: OutDatagram<'_>,
     ) -> Result<(), SendError> {
         self.priorities.check(priority)?;
-        if datagram.payload().len() > route.whole_bytes_max() {
-            return self.send_long(route, priority, datagram);
+        match datagram.whole_frame(route, priority) {
+            Some(frame) => Ok(self.sender.send(frame)?),
+            None => self.send_long(route, priority, datagram),
         }
-        if let Some(frame) = datagram.frames(route, priority, 0).next_frame() {
-            self.sender.send(frame)?;
-        }
-        Ok(())
     }
 
     /// The headers are put together here, the kernel takes the bytes from where they are.
