@@ -91,9 +91,8 @@ pub(crate) fn delete(index: u32) -> io::Result<()> {
 /// Sends one frame. Never waits.
 #[inline]
 pub(crate) fn send(tap: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
-    // SAFETY: `frame` is readable for its length.
-    let sent = unsafe { libc::write(tap.as_raw_fd(), frame.as_ptr().cast(), frame.len()) };
-    super::check_size(sent).map(drop)
+    rustix::io::write(tap, frame)?;
+    Ok(())
 }
 
 /// Sends several frames, each with a call of its own, because a tap takes one at a time; returns how many, from the
