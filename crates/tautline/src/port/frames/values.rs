@@ -109,8 +109,11 @@ impl ValueCore for Frames<Readers> {
         let now = self.link.now();
         let lent = self.lend(statistics, place, buffer.len())?;
         let age = now.saturating_duration_since(lent.arrival);
+        // In the port's own memory always.
+        let bytes = lent.bytes.slice().unwrap_or_default();
+        buffer[..bytes.len()].copy_from_slice(bytes);
         Some(Sample {
-            length: lent.bytes.copy_out(0, buffer),
+            length: bytes.len(),
             priority: lent.priority,
             source: lent.source,
             arrival: lent.arrival,
