@@ -167,12 +167,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut all_succeeded = true;
     for (label, line, output) in &outputs {
         all_succeeded &= output.status == Some(0);
-        let status = output.status.map_or("killed".to_owned(), |status| {
-            format!("exit status {status}")
-        });
         print(&format!(
-            "== {label}, {}: {status}\n{line}{}\n",
+            "== {label}, {}: {}\n{line}{}\n",
             output.load,
+            output.end(),
             output.text.trim_end()
         ))?;
     }

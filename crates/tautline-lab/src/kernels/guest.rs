@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -69,8 +70,22 @@ pub struct CommandOutput {
     pub load: String,
     /// Its exit status; none if a signal ended it.
     pub status: Option<i32>,
+    /// Number of the signal that ended it.
+    pub signal: Option<i32>,
     /// Its output, standard output and error in one.
     pub text: String,
+}
+
+impl CommandOutput {
+    /// How it ended, in words.
+    #[must_use]
+    pub fn end(&self) -> String {
+        match (self.status, self.signal) {
+            (Some(status), _) => format!("exit status {status}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        }
+    }
 }
 
 /// Time for a load to come up to speed before the probe starts, in the guest's clock.
@@ -347,6 +362,7 @@ fn order(program: &Mailbox, load: Load) -> CommandOutput {
     CommandOutput {
         load: load.name().to_owned(),
         status: Some(i32::from(!is_well)),
+        signal: None,
         text,
     }
 }
@@ -367,6 +383,7 @@ fn run_command(command: &[String], load: Load) -> io::Result<CommandOutput> {
     Ok(CommandOutput {
         load: load.name().to_owned(),
         status: status.code(),
+        signal: status.signal(),
         text: String::from_utf8_lossy(&text).into_owned(),
     })
 }
@@ -452,12 +469,23 @@ mod tests {
         let output = CommandOutput {
             load: "idle".to_owned(),
             status: Some(0),
+            signal: None,
             text: "a\r\nb".to_owned(),
         };
         GuestReport {
             result,
             outputs: vec![output],
         }
+    }
+
+    #[test]
+    fn a_command_tells_how_it_ended() {
+        let run = |script: &str| {
+            let command = ["sh", "-c", script].map(str::to_owned);
+            run_command(&command, Load::Idle).unwrap().end()
+        };
+        assert_eq!(run("exit 3"), "exit status 3");
+        assert_eq!(run("kill -KILL $$"), "ended by signal 9");
     }
 
     #[test]
