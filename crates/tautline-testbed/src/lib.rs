@@ -7,6 +7,7 @@
 //! * [`capability`]: capabilities that this process holds.
 //! * [`python`]: virtual environments with packages, for programs of others that tests compare with.
 //! * [`process_namespace`] and [`settings`]: tests of partitions, and the settings that must come back.
+//! * [`steps`]: instructions of a piece of the program, counted by single steps.
 //! * [`sys`]: system calls behind safe functions.
 //!
 //! It knows nothing of nodes and ports.
@@ -20,4 +21,5 @@ pub mod netdev;
 pub mod process_namespace;
 pub mod python;
 pub mod settings;
+pub mod steps;
 pub mod sys;

@@ -64,6 +64,21 @@ pub fn set_busy_poll(socket: impl AsFd, limit: Duration) -> io::Result<()> {
     .map(|_| ())
 }
 
+/// Limits the rate at which the kernel sends what a socket's queue holds, bytes a second (SO_MAX_PACING_RATE).
+pub fn set_pacing_rate(socket: impl AsFd, bytes_per_s: u32) -> io::Result<()> {
+    // SAFETY: `bytes_per_s` outlives the call, and its size is given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const bytes_per_s).cast(),
+            size_of_val(&bytes_per_s) as libc::socklen_t,
+        )
+    })
+    .map(|_| ())
+}
+
 /// A socket that sends whole frames on one interface of the calling thread's network namespace, past the
 /// queueing discipline; it receives nothing (packet(7)).
 pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {
