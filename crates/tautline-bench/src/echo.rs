@@ -42,6 +42,10 @@ pub enum Path {
     SamplingTc,
     /// Tautline queuing port on an xdp link whose demux is at traffic control.
     QueuingTc,
+    /// Tautline sampling port on an xdp link whose demux is in generic mode.
+    SamplingGeneric,
+    /// Tautline queuing port on an xdp link whose demux is in generic mode.
+    QueuingGeneric,
     /// Tautline queuing port on a packet link.
     Packet,
     /// Tautline queuing port on an xsk link (AF_XDP).
@@ -78,11 +82,13 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 20] = [
+    pub const ALL: [Path; 22] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
         Path::QueuingTc,
+        Path::SamplingGeneric,
+        Path::QueuingGeneric,
         Path::Packet,
         Path::Xsk,
         Path::UdpPort,
@@ -108,6 +114,8 @@ impl Path {
             Path::Queuing => "queuing",
             Path::SamplingTc => "sampling-tc",
             Path::QueuingTc => "queuing-tc",
+            Path::SamplingGeneric => "sampling-generic",
+            Path::QueuingGeneric => "queuing-generic",
             Path::Packet => "packet",
             Path::Xsk => "xsk",
             Path::UdpPort => "udp-port",
@@ -130,8 +138,8 @@ impl Path {
     /// Number of its port: paths share a node, and sockets of the kernel are open side by side.
     fn port(self) -> u16 {
         match self {
-            Path::Queuing | Path::QueuingTc | Path::Xsk => 1,
-            Path::Sampling | Path::SamplingTc => 2,
+            Path::Queuing | Path::QueuingTc | Path::QueuingGeneric | Path::Xsk => 1,
+            Path::Sampling | Path::SamplingTc | Path::SamplingGeneric => 2,
             Path::Packet => 3,
             Path::QueuingBlock => 4,
             Path::SamplingBlock => 5,
@@ -161,6 +169,19 @@ impl Path {
             | Path::TcpBlock => Waiting::Block,
             _ => Waiting::Spin,
         }
+    }
+
+    /// Whether messages that nobody has taken yet stay when another one arrives.
+    pub fn keeps_all_messages(self) -> bool {
+        !matches!(
+            self,
+            Path::Sampling
+                | Path::SamplingTc
+                | Path::SamplingGeneric
+                | Path::SamplingBlock
+                | Path::SamplingAuthenticated
+                | Path::Floor
+        )
     }
 
     /// How its ports are protected.
@@ -232,10 +253,11 @@ impl Ends {
     }
 }
 
-/// Paths with a cable of their own, where one of them is measured: a demux at traffic control, the programs of the
-/// floor and of xsk cannot share an interface with the demux, and a node on link packet has none.
-const OWN_CABLES: [&[Path]; 4] = [
+/// Paths with a cable of their own, where one of them is measured: a demux at another hook, the programs of the floor
+/// and of xsk cannot share an interface with the demux, and a node on link packet has none.
+const OWN_CABLES: [&[Path]; 5] = [
     &[Path::SamplingTc, Path::QueuingTc],
+    &[Path::SamplingGeneric, Path::QueuingGeneric],
     &[Path::Packet],
     &[Path::Floor],
     &[Path::Xsk],
@@ -276,7 +298,13 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         Path::UdpPoll | Path::UdpBusy | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => {
             sides::KERNEL_CABLE
         }
-        Path::SamplingTc | Path::QueuingTc | Path::Packet | Path::Floor | Path::Xsk => {
+        Path::SamplingTc
+        | Path::QueuingTc
+        | Path::SamplingGeneric
+        | Path::QueuingGeneric
+        | Path::Packet
+        | Path::Floor
+        | Path::Xsk => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
             sides::CABLES + before.count()
         }
@@ -350,11 +378,14 @@ impl<'a> Opening<'a> {
             Cables::Own(paths) => cable_of(path, paths),
             Cables::One => 0,
         };
-        let is_at_tc = matches!(path, Path::SamplingTc | Path::QueuingTc);
-        let mode = is_at_tc.then_some(XdpMode::Tc);
+        let mode = match path {
+            Path::SamplingTc | Path::QueuingTc => Some(XdpMode::Tc),
+            Path::SamplingGeneric | Path::QueuingGeneric => Some(XdpMode::Generic),
+            _ => None,
+        };
         let largest = match path {
             Path::Floor => floor::PAYLOAD_BYTES_MAX,
-            Path::Sampling | Path::SamplingTc | Path::SamplingBlock => {
+            Path::Sampling | Path::SamplingTc | Path::SamplingGeneric | Path::SamplingBlock => {
                 SamplingPort::VALUE_BYTES_MAX
             }
             Path::SamplingAuthenticated => SamplingPort::VALUE_BYTES_MAX - TRAILER_BYTES,
@@ -380,6 +411,7 @@ impl<'a> Opening<'a> {
             Path::TcpPoll | Path::TcpBlock => tcp_ends(self.sides(cable), number, waiting),
             Path::Sampling
             | Path::SamplingTc
+            | Path::SamplingGeneric
             | Path::SamplingBlock
             | Path::SamplingAuthenticated => {
                 let options = SamplingOptions {
@@ -393,6 +425,7 @@ impl<'a> Opening<'a> {
             }
             Path::Queuing
             | Path::QueuingTc
+            | Path::QueuingGeneric
             | Path::QueuingBlock
             | Path::QueuingSleep
             | Path::QueuingAuthenticated
@@ -508,9 +541,11 @@ mod tests {
         let cables = all.map(|path| cable_of(path, &all));
         assert_eq!(
             cables,
-            [0, 0, 2, 2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 4]
+            [
+                0, 0, 2, 2, 3, 3, 4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 5
+            ]
         );
-        assert_eq!(cable_count(&all), 6);
+        assert_eq!(cable_count(&all), 7);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);
         assert_eq!(cable_count(&few), 3);

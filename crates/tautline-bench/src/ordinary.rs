@@ -10,7 +10,7 @@ use tautline::link::XdpMode;
 use tautline::{LinkKind, Node, NodeConfig, OpenError, PortError, QueuingOptions, QueuingPort};
 use tautline_lab::Machine;
 use tautline_report::LatencyHistogram;
-use tautline_testbed::hosts::{Host, Hosts, HostsError, HostsOptions};
+use tautline_testbed::hosts::{EndKind, Host, Hosts, HostsError, HostsOptions};
 use tautline_testbed::interrupt;
 use thiserror::Error;
 
@@ -72,6 +72,12 @@ impl Attached {
         Attached::TcAtOne,
     ];
 
+    /// Those that interfaces of this kind allow: only the virtual cable's own end has native mode.
+    pub fn on(kind: EndKind) -> Vec<Attached> {
+        let allowed = |one: &Attached| kind == EndKind::Veth || one.mode() != Some(XdpMode::Native);
+        Attached::ALL.into_iter().filter(allowed).collect()
+    }
+
     /// For tables.
     pub fn text(self) -> &'static str {
         match self {
@@ -131,6 +137,8 @@ impl Direction {
 pub struct Settings {
     /// Turns of each kind of traffic on each cable.
     pub turns: u64,
+    /// Demux of each cable.
+    pub attached: Vec<Attached>,
     /// Where the two threads run. Host A's asks.
     #[serde(flatten)]
     pub placement: Placement,
@@ -230,16 +238,16 @@ pub struct Outcome {
 impl Outcome {
     fn new(settings: &Settings, offloads: &'static str) -> Outcome {
         let round_trips = SIZES.iter().flat_map(|bytes| {
-            Attached::ALL.map(|attached| RoundTrips {
-                attached,
+            settings.attached.iter().map(move |attached| RoundTrips {
+                attached: *attached,
                 bytes: *bytes,
                 lost: 0,
                 histogram: LatencyHistogram::new(),
             })
         });
         let streams = Direction::BOTH.iter().flat_map(|direction| {
-            Attached::ALL.map(|attached| Stream {
-                attached,
+            settings.attached.iter().map(move |attached| Stream {
+                attached: *attached,
                 direction: *direction,
                 rates: Vec::new(),
             })
@@ -313,10 +321,11 @@ impl Outcome {
     }
 }
 
-/// Options of the hosts: a cable for each of [`Attached::ALL`].
-pub fn hosts_options() -> HostsOptions {
+/// Options of the hosts: a cable for each of [`Attached::on`].
+pub fn hosts_options(end_kind: EndKind) -> HostsOptions {
     HostsOptions {
-        cable_count: Attached::ALL.len(),
+        cable_count: Attached::on(end_kind).len(),
+        end_kind,
         ..HostsOptions::default()
     }
 }
@@ -332,7 +341,7 @@ pub fn run(
 ) -> Result<Outcome, OrdinaryError> {
     let mut nodes = Vec::new();
     let (mut asking, mut answering) = (Vec::new(), Vec::new());
-    for (cable, attached) in Attached::ALL.into_iter().enumerate() {
+    for (cable, attached) in settings.attached.iter().enumerate() {
         for host in attached.hosts() {
             nodes.push(attach(hosts, *host, cable, attached.mode())?);
         }
@@ -354,7 +363,7 @@ pub fn run(
                 handover,
                 received,
             };
-            asker.run(rows, settings.turns, progress)
+            asker.run(rows, settings, progress)
         },
     )?;
     Ok(outcome)
@@ -462,10 +471,10 @@ impl Asker<'_> {
     fn run(
         &mut self,
         outcome: &mut Outcome,
-        turns: u64,
+        settings: &Settings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), OrdinaryError> {
-        let cables = Attached::ALL.len();
+        let (cables, turns) = (settings.attached.len(), settings.turns);
         let (round_trips, streams) = (outcome.round_trips.len(), outcome.streams.len());
         let mut done = 0;
         // The first turn warms up.

@@ -189,6 +189,32 @@ impl Offloads {
     }
 }
 
+/// Kind of the interfaces at the cables' ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndKind {
+    /// The virtual cable's own.
+    #[default]
+    Veth,
+    /// A bridge with the virtual cable's end as its one port.
+    Bridge,
+    /// A macvlan over the virtual cable's end.
+    Macvlan,
+}
+
+impl EndKind {
+    /// All of them.
+    pub const ALL: [EndKind; 3] = [EndKind::Veth, EndKind::Bridge, EndKind::Macvlan];
+
+    /// Name of the driver in Linux, for options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            EndKind::Veth => "veth",
+            EndKind::Bridge => "bridge",
+            EndKind::Macvlan => "macvlan",
+        }
+    }
+}
+
 /// Options of the hosts to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct HostsOptions {
@@ -198,6 +224,8 @@ pub struct HostsOptions {
     pub offloads: Offloads,
     /// Queues of each end, each way. With several, the CPU that sends decides which one a frame takes.
     pub queue_count: u8,
+    /// Kind of the ends' interfaces.
+    pub end_kind: EndKind,
 }
 
 impl Default for HostsOptions {
@@ -206,6 +234,7 @@ impl Default for HostsOptions {
             cable_count: 1,
             offloads: Offloads::default(),
             queue_count: 1,
+            end_kind: EndKind::default(),
         }
     }
 }
@@ -221,6 +250,11 @@ impl CableEnd {
     /// The interface's name, the same on both hosts.
     pub fn interface(self) -> String {
         format!("taut{}", self.cable)
+    }
+
+    /// Name of the virtual cable's end below an interface of another kind.
+    fn below(self) -> String {
+        format!("taut{}w", self.cable)
     }
 
     /// Its MAC address: locally administered, fixed.
@@ -250,6 +284,7 @@ pub struct Hosts {
     cable_count: u8,
     offloads: Offloads,
     queue_count: u8,
+    end_kind: EndKind,
     /// Interfaces that the cable is made of, where it is no virtual one.
     borrowed: Option<[hardware::Borrowed; 2]>,
     // Withdrawn after `drop` has removed the namespaces.
@@ -296,6 +331,7 @@ impl Hosts {
             cable_count,
             offloads: options.offloads,
             queue_count: options.queue_count.max(1),
+            end_kind: options.end_kind,
             borrowed,
             _clean_up: clean_up,
         };
@@ -397,17 +433,43 @@ impl Hosts {
 
     fn lay(&self, cable: usize) -> Result<(), HostsError> {
         let [a, b] = Host::BOTH.map(|host| self.end(host, cable));
-        let (interface, queues) = (a.interface(), self.queue_count);
+        let (queues, other) = (self.queue_count, self.name(Host::B));
         let end = |end: CableEnd| {
-            let mac = end.mac_text();
-            format!("mtu 1500 address {mac} numtxqueues {queues} numrxqueues {queues}")
+            let mac = match self.end_kind {
+                EndKind::Veth => format!(" address {}", end.mac_text()),
+                // The interface over it has the address.
+                EndKind::Bridge | EndKind::Macvlan => String::new(),
+            };
+            format!("mtu 1500{mac} numtxqueues {queues} numrxqueues {queues}")
         };
-        let (first, second, other) = (end(a), end(b), self.name(Host::B));
-        let cable = format!(
-            "link add {interface} {first} type veth peer name {interface} {second} netns {other}"
-        );
-        self.configure(a, &[cable])?;
-        self.configure(b, &[])
+        let (first, second) = (end(a), end(b));
+        let name = match self.end_kind {
+            EndKind::Veth => a.interface(),
+            EndKind::Bridge | EndKind::Macvlan => a.below(),
+        };
+        let cable =
+            format!("link add {name} {first} type veth peer name {name} {second} netns {other}");
+        self.configure(a, &[&[cable], &self.over(a)[..]].concat())?;
+        self.configure(b, &self.over(b))
+    }
+
+    /// Commands of `ip` that make an end's interface over that of the virtual cable, where it is another one.
+    fn over(&self, end: CableEnd) -> Vec<String> {
+        let (interface, below, mac) = (end.interface(), end.below(), end.mac_text());
+        match self.end_kind {
+            EndKind::Veth => Vec::new(),
+            EndKind::Bridge => vec![
+                // Without the delay, after which a bridge forwards at first.
+                format!("link add {interface} address {mac} type bridge forward_delay 0"),
+                format!("link set {below} master {interface} up"),
+            ],
+            EndKind::Macvlan => vec![
+                format!("link set {below} up"),
+                format!(
+                    "link add link {below} name {interface} address {mac} type macvlan mode private"
+                ),
+            ],
+        }
     }
 
     /// Sets an end up, after `first`.
@@ -581,7 +643,8 @@ fn remove(name: &str) {
     if !path_of(name).exists() {
         return;
     }
-    let cables = (0..CABLE_COUNT_MAX).map(|cable| format!("link delete taut{cable}"));
+    let delete = |cable| ["", "w"].map(|suffix| format!("link delete taut{cable}{suffix}"));
+    let cables = (0..CABLE_COUNT_MAX).flat_map(delete);
     // Most of them are not there.
     let _ = ip_batch(name, &cables.collect::<Vec<_>>());
     let _ = ip(&["netns", "delete", name]);

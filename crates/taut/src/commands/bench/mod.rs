@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use tautline_report::{Summary, table};
 use tautline_testbed::child;
+use tautline_testbed::hosts::EndKind;
 
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
@@ -89,6 +90,23 @@ impl CommonArguments {
     fn print(&self, json: &serde_json::Value, text: &str) -> Result<(), CommandError> {
         self.json.print(|| json.clone(), || text.to_owned())
     }
+}
+
+/// Kind of the interfaces at the cables' ends.
+#[derive(Debug, Args)]
+struct EndArguments {
+    /// Interfaces at the cables' ends: veth, bridge, macvlan. The last two lie over a virtual cable's end, and have no
+    /// native mode.
+    #[arg(long, value_name = "KIND", default_value = "veth", value_parser = end_kind)]
+    over: EndKind,
+}
+
+fn end_kind(name: &str) -> Result<EndKind, String> {
+    let mut kinds = EndKind::ALL.into_iter();
+    kinds.find(|kind| kind.name() == name).ok_or_else(|| {
+        let names = EndKind::ALL.map(EndKind::name).join(", ");
+        format!("use one of {names}")
+    })
 }
 
 /// Remedy when a thread could not be placed.

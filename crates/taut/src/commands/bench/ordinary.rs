@@ -3,12 +3,14 @@
 use clap::Args;
 use tautline_lab::Machine;
 use tautline_report::table;
-use tautline_testbed::hosts::Hosts;
+use tautline_testbed::hosts::{EndKind, Hosts};
 
-use super::{CommonArguments, PLACEMENT_REMEDY, latencies, with_progress};
+use super::{CommonArguments, EndArguments, PLACEMENT_REMEDY, latencies, with_progress};
 use crate::cli::CommandError;
 use crate::units;
-use tautline_bench::ordinary::{self, OrdinaryError, Outcome, RoundTrips, Settings, Stream};
+use tautline_bench::ordinary::{
+    self, Attached, OrdinaryError, Outcome, RoundTrips, Settings, Stream,
+};
 use tautline_bench::path::PathError;
 
 /// Arguments of `taut bench ordinary`.
@@ -18,16 +20,20 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = units::count)]
     turns: u64,
     #[command(flatten)]
+    ends: EndArguments,
+    #[command(flatten)]
     common: CommonArguments,
 }
 
 /// Makes two hosts, measures, removes them.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let end_kind = arguments.ends.over;
     let settings = Settings {
         turns: arguments.turns,
+        attached: Attached::on(end_kind),
         placement: arguments.common.placement(),
     };
-    let hosts = Hosts::create(&ordinary::hosts_options())
+    let hosts = Hosts::create(&ordinary::hosts_options(end_kind))
         .map_err(|error| explain(OrdinaryError::Hosts(error)))?;
     let outcome = with_progress("turns", |progress| {
         ordinary::run(&hosts, &settings, progress)
@@ -36,7 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
     let common = &arguments.common;
-    common.print(&outcome.json(&machine), &text(&outcome, &machine))
+    common.print(&outcome.json(&machine), &text(&outcome, end_kind, &machine))
 }
 
 fn explain(error: OrdinaryError) -> CommandError {
@@ -56,7 +62,7 @@ fn explain(error: OrdinaryError) -> CommandError {
     }
 }
 
-fn text(outcome: &Outcome, machine: &Machine) -> String {
+fn text(outcome: &Outcome, end_kind: EndKind, machine: &Machine) -> String {
     let header = [
         "demux",
         "bytes",
@@ -78,9 +84,10 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
     [
         machine.summary(),
         format!(
-            "cost of a demux for ordinary traffic, {} turns; {}; veth, offloads: {}",
+            "cost of a demux for ordinary traffic, {} turns; {}; {}, offloads: {}",
             outcome.settings.turns,
             outcome.settings.placement.text(),
+            end_kind.name(),
             outcome.offloads
         ),
         "kernel UDP, round trips, both sides spin:".to_owned(),

@@ -8,7 +8,9 @@ use tautline_lab::Machine;
 use tautline_report::{page, plot};
 use tautline_testbed::hosts::{Hosts, HostsOptions, Offloads};
 
-use super::{CommonArguments, PLACEMENT_REMEDY, latencies, with_progress, without_repeats};
+use super::{
+    CommonArguments, EndArguments, PLACEMENT_REMEDY, latencies, with_progress, without_repeats,
+};
 use crate::cli::{self, CommandError};
 use crate::units;
 use tautline_bench::echo::{self, Path};
@@ -52,6 +54,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     offloads_off: bool,
     #[command(flatten)]
+    ends: EndArguments,
+    #[command(flatten)]
     common: CommonArguments,
     /// Write a page with histograms.
     #[arg(long, value_name = "FILE")]
@@ -77,6 +81,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         } else {
             Offloads::Kernel
         },
+        end_kind: arguments.ends.over,
         ..echo::hosts_for(&settings.paths)
     })
     .map_err(|error| explain(RttError::Hosts(error)))?;
