@@ -149,7 +149,7 @@ fn settings(arguments: &Arguments, driver: &'static Driver) -> Result<Settings, 
 fn measured(report: GuestReport, driver: &Driver) -> Result<Measured, CommandError> {
     let kernel = report.result.label;
     let output = report.outputs.into_iter().next();
-    let Some(outcome) = output.as_ref().and_then(outcome) else {
+    let Some(mut outcome) = output.as_ref().and_then(outcome) else {
         let text = output.map_or_else(String::new, |output| output.text);
         return Err(CommandError::failed(
             format!(
@@ -159,6 +159,8 @@ fn measured(report: GuestReport, driver: &Driver) -> Result<Measured, CommandErr
             "try another kernel with --kernel, or fewer paths with --paths",
         ));
     };
+    // Its clock counts instructions.
+    outcome.split();
     Ok(Measured {
         kernel,
         release: report.result.machine.kernel_release.known().cloned(),

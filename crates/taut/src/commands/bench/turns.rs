@@ -10,7 +10,7 @@ use tautline_report::table;
 use tautline_testbed::child;
 use tautline_testbed::hosts::{Hosts, HostsOptions};
 
-use super::{with_progress, without_repeats};
+use super::{EndArguments, with_progress, without_repeats};
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use crate::units;
@@ -47,8 +47,15 @@ pub(super) struct Arguments {
     paths: PathArguments,
     /// Two interfaces of this machine with a cable between them, in place of a virtual cable. They leave this network
     /// namespace until the end.
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        conflicts_with = "over"
+    )]
     interfaces: Vec<String>,
+    #[command(flatten)]
+    ends: EndArguments,
     /// CPU of the thread [default: the second of those allowed].
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
@@ -69,9 +76,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         count: arguments.paths.count.max(1),
         time_limit_ns: TIME_LIMIT.as_nanos() as u64,
         cpu: arguments.cpu.or(second),
+        burst_messages: turns::BURST_MESSAGES,
+        stream_bits_per_s: turns::STREAM_BITS_PER_S,
     };
     let hosts = match &arguments.interfaces[..] {
-        [] => Hosts::create(&HostsOptions::default()),
+        [] => Hosts::create(&HostsOptions {
+            end_kind: arguments.ends.over,
+            ..HostsOptions::default()
+        }),
         [a, b] if a != b => Hosts::join([a, b]),
         _ => {
             return Err(CommandError::usage(
@@ -108,11 +120,16 @@ fn explain(error: TurnsError) -> CommandError {
     }
 }
 
-/// The table, links and modes, and paths that are missing.
+/// The tables, links and modes, and paths that are missing.
 pub(crate) fn text(outcome: &Outcome) -> String {
+    let Settings {
+        count,
+        burst_messages,
+        stream_bits_per_s,
+        ..
+    } = outcome.settings;
     let mut lines = vec![format!(
-        "round trips, both ends in one thread, {} of each path and size; times in µs",
-        outcome.settings.count
+        "round trips, both ends in one thread, {count} of each path and size; times in µs"
     )];
     let active = outcome.active.iter();
     lines.extend(active.map(|(path, text)| format!("  {:<10}  {text}", path.name())));
@@ -120,28 +137,89 @@ pub(crate) fn text(outcome: &Outcome) -> String {
     lines
         .extend(missing.map(|(path, text)| format!("  {:<10}  not measured: {text}", path.name())));
     let header = [
-        "path", "bytes", "lost", "p50", "p99", "max", "of UDP", "of floor", "send", "wait", "BPF",
+        "path", "bytes", "lost", "p50", "p99", "max", "of UDP", "of floor", "send", "wait",
     ];
-    let rows = outcome.rows.iter().map(|row| cells(outcome, row));
-    lines.push(table::figures(&header, rows));
+    let rows = outcome.rows.iter();
+    lines.push(table::figures(
+        &header,
+        rows.clone().map(|row| cells(outcome, row)),
+    ));
+    lines.push(format!(
+        "a message: one way, and of {burst_messages} back to back, in µs; the program's instructions, BPF and kernel in ns"
+    ));
+    let header = [
+        "path", "bytes", "one way", "of UDP", "burst", "of UDP", "lost", "user", "BPF", "kernel",
+    ];
+    lines.push(table::figures(
+        &header,
+        rows.clone().map(|row| message_cells(outcome, row)),
+    ));
+    lines.push(format!(
+        "round trips beside a TCP stream of {} Mbit/s at most, in µs",
+        stream_bits_per_s / 1_000_000
+    ));
+    let header = [
+        "path", "bytes", "lost", "p50", "p99", "max", "of UDP", "mean", "of alone", "Mbit/s",
+    ];
+    lines.push(table::figures(
+        &header,
+        rows.map(|row| stream_cells(outcome, row)),
+    ));
     lines.join("\n")
+}
+
+/// Path and size, which begin each row.
+fn name_cells(row: &Row) -> Vec<String> {
+    vec![row.path.name().to_owned(), row.payload_bytes.to_string()]
+}
+
+fn share_cell(share: Option<f64>) -> String {
+    share.map_or("–".to_owned(), |share| format!("{share:.3}"))
 }
 
 fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
     let summary = &row.round_trip;
-    let share = |reference| {
-        let share = outcome.of(row, reference);
-        share.map_or("–".to_owned(), |share| format!("{share:.3}"))
-    };
-    let mut cells = vec![
-        row.path.name().to_owned(),
-        row.payload_bytes.to_string(),
-        row.lost.to_string(),
-    ];
+    let mut cells = name_cells(row);
+    cells.push(row.lost.to_string());
     cells.extend([summary.p50_ns, summary.p99_ns, summary.max_ns].map(table::microseconds));
-    cells.extend([share(Path::UdpPoll), share(Path::Floor)]);
+    let references = [Path::UdpPoll, Path::Floor];
+    cells.extend(references.map(|reference| share_cell(outcome.of(row, reference))));
     cells.extend([row.send_p50_ns, row.wait_p50_ns].map(table::microseconds));
-    let bpf = row.bpf_mean_ns.map(table::microseconds);
-    cells.push(bpf.unwrap_or_else(|| "–".to_owned()));
+    cells
+}
+
+fn message_cells(outcome: &Outcome, row: &Row) -> Vec<String> {
+    let mut cells = name_cells(row);
+    cells.push(table::microseconds(row.one_way.p50_ns));
+    cells.push(share_cell(
+        outcome.share(row, Path::UdpPoll, |row| Some(row.one_way)),
+    ));
+    let of_burst = |row: &Row| Some(row.burst.as_ref()?.message);
+    match &row.burst {
+        Some(burst) => cells.extend([
+            table::microseconds(burst.message.p50_ns),
+            share_cell(outcome.share(row, Path::UdpPoll, of_burst)),
+            burst.lost.to_string(),
+        ]),
+        None => cells.extend(["–"; 3].map(str::to_owned)),
+    }
+    let parts = [row.user_instructions, row.bpf_mean_ns, row.kernel_ns];
+    cells.extend(parts.map(|part| part.map_or("–".to_owned(), |part| part.to_string())));
+    cells
+}
+
+fn stream_cells(outcome: &Outcome, row: &Row) -> Vec<String> {
+    let beside = &row.beside_stream;
+    let summary = &beside.round_trip;
+    let mut cells = name_cells(row);
+    cells.push(beside.lost.to_string());
+    cells.extend([summary.p50_ns, summary.p99_ns, summary.max_ns].map(table::microseconds));
+    cells.push(share_cell(outcome.share(row, Path::UdpPoll, |row| {
+        Some(row.beside_stream.round_trip)
+    })));
+    cells.push(format!("{:.2}", summary.mean_ns / 1e3));
+    let of_alone = summary.mean_ns / row.round_trip.mean_ns.max(1.0);
+    cells.push(share_cell((row.round_trip.count > 0).then_some(of_alone)));
+    cells.push((beside.bits_per_s / 1_000_000).to_string());
     cells
 }
