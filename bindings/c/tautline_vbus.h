@@ -1076,6 +1076,24 @@ static inline bool tlw_receive(struct tlw_port *port, struct tlb_message *messag
 	return false;
 }
 
+/* Whether a message waits that is more urgent than this priority. A guest that copies a long message in pieces looks
+ * between two of them.
+ */
+static inline bool tlw_has_more_urgent(const struct tlw_port *port, uint32_t priority)
+{
+	uint32_t above;
+
+	if (!port->in_is_open)
+		return false;
+	for (above = TLB_CLASS_COUNT - 1; above > priority % TLB_CLASS_COUNT; above--) {
+		uint32_t position = port->consumer.next[above];
+
+		if (TLB_LOAD_ACQUIRE(&tlb_consumer_slot(&port->consumer, above, position)->turn) == position + 1)
+			return true;
+	}
+	return false;
+}
+
 /* Gives the place of a message back. */
 static inline void tlw_release(struct tlw_port *port, const struct tlb_message *message)
 {
@@ -1118,6 +1136,38 @@ static inline bool tlw_find_peer(const struct tlw_window *window, const char *na
 		return true;
 	}
 	return false;
+}
+
+/* Place of a message of `length` bytes to a peer, which the caller fills, and then tlw_publish. Meanwhile it can
+ * receive and send messages of other priorities. NULL: Linux is not there, the port has values, it is too long, or
+ * (counted) its priority is full. Not publishing it changes nothing.
+ */
+static inline void *tlw_borrow(struct tlw_port *port, struct tlw_address to, uint32_t priority, uint32_t length)
+{
+	uint32_t bytes = length + TLW_ADDRESS_BYTES;
+	uint16_t address[4];
+	uint8_t *payload;
+
+	if (!tlw_connect_out(port) || port->producer.shape.kind != TLB_KIND_QUEUING || bytes < length ||
+	    bytes > port->producer.shape.message_bytes_max)
+		return NULL;
+	payload = (uint8_t *)tlb_borrow(&port->producer, priority);
+	if (payload == NULL) {
+		tlb_give_up(&port->producer, priority);
+		return NULL;
+	}
+	address[0] = to.peer;
+	address[1] = to.turn;
+	address[2] = to.port;
+	address[3] = 0;
+	TLB_COPY(payload, address, sizeof(address));
+	return payload + TLW_ADDRESS_BYTES;
+}
+
+/* Sends what was borrowed last of this priority, with that length or less. Then, as after tlw_send, ask tlw_wanted. */
+static inline void tlw_publish(struct tlw_port *port, uint32_t priority, uint32_t length, uint64_t now_ns)
+{
+	tlb_publish(&port->producer, priority, length + TLW_ADDRESS_BYTES, port->sequence++, now_ns);
 }
 
 /* Sends a message to a peer, or makes it the newest value for it. `now_ns` is the time that Linux is to take for its

@@ -10,11 +10,29 @@ void *memcpy(void *to, const void *from, size_t bytes)
 	uint8_t *out = to;
 	const uint8_t *in = from;
 
-	while (bytes >= 8 && (((uintptr_t)out | (uintptr_t)in) & 7) == 0) {
-		*(uint64_t *)out = *(const uint64_t *)in;
-		out += 8;
-		in += 8;
-		bytes -= 8;
+	if ((((uintptr_t)out | (uintptr_t)in) & 7) == 0) {
+		/* While a message is copied, a more urgent one waits: few instructions for each word. */
+		for (; bytes >= 32; bytes -= 32) {
+			uint64_t a = ((const uint64_t *)in)[0];
+			uint64_t b = ((const uint64_t *)in)[1];
+			uint64_t c = ((const uint64_t *)in)[2];
+			uint64_t d = ((const uint64_t *)in)[3];
+
+			/* Or clang takes them through the stack into larger registers, against -mstrict-align. */
+			__asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+			((uint64_t *)out)[0] = a;
+			((uint64_t *)out)[1] = b;
+			((uint64_t *)out)[2] = c;
+			((uint64_t *)out)[3] = d;
+			out += 32;
+			in += 32;
+		}
+		for (; bytes >= 8; bytes -= 8) {
+			*(uint64_t *)out = *(const uint64_t *)in;
+			out += 8;
+			in += 8;
+			__asm volatile("" ::: "memory"); /* or the loop becomes one of larger registers */
+		}
 	}
 	while (bytes-- > 0) {
 		*out++ = *in++;

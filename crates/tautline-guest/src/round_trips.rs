@@ -6,7 +6,7 @@ use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
 use tautline_shm::vbus::layout::{MessageHead, NAME_BYTES};
-use tautline_shm::vbus::window::{Address, Plan, Receiving, Sending};
+use tautline_shm::vbus::window::{ADDRESS_BYTES, Address, Plan, Receiving, Sending};
 
 use crate::config::GuestConfig;
 use crate::doorbell::Doorbells;
@@ -17,7 +17,9 @@ use crate::window::Window;
 const BLOCKS: usize = 200;
 const ROUND_TRIPS_PER_BLOCK: usize = 500;
 const URGENT_BYTES: usize = 64;
-const BULK_BYTES: usize = 1_024;
+/// Messages of the stream: a frame's, and a long one, whose copy takes longer than a round trip.
+const BULK_BYTES: [usize; 2] = [1_024, 16_384];
+const BULK_BYTES_MAX: usize = 16_384;
 const URGENT: u32 = 7;
 
 struct Ends<'w> {
@@ -25,14 +27,13 @@ struct Ends<'w> {
     window: &'w Window,
     sending: Sending,
     receiving: Receiving,
-    peer: Address,
+    /// The longest message, behind its address.
+    message: Vec<u8>,
 }
 
 impl Ends<'_> {
     /// `false`: the class is full.
     fn send(&mut self, bytes: usize, class: u32) -> bool {
-        let mut message = [0; 8 + BULK_BYTES];
-        message[..8].copy_from_slice(&self.peer.to_bytes());
         let head = MessageHead {
             length: 0,
             arrival_ns: 0,
@@ -42,7 +43,7 @@ impl Ends<'_> {
         self.sending.send(
             self.window.own().producer(self.plan, 0),
             self.window.guests().consumer(self.plan, 0),
-            &message[..8 + bytes],
+            &self.message[..ADDRESS_BYTES + bytes],
             head,
         )
     }
@@ -54,6 +55,15 @@ impl Ends<'_> {
         let found = self.receiving.look(consumer, producer)?;
         self.receiving.release(consumer, &found);
         Some(found.priority().into())
+    }
+
+    /// Fills the lowest priority; tells by how many messages.
+    fn stream(&mut self, bytes: usize) -> u32 {
+        let mut count = 0;
+        while self.send(bytes, 0) {
+            count += 1;
+        }
+        count
     }
 
     fn round_trip(&mut self) -> Duration {
@@ -72,6 +82,7 @@ fn window_round_trips() {
     let path = std::env::var("TAUTLINE_GUEST_IMAGE").expect("spin.elf of bindings/guest");
     let mut config = GuestConfig::new("spin".parse().expect("a name"), path);
     config.bus = Some("none".to_owned());
+    config.ports[0].message_bytes_max = BULK_BYTES_MAX as u32;
     let image = Image::read(&config.image, config.ram_bytes).expect("an image");
     let plan = config.plan().expect("valid");
     let window = Window::new(&plan, 1, 0).expect("memory");
@@ -96,7 +107,11 @@ fn window_round_trips() {
         window: &window,
         sending: Sending::new(plan.connections()[0]),
         receiving: Receiving::new(plan.connections()[1]),
-        peer: Address { port: 20, ..peer },
+        message: [
+            &Address { port: 20, ..peer }.to_bytes()[..],
+            &[0; BULK_BYTES_MAX],
+        ]
+        .concat(),
     };
     ends.receiving.offer(own.consumer(&plan, 1), 1 << 63 | 1);
     own.acknowledge(guests.generation());
@@ -107,24 +122,38 @@ fn window_round_trips() {
     while !ends.receiving.connect(guests.producer(&plan, 1)) {
         spin_loop();
     }
+    println!("{}", machine.name());
+    for bulk_bytes in BULK_BYTES {
+        compare(&mut ends, bulk_bytes);
+    }
+    machine.kill();
+}
+
+/// Quiet round trips, and those beside a stream of such messages.
+fn compare(ends: &mut Ends<'_>, bulk_bytes: usize) {
     let (mut quiet, mut beside) = (Blocks::default(), Blocks::default());
+    let (mut streamed, mut bulk_count) = (Duration::ZERO, 0);
     for _ in 0..BLOCKS {
         quiet.add((0..ROUND_TRIPS_PER_BLOCK).map(|_| ends.round_trip()));
+        let began = Instant::now();
         beside.add((0..ROUND_TRIPS_PER_BLOCK).map(|_| {
-            while ends.send(BULK_BYTES, 0) {}
+            bulk_count += ends.stream(bulk_bytes);
             ends.round_trip()
         }));
+        streamed += began.elapsed();
         // The rest of the stream, so that the next block is quiet.
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(5) {
             let _ = ends.take();
         }
     }
-    machine.kill();
     let count = BLOCKS * ROUND_TRIPS_PER_BLOCK;
-    println!("{count} of each in {BLOCKS} blocks, {}", machine.name());
+    println!(
+        "a stream of {bulk_bytes} B, {:?} for each of its messages; {count} round trips of each kind in {BLOCKS} blocks",
+        streamed / bulk_count.max(1)
+    );
     let quiet = quiet.print("quiet");
-    let beside = beside.print("beside a bulk stream");
+    let beside = beside.print("beside the stream");
     let factor =
         |of: fn(&Figures) -> Duration| of(&beside).as_secs_f64() / of(&quiet).as_secs_f64();
     println!(
