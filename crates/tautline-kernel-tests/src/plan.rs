@@ -15,6 +15,10 @@ const CELL_SECONDS_MAX: u64 = 3600;
 /// How much longer than on a real machine the tests wait for what must come.
 const SLOWNESS: &str = "10";
 
+/// Times that the test of guests kills or restarts one at random. Lower: fewer moments are met. Higher: it takes
+/// longer; that of `make guest-kills` is 10,000, on this machine.
+const GUEST_KILLS: &str = "20";
+
 /// A part of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
@@ -26,7 +30,7 @@ pub(crate) enum Part {
     Cards,
     /// `taut demo`: a control loop with TCP beside.
     Demo,
-    /// A guest on KVM of arm64, in a machine that emulates a hypervisor's processor.
+    /// Guests on KVM of arm64, in a machine that emulates a hypervisor's processor.
     Guests,
 }
 
@@ -101,11 +105,27 @@ pub(crate) fn cells(
     // Debian's PREEMPT_RT kernels for arm64 have no KVM, at least that of 6.1.
     let may_have_kvm = kernel.job.arch == Arch::Arm64 && !kernel.name().starts_with("rt-");
     if parts.contains(&Part::Guests) && may_have_kvm {
-        let image = format!("{GUEST_IMAGES}/latency.elf");
-        let words = ["taut", "guest", "run", &image, "--console", "-"];
-        cells.push(test("KVM", "", "a guest", &words));
+        cells.extend(guests());
     }
     cells
+}
+
+/// One program, interrupted by its timer; then the tests of guests, with images that the host has built.
+fn guests() -> [Cell; 2] {
+    let image = format!("{GUEST_IMAGES}/latency.elf");
+    let words = ["taut", "guest", "run", &image, "--console", "-"];
+    // Without the one that makes hosts, for which the guest has no programs.
+    let on_kvm = ["guest", "kvm", "--skip", "on_the_wire", "--test-threads=1"];
+    let mut tests = test("KVM", "", "tests of guests", &on_kvm);
+    tests.step.environment.extend(
+        [
+            ("TAUTLINE_GUEST_IMAGES", GUEST_IMAGES),
+            ("TAUTLINE_TAUT", "/usr/bin/taut"),
+            ("TAUTLINE_GUEST_KILLS", GUEST_KILLS),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    [test("KVM", "", "a guest", &words), tests]
 }
 
 /// Link `xdp` says which kernel has what it needs, and a node takes `packet`.

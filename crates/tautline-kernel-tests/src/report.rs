@@ -56,6 +56,7 @@ impl CellResult {
     fn column(&self) -> String {
         match (self.driver.as_str(), self.mode.as_str()) {
             ("", _) => "loads".to_owned(),
+            ("KVM", _) => "guests".to_owned(),
             ("veth", _) if self.what == "demo" => "demo".to_owned(),
             ("veth", _) => "veth".to_owned(),
             (driver, "generic") => format!("{driver} generic"),
@@ -157,7 +158,7 @@ pub(crate) fn read_all(directory: &Path) -> io::Result<Vec<KernelResult>> {
 }
 
 /// The columns of the table, in order; a column that nothing fills is left out.
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 10] = [
     "loads",
     "veth",
     "igb native",
@@ -167,6 +168,7 @@ const COLUMNS: [&str; 9] = [
     "virtio_net native",
     "virtio_net generic",
     "demo",
+    "guests",
 ];
 
 /// A table in Markdown: a line for each kernel; in each column how many tests passed, failed and were skipped.

@@ -73,6 +73,21 @@ fn may_use_kvm() -> bool {
         .is_ok()
 }
 
+/// Directory of programs that were built elsewhere: `TAUTLINE_GUEST_IMAGES`, for a machine without compilers
+/// (docs/testing.md).
+fn given_images() -> Option<PathBuf> {
+    std::env::var_os("TAUTLINE_GUEST_IMAGES").map(PathBuf::from)
+}
+
+/// Whether this program was given; a note says so where it was not.
+fn is_given(images: &Path, file: &str) -> bool {
+    let found = images.join(file).exists();
+    if !found {
+        println!("SKIPPED: {} has no {file}", images.display());
+    }
+    found
+}
+
 /// Directory with the programs of guests, built once; nothing, with a note, where the monitor or a tool is missing.
 pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -80,6 +95,9 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
         return None;
     }
     let built = BUILT.get_or_init(|| {
+        if let Some(images) = given_images() {
+            return Some(images);
+        }
         if skipped_without_tools(&[("clang", "clang"), ("ld.lld", "lld")]) {
             return None;
         }
@@ -103,11 +121,39 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
 
 /// Builds a program in Rust, of this folder of `bindings/guest`, for a monitor, beside the others; `false`, with a
 /// note, where something is missing.
-pub(crate) fn has_rust_image(monitor: Monitor, folder: &str) -> bool {
+pub(crate) fn has_rust_image(monitor: Monitor, folder: &str, program: &str) -> bool {
     let Some(build) = images(monitor) else {
         return false;
     };
-    built_rust_guest(folder, monitor.architecture(), build)
+    match given_images() {
+        Some(images) => is_given(&images, &monitor.image(program)),
+        None => built_rust_guest(folder, monitor.architecture(), build),
+    }
+}
+
+/// Builds FreeRTOS beside the other programs; `false`, with a note, where something is missing.
+pub(crate) fn has_freertos(monitor: Monitor) -> bool {
+    let Some(build) = images(monitor) else {
+        return false;
+    };
+    if let Some(images) = given_images() {
+        return is_given(&images, &monitor.image("freertos_echo"));
+    }
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+    let output = Command::new("make")
+        .arg("-C")
+        .arg(&kit)
+        .arg(format!("BUILD={}", build.display()))
+        .arg(format!("ARCHITECTURES={}", monitor.architecture()))
+        .arg("freertos")
+        .output()
+        .unwrap();
+    if !output.status.success() && !text(&output).contains("clang") {
+        println!("SKIPPED: cargo does not give FreeRTOS: {}", text(&output));
+        return false;
+    }
+    assert!(output.status.success(), "{}", text(&output));
+    true
 }
 
 pub(crate) fn text(output: &Output) -> String {
@@ -115,8 +161,14 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
+/// The command: this build's, or `TAUTLINE_TAUT` where these tests were not built (docs/testing.md).
+pub(crate) fn taut_file() -> PathBuf {
+    let given = std::env::var_os("TAUTLINE_TAUT");
+    given.map_or_else(|| env!("CARGO_BIN_EXE_taut").into(), PathBuf::from)
+}
+
 pub(crate) fn taut() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    let mut command = Command::new(taut_file());
     command.stdin(Stdio::null());
     command
 }
@@ -173,14 +225,27 @@ impl Running {
         settings: Option<&str>,
         arguments: &[&str],
     ) -> Option<Running> {
-        let images = images(monitor)?;
+        let image = images(monitor)?.join(monitor.image(program));
+        Some(Running::begin_image(
+            monitor, test, &image, settings, arguments,
+        ))
+    }
+
+    /// The same with a file of the test's own.
+    pub(crate) fn begin_image(
+        monitor: Monitor,
+        test: &str,
+        image: &Path,
+        settings: Option<&str>,
+        arguments: &[&str],
+    ) -> Running {
         let test = format!("{test}-{monitor:?}").to_lowercase();
         let scratch = Scratch::new(&format!("guest-{test}"));
         let (name, bus) = (unique(&test), unique(&format!("bus-{test}")));
         let mut command = taut();
         command
             .args(["guest", "run"])
-            .arg(images.join(monitor.image(program)))
+            .arg(image)
             .args(["--name", &name, "--bus", &bus])
             .args(arguments)
             .arg("--console")
@@ -195,12 +260,12 @@ impl Running {
             .stderr(fs::File::create(scratch.0.join("stderr")).unwrap())
             .spawn()
             .unwrap();
-        Some(Running {
+        Running {
             child,
             name,
             bus,
             scratch,
-        })
+        }
     }
 
     /// The guest that misbehaves: it opens port 1 alone.

@@ -10,7 +10,9 @@ use serde_json::Value;
 
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
-use crate::bed::{Monitor, Running, guest, images, receive, show, taut, text, unique, wait_until};
+use crate::bed::{
+    Monitor, Running, guest, images, receive, show, taut, taut_file, text, unique, wait_until,
+};
 use crate::common::{Scratch, skipped_without_privilege};
 
 const ONE_PORT: &str = "[[port]]\nnumber = 1\n";
@@ -169,7 +171,7 @@ fn a_guest_talks_on_the_wire_to_whom_it_may(monitor: Monitor) {
     let link = "interface = \"taut0\"\nlink = \"packet\"\n";
     fs::write(&node, format!("{link}{neighbour}")).unwrap();
     fs::write(&window, "[[port]]\nnumber = 4095\nto = [\"motor:8\"]\n").unwrap();
-    let taut = |host| hosts.command(host, env!("CARGO_BIN_EXE_taut"));
+    let taut = |host| hosts.command(host, taut_file().to_str().unwrap());
     let mut guest = taut(Host::A)
         .args(["guest", "run"])
         .arg(images.join(monitor.image("echo")))

@@ -8,8 +8,8 @@ use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
 
 use crate::bed::{
-    Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, taut, text, unique,
-    wait_until,
+    Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, taut, taut_file, text,
+    unique, wait_until,
 };
 use crate::common::{Scratch, skipped_without_privilege};
 
@@ -145,9 +145,9 @@ fn a_monitor_holds_its_machine_and_nothing_else() {
 
 /// Runs a guest with other contents of `/dev`, made by a script in a mount namespace of its own.
 fn run_with(script: &str, image: &Path) -> Output {
-    let taut = env!("CARGO_BIN_EXE_taut");
+    let taut = taut_file();
     let (name, bus) = (unique("nodev"), unique("bus-nodev"));
-    let (image, end) = (image.display(), "guest run");
+    let (taut, image, end) = (taut.display(), image.display(), "guest run");
     Command::new("unshare")
         .args(["--mount", "sh", "-ec"])
         .arg(format!(
@@ -157,18 +157,10 @@ fn run_with(script: &str, image: &Path) -> Output {
         .unwrap()
 }
 
-/// Images for x86-64 need KVM, and have addresses of their own; main.rs has the same tests for aarch64.
-fn skipped_elsewhere_than_on_x86() -> bool {
-    let skipped = !cfg!(target_arch = "x86_64");
-    if skipped {
-        println!("SKIPPED: it is about images for x86-64");
-    }
-    skipped
-}
-
 #[test]
 fn without_kvm_the_remedy_is_told() {
-    if skipped_elsewhere_than_on_x86() {
+    if !cfg!(target_arch = "x86_64") {
+        println!("SKIPPED: for an image for aarch64, QEMU is taken where there is no KVM");
         return;
     }
     let Some(images) = images(Monitor::Kvm) else {
@@ -207,16 +199,20 @@ fn without_kvm_the_remedy_is_told() {
     }
 }
 
+/// Memory of a guest, as a refusal names it.
+const MEMORY: &str = if cfg!(target_arch = "x86_64") {
+    "and the guest has 0x100000 to 0x1000000"
+} else {
+    "and the guest has 0x40000000 to 0x41000000"
+};
+
 #[test]
 fn images_that_do_not_fit_are_refused() {
-    if skipped_elsewhere_than_on_x86() {
-        return;
-    }
     let Some(images) = images(Monitor::Kvm) else {
         return;
     };
     let scratch = Scratch::new("guest-kvm-wrong");
-    let whole = fs::read(images.join("echo-x86_64.elf")).unwrap();
+    let whole = fs::read(images.join(Monitor::Kvm.image("echo"))).unwrap();
     // The second segment's header follows the first's; addresses and sizes are words of 64 bits in it.
     let second = 64 + 56;
     let put = |at: usize, value: u64| {
@@ -233,10 +229,7 @@ fn images_that_do_not_fit_are_refused() {
         ),
         (whole[..whole.len() / 8].to_vec(), "truncated"),
         (put(second + 40, 1 << 30), "it needs memory from"),
-        (
-            put(second + 24, 0x1000),
-            "and the guest has 0x100000 to 0x1000000",
-        ),
+        (put(second + 24, 0x1000), MEMORY),
         (
             put(24, 0x20_0000),
             "no segment has its entry point 0x200000",
@@ -257,7 +250,7 @@ fn images_that_do_not_fit_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         assert!(text(&output).contains(said), "{said}: {}", text(&output));
     }
-    let image = images.join("echo-x86_64.elf");
+    let image = images.join(Monitor::Kvm.image("echo"));
     let image = image.to_str().unwrap();
     let name = unique("nopart");
     let output = guest(&["run", image, "--name", &name, "--partition", "nowhere"]);
@@ -268,6 +261,23 @@ fn images_that_do_not_fit_are_refused() {
         "{}",
         text(&output)
     );
+}
+
+#[test]
+fn an_image_for_x86_needs_its_processor() {
+    if cfg!(target_arch = "x86_64") {
+        println!("SKIPPED: this processor is one");
+        return;
+    }
+    let Some(images) = images(Monitor::Kvm) else {
+        return;
+    };
+    let image = images.join("echo-x86_64.elf");
+    let name = unique("other");
+    let output = guest(&["run", image.to_str().unwrap(), "--name", &name]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let said = "build the guest for aarch64";
+    assert!(text(&output).contains(said), "{}", text(&output));
 }
 
 /// Output of `taut partition`.

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -21,8 +21,8 @@ mod common;
 mod kvm;
 
 use bed::{
-    Monitor, NOBODY, PATIENCE, Running, guest, images, in_time, is_alive, port_number, receive,
-    show, taut, text, unique, wait_until,
+    Monitor, NOBODY, PATIENCE, Running, guest, has_freertos, images, in_time, is_alive,
+    port_number, receive, show, taut, text, unique, wait_until,
 };
 use common::Scratch;
 
@@ -50,6 +50,7 @@ for_each_monitor!(
     a_guest_that_fails_is_started_again_and_programs_go_on,
     a_task_set_is_told_of_the_ends_of_its_guest,
     hostile_guests_harm_nobody,
+    programs_of_random_bytes_harm_nobody,
     nothing_is_left_when_its_process_is_killed,
     guests_are_killed_and_restarted_at_random,
 );
@@ -134,28 +135,6 @@ fn a_standard_output_that_nobody_reads_holds_no_guest_up() {
     assert!(guest(&["stop", &name]).status.success());
     assert!(child.wait().unwrap().success());
     reading.join().unwrap().unwrap();
-}
-
-/// Builds FreeRTOS beside the other programs; `false`, with a note, where something is missing.
-fn has_freertos(monitor: Monitor) -> bool {
-    let Some(images) = images(monitor) else {
-        return false;
-    };
-    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
-    let output = Command::new("make")
-        .arg("-C")
-        .arg(&kit)
-        .arg(format!("BUILD={}", images.display()))
-        .arg(format!("ARCHITECTURES={}", monitor.architecture()))
-        .arg("freertos")
-        .output()
-        .unwrap();
-    if !output.status.success() && !text(&output).contains("clang") {
-        println!("SKIPPED: cargo does not give FreeRTOS: {}", text(&output));
-        return false;
-    }
-    assert!(output.status.success(), "{}", text(&output));
-    true
 }
 
 /// Starts FreeRTOS: the image for the interrupt controller that this machine has. The one for another says so.
@@ -396,6 +375,54 @@ fn hostile_guests_harm_nobody(monitor: Monitor) {
     }
     let output = running.stop();
     assert!(output.status.success(), "{}", text(&output));
+}
+
+/// Their monitor ends, by the guest's fault or by request, and nothing else does.
+fn programs_of_random_bytes_harm_nobody(monitor: Monitor) {
+    const PROGRAMS: u64 = 3;
+    let Some(images) = images(monitor) else {
+        return;
+    };
+    let scratch = Scratch::new("guest-random");
+    let whole = fs::read(images.join(monitor.image("echo"))).unwrap();
+    // Of the first segment's header, which follows the file's, the words of 64 bits with its place and its bytes.
+    let word = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().unwrap()) as usize;
+    let (place, bytes) = (word(64 + 8), word(64 + 32));
+    for program in 1..=PROGRAMS {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(program);
+        let mut image = whole.clone();
+        for byte in &mut image[place..place + bytes] {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            *byte = seed as u8;
+        }
+        let file = scratch.0.join(format!("{program}.elf"));
+        fs::write(&file, image).unwrap();
+        let mut running =
+            Running::begin_image(monitor, &format!("random-{program}"), &file, None, &[]);
+        let has_ended = |running: &mut Running| running.child.try_wait().unwrap().is_some();
+        wait_until("it has begun", || {
+            has_ended(&mut running) || !running.monitors().is_empty()
+        });
+        let monitors = running.monitors();
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until && !has_ended(&mut running) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if !has_ended(&mut running) {
+            // It may end in this moment.
+            let _ = guest(&["stop", &running.name]);
+        }
+        let output = running.output();
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "{}",
+            text(&output)
+        );
+        assert!(!text(&output).contains("panicked"), "{}", text(&output));
+        assert!(!monitors.into_iter().any(is_alive));
+    }
 }
 
 fn nothing_is_left_when_its_process_is_killed(monitor: Monitor) {
