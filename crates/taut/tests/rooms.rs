@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 24] = [
+const CRATES: [(&str, &[&str]); 25] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
@@ -45,6 +45,16 @@ const CRATES: [(&str, &[&str]); 24] = [
     ("tautline-guest-kit", &["tautline-exec", "tautline-shm"]),
     ("tautline-testbed", &["tautline-bpf", "tautline-state"]),
     ("tautline-report", &[]),
+    (
+        "tautline-bridge",
+        &[
+            "tautline",
+            "tautline-shm",
+            "tautline-state",
+            // For the tests of those who use it.
+            "tautline-testbed",
+        ],
+    ),
     (
         "tautline-smoother",
         &["tautline-bpf", "tautline-proto", "tautline-state"],
