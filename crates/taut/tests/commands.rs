@@ -224,14 +224,15 @@ fn a_demux_is_weighed_by_what_it_costs_ordinary_traffic() {
     if skipped_without_privilege() {
         return;
     }
-    let output = run(&["bench", "ordinary", "--turns", "1", "--json", "-"]);
+    // The median of three: on a machine whose CPUs others take, a turn may pass without a byte of TCP.
+    let output = run(&["bench", "ordinary", "--turns", "3", "--json", "-"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = json["round_trips"].as_array().unwrap();
     assert_eq!(rows.len(), 14);
     for row in rows {
         let seen = row["count"].as_u64().unwrap() + row["lost"].as_u64().unwrap();
-        assert_eq!(seen, 1_000, "{row}");
+        assert_eq!(seen, 3_000, "{row}");
     }
     assert_eq!(rows[0]["demux"], "untouched");
     assert_eq!(rows[0]["p50_of_untouched"], 1.0);
