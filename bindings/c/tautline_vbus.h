@@ -583,16 +583,24 @@ static inline void tlb_release(struct tlb_consumer *consumer, uint32_t priority)
 	TLB_STORE_RELEASE(&consumer->connection->taken[class_index], consumer->next[class_index]);
 }
 
+/* The slot of the oldest message of a class; NULL: it has none. */
+static inline const struct tlb_slot *tlb_oldest(const struct tlb_consumer *consumer, uint32_t class_index)
+{
+	uint32_t position = consumer->next[class_index];
+	const struct tlb_slot *slot = tlb_consumer_slot(consumer, class_index, position);
+
+	return TLB_LOAD_ACQUIRE(&slot->turn) == position + 1 ? slot : NULL;
+}
+
 /* The oldest message of a priority; it stays until tlb_release. A slot that makes no sense is skipped and counted,
  * and then the answer is false though a message may follow.
  */
 static inline bool tlb_peek(struct tlb_consumer *consumer, uint32_t priority, struct tlb_message *message)
 {
 	uint32_t class_index = priority % TLB_CLASS_COUNT;
-	uint32_t position = consumer->next[class_index];
-	const struct tlb_slot *slot = tlb_consumer_slot(consumer, class_index, position);
+	const struct tlb_slot *slot = tlb_oldest(consumer, class_index);
 
-	if (TLB_LOAD_ACQUIRE(&slot->turn) != position + 1)
+	if (slot == NULL)
 		return false;
 	if (!tlb_look(consumer, slot, message)) {
 		tlb_count(&consumer->connection->corrupt);
@@ -1085,12 +1093,9 @@ static inline bool tlw_has_more_urgent(const struct tlw_port *port, uint32_t pri
 
 	if (!port->in_is_open)
 		return false;
-	for (above = TLB_CLASS_COUNT - 1; above > priority % TLB_CLASS_COUNT; above--) {
-		uint32_t position = port->consumer.next[above];
-
-		if (TLB_LOAD_ACQUIRE(&tlb_consumer_slot(&port->consumer, above, position)->turn) == position + 1)
+	for (above = TLB_CLASS_COUNT - 1; above > priority % TLB_CLASS_COUNT; above--)
+		if (tlb_oldest(&port->consumer, above) != NULL)
 			return true;
-	}
 	return false;
 }
 
@@ -1138,20 +1143,21 @@ static inline bool tlw_find_peer(const struct tlw_window *window, const char *na
 	return false;
 }
 
-/* Place of a message of `length` bytes to a peer, which the caller fills, and then tlw_publish. Meanwhile it can
- * receive and send messages of other priorities. NULL: Linux is not there, the port has values, it is too long, or
- * (counted) its priority is full. Not publishing it changes nothing.
+/* Place of a message, or a value, of `length` bytes to a peer, behind its address, once Linux is there. NULL: too long,
+ * or (counted) its priority is full.
  */
-static inline void *tlw_borrow(struct tlw_port *port, struct tlw_address to, uint32_t priority, uint32_t length)
+static inline void *tlw_place(struct tlw_port *port, struct tlw_address to, uint32_t priority, uint32_t length)
 {
 	uint32_t bytes = length + TLW_ADDRESS_BYTES;
 	uint16_t address[4];
 	uint8_t *payload;
 
-	if (!tlw_connect_out(port) || port->producer.shape.kind != TLB_KIND_QUEUING || bytes < length ||
-	    bytes > port->producer.shape.message_bytes_max)
+	if (bytes < length || bytes > port->producer.shape.message_bytes_max)
 		return NULL;
-	payload = (uint8_t *)tlb_borrow(&port->producer, priority);
+	if (port->producer.shape.kind == TLB_KIND_QUEUING)
+		payload = (uint8_t *)tlb_borrow(&port->producer, priority);
+	else
+		payload = (uint8_t *)tlb_borrow_value(&port->producer);
 	if (payload == NULL) {
 		tlb_give_up(&port->producer, priority);
 		return NULL;
@@ -1162,6 +1168,17 @@ static inline void *tlw_borrow(struct tlw_port *port, struct tlw_address to, uin
 	address[3] = 0;
 	TLB_COPY(payload, address, sizeof(address));
 	return payload + TLW_ADDRESS_BYTES;
+}
+
+/* Place of a message of `length` bytes to a peer, which the caller fills, and then tlw_publish. Meanwhile it can
+ * receive and send messages of other priorities. NULL: Linux is not there, the port has values, it is too long, or
+ * (counted) its priority is full. Not publishing it changes nothing.
+ */
+static inline void *tlw_borrow(struct tlw_port *port, struct tlw_address to, uint32_t priority, uint32_t length)
+{
+	if (!tlw_connect_out(port) || port->producer.shape.kind != TLB_KIND_QUEUING)
+		return NULL;
+	return tlw_place(port, to, priority, length);
 }
 
 /* Sends what was borrowed last of this priority, with that length or less. Then, as after tlw_send, ask tlw_wanted. */
@@ -1177,30 +1194,19 @@ static inline void tlw_publish(struct tlw_port *port, uint32_t priority, uint32_
 static inline bool tlw_send(struct tlw_port *port, struct tlw_address to, uint32_t priority, const void *message,
 			    uint32_t length, uint64_t now_ns)
 {
-	uint16_t address[4];
-	uint8_t *payload;
-	uint32_t bytes = length + TLW_ADDRESS_BYTES;
+	void *place;
 
-	if (!tlw_connect_out(port) || bytes < length || bytes > port->producer.shape.message_bytes_max)
+	if (!tlw_connect_out(port))
 		return false;
-	address[0] = to.peer;
-	address[1] = to.turn;
-	address[2] = to.port;
-	address[3] = 0;
-	if (port->producer.shape.kind == TLB_KIND_QUEUING)
-		payload = (uint8_t *)tlb_borrow(&port->producer, priority);
-	else
-		payload = (uint8_t *)tlb_borrow_value(&port->producer);
-	if (payload == NULL) {
-		tlb_give_up(&port->producer, priority);
+	place = tlw_place(port, to, priority, length);
+	if (place == NULL)
 		return false;
-	}
-	TLB_COPY(payload, address, sizeof(address));
-	TLB_COPY(payload + TLW_ADDRESS_BYTES, message, length);
+	TLB_COPY(place, message, length);
 	if (port->producer.shape.kind == TLB_KIND_QUEUING) {
-		tlb_publish(&port->producer, priority, bytes, port->sequence++, now_ns);
+		tlw_publish(port, priority, length, now_ns);
 	} else {
-		tlb_publish_value(&port->producer, bytes, port->sequence++, priority % TLB_CLASS_COUNT, now_ns);
+		tlb_publish_value(&port->producer, length + TLW_ADDRESS_BYTES, port->sequence++,
+				  priority % TLB_CLASS_COUNT, now_ns);
 		port->wakes |= tlb_wanted(&port->producer) != TLB_KICK_NONE;
 	}
 	return true;
