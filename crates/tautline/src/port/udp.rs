@@ -632,13 +632,7 @@ impl Receiver {
             false => accepted(link, statistics, known.checksum, source, bytes),
         };
         self.consumer.release(port.control, record);
-        let datagram = Datagram {
-            length: bytes.len(),
-            priority: known.priority,
-            source,
-            arrival: Instant::from_nanos(head.arrival_ns),
-            checksum: checksum?,
-        };
+        let datagram = datagram_of(&head, &known, checksum?);
         self.count(&datagram);
         Some(datagram)
     }
@@ -843,14 +837,20 @@ fn read(
             .and_then(|payload| accepted(link, statistics, datagram.checksum, source, payload)),
     };
     checksum.map_or(Content::Nothing, |checksum| {
-        Content::Datagram(Datagram {
-            length,
-            priority: datagram.priority,
-            source,
-            arrival: Instant::from_nanos(head.arrival_ns),
-            checksum,
-        })
+        Content::Datagram(datagram_of(&head, &datagram, checksum))
     })
+}
+
+/// A datagram in one frame, as its record tells it.
+#[inline]
+fn datagram_of(head: &RecordHead, known: &DatagramHead, checksum: UdpChecksum) -> Datagram {
+    Datagram {
+        length: usize::from(known.length),
+        priority: known.priority,
+        source: ipv4_of_word(head.source),
+        arrival: Instant::from_nanos(head.arrival_ns),
+        checksum,
+    }
 }
 
 /// State of the checksum; `None` if the datagram must be dropped for it.
