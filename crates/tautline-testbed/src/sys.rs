@@ -51,29 +51,31 @@ pub fn sleep_until(deadline_ns: u64) {
 /// Has receives on a socket look into the network card's queue themselves, for this long at most (SO_BUSY_POLL).
 pub fn set_busy_poll(socket: impl AsFd, limit: Duration) -> io::Result<()> {
     let limit_us = libc::c_int::try_from(limit.as_micros()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `limit_us` outlives the call, and its size is given.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_BUSY_POLL,
-            (&raw const limit_us).cast(),
-            size_of_val(&limit_us) as libc::socklen_t,
-        )
-    })
-    .map(|_| ())
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, limit_us)
 }
 
 /// Limits the rate at which the kernel sends what a socket's queue holds, bytes a second (SO_MAX_PACING_RATE).
 pub fn set_pacing_rate(socket: impl AsFd, bytes_per_s: u32) -> io::Result<()> {
-    // SAFETY: `bytes_per_s` outlives the call, and its size is given.
+    let bytes_per_s = bytes_per_s.cast_signed();
+    let option = libc::SO_MAX_PACING_RATE;
+    set_option(socket, libc::SOL_SOCKET, option, bytes_per_s)
+}
+
+/// Sets an option whose value is an integer.
+fn set_option(
+    socket: impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: `value` outlives the call, and its size is given.
     check(unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const bytes_per_s).cast(),
-            size_of_val(&bytes_per_s) as libc::socklen_t,
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     })
     .map(|_| ())
@@ -87,17 +89,7 @@ pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {
     let descriptor = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
     // SAFETY: the descriptor was opened above and nobody else has it.
     let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let bypass: libc::c_int = 1;
-    // SAFETY: `bypass` outlives the call, and its size is given.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_QDISC_BYPASS,
-            (&raw const bypass).cast(),
-            size_of_val(&bypass) as libc::socklen_t,
-        )
-    })?;
+    set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
     // SAFETY: all zero is a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
@@ -165,19 +157,9 @@ pub fn stamp_packets(socket: impl AsFd, kind: StampKind) -> io::Result<()> {
         StampKind::EntersDriver => libc::SOF_TIMESTAMPING_TX_SOFTWARE,
         StampKind::Arrives => libc::SOF_TIMESTAMPING_RX_SOFTWARE,
     };
-    let flags: libc::c_uint =
-        kind | libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-    // SAFETY: `flags` outlives the call, and its size is given.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_TIMESTAMPING,
-            (&raw const flags).cast(),
-            size_of_val(&flags) as libc::socklen_t,
-        )
-    })?;
-    Ok(())
+    let flags = kind | libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+    let option = libc::SO_TIMESTAMPING;
+    set_option(socket, libc::SOL_SOCKET, option, flags.cast_signed())
 }
 
 /// Room for a stamp, the error that carries it, and its address.
