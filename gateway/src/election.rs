@@ -120,7 +120,7 @@ impl Election {
                 active: false,
                 connected: false,
             },
-            state: State::Listening(after(now, LISTENING)),
+            state: State::Listening(now + LISTENING),
             ticked: now,
             term_max: 0,
             others: Vec::with_capacity(OTHERS_MAX),
@@ -160,7 +160,7 @@ impl Election {
             .retain(|(at, _)| now.saturating_duration_since(*at) <= SILENCE_MAX);
         self.state = match self.state {
             // Another one may be active by now.
-            _ if stopped => State::Listening(after(now, LISTENING)),
+            _ if stopped => State::Listening(now + LISTENING),
             State::Listening(until) if now < until => self.state,
             State::Active(_) if self.gives_way() => State::StandingBy,
             State::Active(since) => State::Active(since),
@@ -197,10 +197,6 @@ impl Election {
         let goes_before = |other: &Heartbeat| other.active || other.claim() < self.own.claim();
         !self.others.iter().any(|(_, other)| goes_before(other))
     }
-}
-
-fn after(now: Instant, duration: Duration) -> Instant {
-    now.checked_add(duration).unwrap_or(Instant::FAR_FUTURE)
 }
 
 #[cfg(test)]

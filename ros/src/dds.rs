@@ -19,6 +19,7 @@ use rustdds::{
     RTPSEntity, RepresentationIdentifier, Subscriber, Timestamp, Topic as DdsTopic, TopicKind,
 };
 use serde::Serialize;
+use tautline_bridge::program::Failure;
 
 use crate::cdr::{Order, PAYLOAD_BYTES_MAX};
 use crate::config::{Publication, Subscription, Topic};
@@ -34,8 +35,6 @@ const WRITERS_MAX: usize = 64;
 
 /// Longest wait of a thread before it looks whether it is to end. Lower: more wake-ups. Higher: an end takes longer.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A message as bytes, without the four bytes of the encapsulation.
 pub(crate) struct Payload {

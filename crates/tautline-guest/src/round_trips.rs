@@ -149,7 +149,8 @@ fn compare(ends: &mut Ends<'_>, bulk_bytes: usize) {
     }
     let count = BLOCKS * ROUND_TRIPS_PER_BLOCK;
     println!(
-        "a stream of {bulk_bytes} B, {:?} for each of its messages; {count} round trips of each kind in {BLOCKS} blocks",
+        "a stream of {bulk_bytes} B, {:?} for each of its messages; {count} round trips of each kind in {BLOCKS} \
+         blocks",
         streamed / bulk_count.max(1)
     );
     let quiet = quiet.print("quiet");

@@ -145,7 +145,8 @@ pub(crate) fn text(outcome: &Outcome) -> String {
         rows.clone().map(|row| cells(outcome, row)),
     ));
     lines.push(format!(
-        "a message: one way, and of {burst_messages} back to back, in µs; the program's instructions, BPF and kernel in ns"
+        "a message: one way, and of {burst_messages} back to back, in µs; the program's instructions, BPF and kernel \
+         in ns"
     ));
     let header = [
         "path", "bytes", "one way", "of UDP", "burst", "of UDP", "lost", "user", "BPF", "kernel",
