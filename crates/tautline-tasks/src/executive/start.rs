@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tautline_exec::Scheduling;
+use tautline_exec::{Scheduling, TaskSet};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use super::Executive;
@@ -13,6 +13,7 @@ use crate::file::TaskPorts;
 use crate::labour::{Body, Worker};
 use crate::lint::Tally;
 use crate::logical;
+use crate::message::MessageSource;
 use crate::options::Options;
 use crate::running::Running;
 use crate::segment::{Description, Segment, TaskDescription};
@@ -37,28 +38,7 @@ impl Executive {
     /// # Errors
     /// [`RunError::NoBody`], [`RunError::Partition`], [`RunError::Program`], [`RunError::System`].
     pub fn start(self, options: &Options) -> Result<Running, RunError> {
-        if let Some(task) = self.bodies.iter().position(Option::is_none) {
-            return Err(RunError::NoBody {
-                task: self.set.tasks()[task].name.clone(),
-            });
-        }
-        let lacks_values = |(body, ports): (&Option<Body>, &TaskPorts)| {
-            matches!(body, Some(Body::Program(_, None))) && !ports.is_empty()
-        };
-        if let Some(task) = self.bodies.iter().zip(&self.ports).position(lacks_values) {
-            return Err(RunError::NoValues {
-                task: self.set.tasks()[task].name.clone(),
-            });
-        }
-        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(..)));
-        if self.set.scheduling() == Scheduling::EarliestDeadline
-            && self.set.machine().overhead < RELAY_MIN
-            && let Some(task) = self.bodies.iter().position(is_program)
-        {
-            return Err(RunError::ProgramByDeadline {
-                task: self.set.tasks()[task].name.clone(),
-            });
-        }
+        self.check()?;
         let mut limits = Vec::new();
         let mut options = options.clone();
         let partition = match &self.partition {
@@ -81,28 +61,9 @@ impl Executive {
                 "memory is not locked ({error}): raise the limit (ulimit -l unlimited) or grant CAP_IPC_LOCK"
             ));
         }
-        let count = self.set.tasks().len();
         let (segment, refused) = Segment::new(&self.description())?;
         limits.extend(refused);
-        let shared = Arc::new(Shared {
-            decisions: PriorityMutex::new(Decisions {
-                executive: tautline_exec::Executive::new(&self.set, OUT_OF_REACH),
-                jobs: vec![None; count],
-            })?,
-            signals: self
-                .sources
-                .iter()
-                .map(Signal::of)
-                .collect::<Result<_, _>>()?,
-            watchdog: Signal::default(),
-            exchange: Signal::default(),
-            is_stopping: AtomicBool::new(false),
-            limits: Mutex::new(limits),
-            programs: Mutex::new((0..count).map(|_| None).collect()),
-            lints: Mutex::new(vec![Tally::default(); count]),
-            segment,
-            set: self.set,
-        });
+        let shared = Arc::new(shared(self.set, &self.sources, segment, limits)?);
         // Nobody else has set it.
         let _ = self.home.set(Arc::downgrade(&shared));
         let mut running = Running {
@@ -113,43 +74,12 @@ impl Executive {
             shared: shared.clone(),
             _partition: partition.map(Box::new),
         };
-        // Nobody begins before all have their settings: until then the first release is out of reach.
-        let ready = Arc::new(Ready::default());
         let bodies = self.bodies.into_iter().flatten().zip(self.sources);
-        for (index, (body, source)) in bodies.enumerate() {
-            let thread = TaskThread {
-                shared: shared.clone(),
-                index,
-                options: options.clone(),
-                ready: ready.clone(),
-            };
-            let name: String = shared.set.tasks()[index].name.chars().take(15).collect();
-            let builder = std::thread::Builder::new()
-                .name(name)
-                .stack_size(STACK_BYTES);
-            let started = builder.spawn(move || thread.run(body, source));
-            running
-                .threads
-                .push(started.inspect_err(|_| shared.stop())?);
-        }
-        let mut workers: Vec<(usize, Worker)> = Vec::with_capacity(count);
-        for (task, started) in ready.wait_for(count) {
-            match started {
-                Ok(worker) => workers.push((task, worker)),
-                Err(reason) => {
-                    shared.stop();
-                    return Err(RunError::Program {
-                        task: shared.set.tasks()[task].name.clone(),
-                        reason,
-                    });
-                }
-            }
-        }
-        let start = sys::monotonic() + START_DELAY;
-        running.start = start;
+        let workers = start_threads(&mut running, bodies, options)?;
+        running.start = sys::monotonic() + START_DELAY;
         {
             let mut decisions = shared.decisions.lock();
-            decisions.executive.start_at(start);
+            decisions.executive.start_at(running.start);
         }
         shared.wake_all();
         running.watchdog = Some(watchdog::start(&shared, workers, options)?);
@@ -157,6 +87,28 @@ impl Executive {
             running.exchange = Some(logical::start(&shared, self.logical, options)?);
         }
         Ok(running)
+    }
+
+    /// Whether each task has a body that can be started.
+    fn check(&self) -> Result<(), RunError> {
+        let name = |task: usize| self.set.tasks()[task].name.clone();
+        if let Some(task) = self.bodies.iter().position(Option::is_none) {
+            return Err(RunError::NoBody { task: name(task) });
+        }
+        let lacks_values = |(body, ports): (&Option<Body>, &TaskPorts)| {
+            matches!(body, Some(Body::Program(_, None))) && !ports.is_empty()
+        };
+        if let Some(task) = self.bodies.iter().zip(&self.ports).position(lacks_values) {
+            return Err(RunError::NoValues { task: name(task) });
+        }
+        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(..)));
+        if self.set.scheduling() == Scheduling::EarliestDeadline
+            && self.set.machine().overhead < RELAY_MIN
+            && let Some(task) = self.bodies.iter().position(is_program)
+        {
+            return Err(RunError::ProgramByDeadline { task: name(task) });
+        }
+        Ok(())
     }
 
     fn description(&self) -> Description {
@@ -203,4 +155,71 @@ fn enter(
         ));
     }
     Ok(Some(partition))
+}
+
+/// Of a set that has not begun.
+fn shared(
+    set: TaskSet,
+    sources: &[Option<MessageSource>],
+    segment: Segment,
+    limits: Vec<String>,
+) -> Result<Shared, RunError> {
+    let count = set.tasks().len();
+    Ok(Shared {
+        decisions: PriorityMutex::new(Decisions {
+            executive: tautline_exec::Executive::new(&set, OUT_OF_REACH),
+            jobs: vec![None; count],
+        })?,
+        signals: sources.iter().map(Signal::of).collect::<Result<_, _>>()?,
+        watchdog: Signal::default(),
+        exchange: Signal::default(),
+        is_stopping: AtomicBool::new(false),
+        limits: Mutex::new(limits),
+        programs: Mutex::new((0..count).map(|_| None).collect()),
+        lints: Mutex::new(vec![Tally::default(); count]),
+        segment,
+        set,
+    })
+}
+
+/// A thread for each task, and the programs that they started. Nobody begins before all have their settings: until
+/// then the first release is out of reach.
+fn start_threads(
+    running: &mut Running,
+    bodies: impl Iterator<Item = (Body, Option<MessageSource>)>,
+    options: &Options,
+) -> Result<Vec<(usize, Worker)>, RunError> {
+    let shared = running.shared.clone();
+    let ready = Arc::new(Ready::default());
+    for (index, (body, source)) in bodies.enumerate() {
+        let thread = TaskThread {
+            shared: shared.clone(),
+            index,
+            options: options.clone(),
+            ready: ready.clone(),
+        };
+        let name: String = shared.set.tasks()[index].name.chars().take(15).collect();
+        let builder = std::thread::Builder::new()
+            .name(name)
+            .stack_size(STACK_BYTES);
+        let started = builder.spawn(move || thread.run(body, source));
+        running
+            .threads
+            .push(started.inspect_err(|_| shared.stop())?);
+    }
+    let count = shared.set.tasks().len();
+    let mut workers = Vec::with_capacity(count);
+    for (task, started) in ready.wait_for(count) {
+        match started {
+            Ok(worker) => workers.push((task, worker)),
+            Err(reason) => {
+                shared.stop();
+                return Err(RunError::Program {
+                    task: shared.set.tasks()[task].name.clone(),
+                    reason,
+                });
+            }
+        }
+    }
+    Ok(workers)
 }
