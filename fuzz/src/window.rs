@@ -12,6 +12,11 @@ use tautline_shm::vbus::window::{
 
 const MESSAGE_BYTES_MAX: u32 = 24;
 const PAGES: usize = 24;
+const TO: Address = Address {
+    peer: 1,
+    turn: 2,
+    port: 3,
+};
 
 /// Memory as a mapping would be.
 #[repr(align(4096))]
@@ -88,11 +93,11 @@ pub fn vbus_window(data: &[u8]) {
                     class: u32::from(step[6] >> 2),
                 };
                 let mut sent = 0;
-                while *index == 0 && end.send(producer, consumer, &[5; 16], head) {
+                while *index == 0 && end.send(producer, consumer, (TO, &[5; 8]), head) {
                     sent += 1;
                     assert!(sent <= 4, "what was free, and one ring more");
                 }
-                let _ = end.send(producer, consumer, &[5; 25], head);
+                let _ = end.send(producer, consumer, (TO, &[5; 17]), head);
                 let wakes = [(); 2].map(|()| end.wanted(producer, consumer));
                 assert!(wakes != [true; 2], "one sleep, one wake-up");
             }
@@ -103,12 +108,12 @@ pub fn vbus_window(data: &[u8]) {
                 end.connect(producer);
                 if let Some(found) = end.look(consumer, producer) {
                     let mut copy = [0xA5; MESSAGE_BYTES_MAX as usize + 8];
-                    let length = found.head.length as usize;
-                    assert!(length <= MESSAGE_BYTES_MAX as usize && found.priority() < 8);
-                    found.slot.copy_out(&mut copy[..length]);
-                    assert!(copy[length..].iter().all(|byte| *byte == 0xA5));
-                    let split = Address::split(&copy[..length]);
-                    assert_eq!(split.is_some(), length >= ADDRESS_BYTES);
+                    let whole = found.head.length as usize;
+                    assert!(whole <= MESSAGE_BYTES_MAX as usize && found.priority() < 8);
+                    let copied = found.copy_out(&mut copy).map(|(_, length)| length);
+                    assert_eq!(copied, whole.checked_sub(ADDRESS_BYTES));
+                    let rest = &copy[copied.unwrap_or(0)..];
+                    assert!(rest.iter().all(|byte| *byte == 0xA5));
                     end.release(consumer, &found);
                 }
             }

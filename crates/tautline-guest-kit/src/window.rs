@@ -122,8 +122,11 @@ impl<'m> Window<'m> {
                 .map(|(index, one)| (index, *one))
                 .next()
         };
+        let incoming = find(Direction::ToGuest);
+        let lent = incoming.map_or(0, |(_, one)| one.shape.message_bytes_max as usize);
         let port = Port {
-            incoming: find(Direction::ToGuest).map(|found| self.incoming(found)),
+            lent: vec![0; lent],
+            incoming: incoming.map(|found| self.incoming(found)),
             outgoing: find(Direction::ToLinux).map(|found| self.outgoing(found)),
             window: self.clone(),
         };
@@ -147,7 +150,6 @@ impl<'m> Window<'m> {
             own,
             peer: self.linux.producer(&self.plan, index),
             sleeper: Sleeper::new(),
-            buffer: vec![0; connection.shape.message_bytes_max as usize],
         }
     }
 
@@ -157,7 +159,7 @@ impl<'m> Window<'m> {
             own: self.own.producer(&self.plan, index),
             peer: self.linux.consumer(&self.plan, index),
             sequence: 0,
-            buffer: Vec::with_capacity(connection.shape.message_bytes_max as usize),
+            message_bytes_max: connection.shape.message_bytes_max as usize,
         }
     }
 }
@@ -167,6 +169,8 @@ pub struct Port<'m> {
     window: Window<'m>,
     incoming: Option<Incoming<'m>>,
     outgoing: Option<Outgoing<'m>>,
+    /// For the message of [`Port::receive`].
+    lent: Vec<u8>,
 }
 
 // SAFETY: the pointers lead to memories of connections that this port alone uses on this side; all accesses of the
@@ -178,7 +182,6 @@ struct Incoming<'m> {
     own: ConsumerMemory<'m>,
     peer: ProducerMemory<'m>,
     sleeper: Sleeper,
-    buffer: Vec<u8>,
 }
 
 struct Outgoing<'m> {
@@ -186,7 +189,8 @@ struct Outgoing<'m> {
     own: ProducerMemory<'m>,
     peer: ConsumerMemory<'m>,
     sequence: u32,
-    buffer: Vec<u8>,
+    /// With the address.
+    message_bytes_max: usize,
 }
 
 /// A message, copied.
@@ -218,19 +222,11 @@ impl Port<'_> {
 
     /// The most urgent message, or a value that is new.
     pub fn receive(&mut self) -> Option<Message<'_>> {
-        let incoming = self.incoming.as_mut()?;
-        if !incoming.is_connected() {
-            return None;
-        }
-        let found = incoming.end.look(incoming.own, incoming.peer)?;
-        let bytes = incoming.buffer.get_mut(..found.head.length as usize)?;
-        found.slot.copy_out(bytes);
-        incoming.end.release(incoming.own, &found);
-        let (from, payload) = Address::split(bytes)?;
+        let (from, priority, length) = self.incoming.as_mut()?.take(&mut self.lent)?;
         Some(Message {
             from,
-            priority: found.priority(),
-            payload,
+            priority,
+            payload: &self.lent[..length],
         })
     }
 
@@ -239,24 +235,17 @@ impl Port<'_> {
     /// a task that messages activate takes until there is none.
     pub fn take(&mut self, out: &mut [u8]) -> Option<(Address, u8, usize)> {
         self.disarm();
-        if let Some(taken) = self.copy(out) {
+        let incoming = self.incoming.as_mut()?;
+        if let Some(taken) = incoming.take(out) {
             return Some(taken);
         }
-        let incoming = self.incoming.as_mut()?;
         incoming
             .sleeper
             .arm(&incoming.own.head.wait, WakeMode::Descriptor);
         // Linux rings for nothing that it published before it could see that.
-        let taken = self.copy(out)?;
+        let taken = incoming.take(out)?;
         self.disarm();
         Some(taken)
-    }
-
-    fn copy(&mut self, out: &mut [u8]) -> Option<(Address, u8, usize)> {
-        let message = self.receive()?;
-        let length = message.payload.len().min(out.len());
-        out[..length].copy_from_slice(&message.payload[..length]);
-        Some((message.from, message.priority, length))
     }
 
     /// The guest looks by itself: Linux need not ring for this port.
@@ -273,13 +262,10 @@ impl Port<'_> {
         let Some(outgoing) = &mut self.outgoing else {
             return false;
         };
-        let fits = ADDRESS_BYTES + payload.len() <= outgoing.buffer.capacity();
+        let fits = ADDRESS_BYTES + payload.len() <= outgoing.message_bytes_max;
         if !fits || !outgoing.is_connected(is_current) {
             return false;
         }
-        outgoing.buffer.clear();
-        outgoing.buffer.extend_from_slice(&to.to_bytes());
-        outgoing.buffer.extend_from_slice(payload);
         let head = MessageHead {
             length: 0, // of what is sent
             arrival_ns: 0,
@@ -288,7 +274,7 @@ impl Port<'_> {
         };
         let sent = outgoing
             .end
-            .send(outgoing.own, outgoing.peer, &outgoing.buffer, head);
+            .send(outgoing.own, outgoing.peer, (to, payload), head);
         outgoing.sequence = outgoing.sequence.wrapping_add(sent.into());
         if outgoing.end.wanted(outgoing.own, outgoing.peer) {
             let doorbells = &self.window.own.life().doorbells;
@@ -300,6 +286,18 @@ impl Port<'_> {
 }
 
 impl Incoming<'_> {
+    /// Copies the next message, cut to `out`, and gives its place back.
+    fn take(&mut self, out: &mut [u8]) -> Option<(Address, u8, usize)> {
+        if !self.is_connected() {
+            return None;
+        }
+        let found = self.end.look(self.own, self.peer)?;
+        let copied = found.copy_out(out);
+        self.end.release(self.own, &found);
+        let (from, length) = copied?;
+        Some((from, found.priority(), length.min(out.len())))
+    }
+
     fn is_connected(&mut self) -> bool {
         self.end.is_connected() || self.end.connect(self.peer)
     }

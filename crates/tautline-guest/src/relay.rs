@@ -17,7 +17,7 @@ use tautline::{
 };
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX};
 use tautline_shm::vbus::wait::{Sleeper, WakeMode};
-use tautline_shm::vbus::window::{ADDRESS_BYTES, Address, Direction, Plan, Receiving, Sending};
+use tautline_shm::vbus::window::{Address, Direction, Plan, Receiving, Sending};
 
 use crate::config::{Carries, GuestConfig, PortConfig};
 use crate::doorbell::Doorbells;
@@ -347,14 +347,14 @@ impl Port {
             to_guest: find(Direction::ToGuest).map(|index| ToGuest {
                 index,
                 sending: Sending::new(connections[index]),
-                buffer: vec![0; ADDRESS_BYTES + bytes],
+                buffer: vec![0; bytes],
                 look_at: Clock::now(),
             }),
             to_linux: find(Direction::ToLinux).map(|index| ToLinux {
                 index,
                 receiving: Receiving::new(connections[index]),
                 sleeper: Sleeper::new(),
-                buffer: vec![0; ADDRESS_BYTES + bytes],
+                buffer: vec![0; bytes],
                 ways: Vec::with_capacity(WAYS_MAX),
                 parked: None,
                 reach: Reach::of(config),
@@ -439,7 +439,7 @@ impl Port {
         let consumer = window.guests().consumer(plan, way.index);
         let mut moved = false;
         for _ in 0..TURN_MAX {
-            let room = &mut way.buffer[ADDRESS_BYTES..];
+            let room = &mut way.buffer[..];
             let (length, source, arrival, sequence, priority) = match &mut self.half {
                 Half::Queuing(half) => match half.receive(room) {
                     Ok(Some(it)) => (it.length, it.source, it.arrival, it.sequence, it.priority),
@@ -465,8 +465,7 @@ impl Port {
                 port: source.port.get(),
                 ..peers.place_of(source, window)
             };
-            way.buffer[..ADDRESS_BYTES].copy_from_slice(&address.to_bytes());
-            let message = &way.buffer[..ADDRESS_BYTES + length];
+            let message = (address, &way.buffer[..length]);
             let sent = way.sending.send(producer, consumer, message, head);
             count(if sent {
                 &self.counters.to_guest
@@ -492,11 +491,10 @@ impl Port {
                     let Some(found) = way.receiving.look(consumer, producer) else {
                         break;
                     };
-                    let length = found.head.length as usize;
-                    found.slot.copy_out(&mut way.buffer[..length]);
+                    let copied = found.copy_out(&mut way.buffer);
                     way.receiving.release(consumer, &found);
                     Parked {
-                        length,
+                        copied,
                         priority: Priority::new(found.priority()).expect("0 to 7"),
                         until: Clock::now() + PARKED_MAX,
                     }
@@ -540,9 +538,10 @@ enum Passed {
 impl ToLinux {
     /// Passes the message in `buffer` on.
     fn pass_on(&mut self, parked: &Parked, half: &mut Half, peers: &Peers) -> Passed {
-        let Some((address, message)) = Address::split(&self.buffer[..parked.length]) else {
+        let Some((address, length)) = parked.copied else {
             return Passed::Malformed;
         };
+        let message = &self.buffer[..length];
         if let Some(log) = &self.log {
             return match log.take(message) {
                 true => Passed::Sent,
@@ -606,7 +605,8 @@ fn add(poll: &OwnedFd, half: &mut Half) -> io::Result<()> {
 
 /// A message of the guest for a port that is not reached yet. It keeps those behind it back.
 struct Parked {
-    length: usize,
+    /// Its receiver and length; nothing if it was too short to name one.
+    copied: Option<(Address, usize)>,
     priority: Priority,
     until: Clock,
 }

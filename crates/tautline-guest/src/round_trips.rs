@@ -6,7 +6,7 @@ use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
 use tautline_shm::vbus::layout::{MessageHead, NAME_BYTES};
-use tautline_shm::vbus::window::{ADDRESS_BYTES, Address, Plan, Receiving, Sending};
+use tautline_shm::vbus::window::{Address, Plan, Receiving, Sending};
 
 use crate::config::GuestConfig;
 use crate::doorbell::Doorbells;
@@ -27,7 +27,8 @@ struct Ends<'w> {
     window: &'w Window,
     sending: Sending,
     receiving: Receiving,
-    /// The longest message, behind its address.
+    to: Address,
+    /// The longest message.
     message: Vec<u8>,
 }
 
@@ -43,7 +44,7 @@ impl Ends<'_> {
         self.sending.send(
             self.window.own().producer(self.plan, 0),
             self.window.guests().consumer(self.plan, 0),
-            &self.message[..ADDRESS_BYTES + bytes],
+            (self.to, &self.message[..bytes]),
             head,
         )
     }
@@ -107,11 +108,8 @@ fn window_round_trips() {
         window: &window,
         sending: Sending::new(plan.connections()[0]),
         receiving: Receiving::new(plan.connections()[1]),
-        message: [
-            &Address { port: 20, ..peer }.to_bytes()[..],
-            &[0; BULK_BYTES_MAX],
-        ]
-        .concat(),
+        to: Address { port: 20, ..peer },
+        message: vec![0; BULK_BYTES_MAX],
     };
     ends.receiving.offer(own.consumer(&plan, 1), 1 << 63 | 1);
     own.acknowledge(guests.generation());

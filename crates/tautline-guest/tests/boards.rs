@@ -238,23 +238,22 @@ fn answers(board: &Board) {
         receiving.connect(guests.producer(&plan, 1)).then_some(())
     });
     let mut send = |class, bytes: &[u8]| {
-        let message = [&peer.to_bytes()[..], bytes].concat();
         let head = MessageHead {
             length: 0,
             arrival_ns: 0,
             sequence: 0,
             class,
         };
-        assert!(sending.send(to, guests.consumer(&plan, 0), &message, head));
+        assert!(sending.send(to, guests.consumer(&plan, 0), (peer, bytes), head));
     };
     let mut expect = |class, bytes: &[u8]| {
         let found = wait_for("an answer", || {
             receiving.look(from, guests.producer(&plan, 1))
         });
-        let mut answer = [0; 8 + MESSAGE_BYTES_MAX];
-        let answer = &mut answer[..found.head.length as usize];
-        found.slot.copy_out(answer);
-        assert_eq!(Address::split(answer), Some((peer, bytes)));
+        let mut answer = [0; MESSAGE_BYTES_MAX];
+        let copied = found.copy_out(&mut answer);
+        assert_eq!(copied, Some((peer, bytes.len())));
+        assert_eq!(&answer[..bytes.len()], bytes);
         assert_eq!(u32::from(found.priority()), class);
         receiving.release(from, &found);
     };

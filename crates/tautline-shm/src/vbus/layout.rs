@@ -370,6 +370,29 @@ pub struct Slot<'m> {
     pub(crate) capacity: usize,
 }
 
+#[cfg(not(loom))]
+impl<'m> Slot<'m> {
+    /// The payload's first `bytes`, and what follows them.
+    ///
+    /// # Panics
+    /// If `bytes` is no multiple of 8, or beyond the capacity.
+    #[inline]
+    pub(crate) fn split_at(self, bytes: usize) -> (Slot<'m>, Slot<'m>) {
+        // Words stay aligned, and none of the second part reaches beyond the slot.
+        assert!(bytes.is_multiple_of(8) && bytes <= self.capacity);
+        let first = Slot {
+            capacity: bytes,
+            ..self
+        };
+        let rest = Slot {
+            payload: self.payload.wrapping_add(bytes),
+            capacity: self.capacity - bytes,
+            ..self
+        };
+        (first, rest)
+    }
+}
+
 impl Slot<'_> {
     /// Slot header, each field read once. The length may be anything.
     #[inline]

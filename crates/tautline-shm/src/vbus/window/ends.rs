@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
-use super::Connection;
+use super::{ADDRESS_BYTES, Address, Connection};
 use crate::vbus::layout::{CLASS_COUNT, Identity, MessageHead, ROLE_CONSUMER, ROLE_PRODUCER, Slot};
 use crate::vbus::region::{ConsumerMemory, ProducerMemory};
 use crate::vbus::shape::{self, Kind, Shape, consumer_bytes};
@@ -90,21 +90,28 @@ impl Sending {
         true
     }
 
-    /// Sends a message, or makes it the newest value. Then, once for all that was sent, ask [`Sending::wanted`].
-    /// `false`, and counted: it is too long, nobody is connected, or its class is full.
+    /// Sends a message behind an address, or makes it the newest value. Then, once for all that was sent, ask
+    /// [`Sending::wanted`]. `false`, and counted: it is too long, nobody is connected, or its class is full.
     pub fn send(
         &mut self,
         own: ProducerMemory<'_>,
         peer: ConsumerMemory<'_>,
-        message: &[u8],
+        (address, message): (Address, &[u8]),
         head: MessageHead,
     ) -> bool {
         let class = head.class as usize % CLASS_COUNT;
         let entry = &peer.connections[0];
-        let fits = message.len() <= self.connection.shape.message_bytes_max as usize;
+        let length = ADDRESS_BYTES + message.len();
+        let fits = length <= self.connection.shape.message_bytes_max as usize;
         let head = MessageHead {
-            length: message.len() as u32,
+            length: length as u32,
             ..head
+        };
+        // Where there is room for the message, there is room for its address.
+        let fill = |slot: Slot<'_>| {
+            let (first, rest) = slot.split_at(ADDRESS_BYTES);
+            first.copy_in(&address.to_bytes());
+            rest.copy_in(message);
         };
         match &mut self.writer {
             Writer::Ring(ring) => {
@@ -115,7 +122,7 @@ impl Sending {
                 };
                 match next {
                     Ok(slot) => {
-                        slot.copy_in(message);
+                        fill(slot);
                         ring.publish(own.head, own.slots, &head);
                     }
                     Err(ring::Full) => {
@@ -126,7 +133,7 @@ impl Sending {
             }
             Writer::Cells(_) if !fits || self.epoch == 0 => return false,
             Writer::Cells(cells) => {
-                cells.next(own.slots, &entry.reading).copy_in(message);
+                fill(cells.next(own.slots, &entry.reading));
                 cells.publish(&own.head.latest, own.slots, &head);
                 let count = &own.head.published.count[0];
                 count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
@@ -159,10 +166,9 @@ pub struct Receiving {
 /// check, then use.
 #[derive(Clone, Copy)]
 pub struct Received<'m> {
-    /// Head of the message; its length is within the shape's limit.
+    /// Head of the message; its length is within the shape's limit, and counts the address.
     pub head: MessageHead,
-    /// Place of the message.
-    pub slot: Slot<'m>,
+    slot: Slot<'m>,
     class: usize,
 }
 
@@ -171,6 +177,19 @@ impl Received<'_> {
     #[must_use]
     pub fn priority(&self) -> u8 {
         (self.class % CLASS_COUNT) as u8
+    }
+
+    /// Copies the message out, cut to `out`: the address before it, and its whole length. `None` if it is too short to
+    /// have an address.
+    #[must_use]
+    pub fn copy_out(&self, out: &mut [u8]) -> Option<(Address, usize)> {
+        let length = (self.head.length as usize).checked_sub(ADDRESS_BYTES)?;
+        let (first, rest) = self.slot.split_at(ADDRESS_BYTES);
+        let mut address = [0; ADDRESS_BYTES];
+        first.copy_out(&mut address);
+        let cut = length.min(out.len());
+        rest.copy_out(&mut out[..cut]);
+        Some((Address::from_bytes(address), length))
     }
 }
 

@@ -384,16 +384,12 @@ impl Address {
         [p0, p1, t0, t1, n0, n1, 0, 0]
     }
 
-    /// The address before a message, and the message; `None` if it is too short to have one.
-    #[must_use]
-    pub fn split(message: &[u8]) -> Option<(Address, &[u8])> {
-        let (head, rest) = message.split_first_chunk::<ADDRESS_BYTES>()?;
-        let address = Address {
-            peer: u16::from_le_bytes([head[0], head[1]]),
-            turn: u16::from_le_bytes([head[2], head[3]]),
-            port: u16::from_le_bytes([head[4], head[5]]),
-        };
-        Some((address, rest))
+    fn from_bytes([p0, p1, t0, t1, n0, n1, ..]: [u8; ADDRESS_BYTES]) -> Address {
+        Address {
+            peer: u16::from_le_bytes([p0, p1]),
+            turn: u16::from_le_bytes([t0, t1]),
+            port: u16::from_le_bytes([n0, n1]),
+        }
     }
 }
 

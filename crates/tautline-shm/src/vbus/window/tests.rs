@@ -109,18 +109,17 @@ fn messages_and_values_pass_and_a_restart_loses_nothing_silently() {
     assert!(at_guest.connect(producer) && !at_guest.connect(producer));
 
     let address = linux.set_peer(3, &[b'x'; NAME_BYTES]);
-    let mut message = [0; 13];
-    message[..8].copy_from_slice(&address.to_bytes());
-    message[8..].copy_from_slice(b"hello");
+    let message = (address, &b"hello"[..]);
     for (class, sequence) in [(2, 1), (7, 2)] {
-        assert!(to_guest.send(producer, consumer, &message, head(class, sequence)));
+        assert!(to_guest.send(producer, consumer, message, head(class, sequence)));
     }
     assert!(!to_guest.wanted(producer, consumer), "it is awake");
     let mut order = Vec::new();
     while let Some(found) = at_guest.look(consumer, producer) {
-        let mut copy = vec![0; found.head.length as usize];
-        found.slot.copy_out(&mut copy);
-        assert_eq!(Address::split(&copy), Some((address, &b"hello"[..])));
+        let mut copy = [0; 7];
+        assert_eq!(found.copy_out(&mut copy), Some((address, 5)));
+        assert_eq!(&copy, b"hello\0\0");
+        assert_eq!(found.copy_out(&mut copy[..2]), Some((address, 5)), "cut");
         order.push(found.head.sequence);
         at_guest.release(consumer, &found);
     }
@@ -130,7 +129,7 @@ fn messages_and_values_pass_and_a_restart_loses_nothing_silently() {
 
     // The guest begins anew, with messages in the ring that it has not taken.
     for sequence in 3..8 {
-        let sent = to_guest.send(producer, consumer, &message, head(0, sequence));
+        let sent = to_guest.send(producer, consumer, message, head(0, sequence));
         assert_eq!(sent, sequence < 7, "four fit");
     }
     assert_eq!(producer.head.dropped_full.count[0].load(Relaxed), 1);
@@ -149,17 +148,21 @@ fn messages_and_values_pass_and_a_restart_loses_nothing_silently() {
     reader.offer(consumer, 102);
     assert!(state.connect(producer, consumer) && reader.connect(producer));
     for number in 0..9 {
-        assert!(state.send(producer, consumer, &[number; 9], head(0, number.into())));
+        let value = (address, &[number][..]);
+        assert!(state.send(producer, consumer, value, head(0, number.into())));
     }
     let found = reader.look(consumer, producer).expect("a value");
     assert_eq!(found.head.sequence, 8);
+    let mut copy = [0];
+    assert_eq!(found.copy_out(&mut copy), Some((address, 1)));
+    assert_eq!(copy, [8]);
     reader.release(consumer, &found);
     assert!(
         reader.look(consumer, producer).is_none(),
         "it has been seen"
     );
     assert!(
-        !state.send(producer, consumer, &[0; 25], head(0, 9)),
+        !state.send(producer, consumer, (address, &[0; 17]), head(0, 9)),
         "too long"
     );
 }
