@@ -9,13 +9,12 @@ use tautline::{NodeConfig, Priority};
 use tautline_bridge::config::{self, ConfigError, MAPPINGS_MAX, Ports, Thinning, default};
 use tautline_bridge::gate::Rules;
 use tautline_bridge::port::PeerPort;
+use tautline_bridge::standby::{self, Standby};
 use tautline_shm::police::Bucket;
 use zenoh::key_expr::OwnedKeyExpr;
 
 use crate::fleet;
 
-/// Gateways that may stand by for one. Lower: fewer. Higher: heartbeats grow with the square of it.
-const PEERS_MAX: usize = 7;
 /// Longest name of a gateway, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 /// Bytes of the largest message through a gateway. Lower: pictures do not pass. Higher: each mapping takes that much.
@@ -32,14 +31,6 @@ pub(crate) struct Config {
     pub(crate) fleet: Option<fleet::Settings>,
     pub(crate) publications: Vec<Publication>,
     pub(crate) subscriptions: Vec<Subscription>,
-}
-
-/// Other gateways of the same cell.
-#[derive(Debug)]
-pub(crate) struct Standby {
-    pub(crate) port: String,
-    pub(crate) peers: Vec<PeerPort>,
-    pub(crate) rank: u32,
 }
 
 /// A port whose values or messages are published.
@@ -72,7 +63,7 @@ struct Document {
     prefix: String,
     node: PathBuf,
     zenoh: Option<ZenohSection>,
-    standby: Option<StandbySection>,
+    standby: Option<standby::Section>,
     fleet: Option<fleet::Section>,
     #[serde(default)]
     publish: Vec<PublishEntry>,
@@ -84,15 +75,6 @@ struct Document {
 #[serde(deny_unknown_fields)]
 struct ZenohSection {
     config: PathBuf,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StandbySection {
-    port: String,
-    peers: Vec<String>,
-    #[serde(default)]
-    rank: u32,
 }
 
 #[derive(Deserialize)]
@@ -185,7 +167,7 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
     let mut ports = Ports::new(&node);
     let standby = document
         .standby
-        .map(|section| standby(section, &mut ports))
+        .map(|section| section.check(&mut ports))
         .transpose()?;
     let publications: Vec<Publication> = document
         .publish
@@ -256,39 +238,6 @@ fn key(text: &str) -> Result<OwnedKeyExpr, String> {
         return Err(refused("`@` is for the gateway's own keys".to_owned()));
     }
     OwnedKeyExpr::try_from(text.to_owned()).map_err(|error| refused(error.to_string()))
-}
-
-fn standby(section: StandbySection, ports: &mut Ports<'_>) -> Result<Standby, String> {
-    let peers = section.peers.iter().map(|text| ports.peer(text));
-    let peers: Vec<PeerPort> = peers.collect::<Result<_, _>>()?;
-    if !(1..=PEERS_MAX).contains(&peers.len()) {
-        return Err(format!(
-            "[standby] has {} peers, expected 1 to {PEERS_MAX}",
-            peers.len()
-        ));
-    }
-    let port = take(ports, &section.port)?;
-    match &port.kind {
-        PortOptions::Sampling(options) if options.sources >= peers.len() => {}
-        PortOptions::Sampling(_) => {
-            return Err(format!(
-                "port `{}` of [standby] keeps too few values; set sources = {} there",
-                port.name,
-                peers.len()
-            ));
-        }
-        PortOptions::Queuing(_) => {
-            return Err(format!(
-                "port `{}` of [standby] must be a sampling port",
-                port.name
-            ));
-        }
-    }
-    Ok(Standby {
-        port: port.name,
-        peers,
-        rank: section.rank,
-    })
 }
 
 fn publication(

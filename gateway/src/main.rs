@@ -12,17 +12,14 @@
 //! | `fleet` | what gateways tell of their cells, and who watches them |
 //! | `record` | what is published elsewhere, in a file |
 //! | `status` | counters, and who may ask for them |
-//! | `activity` | right of the active gateway |
 //! | `config` | the file |
-//! | `election`, `origin`, `words` | who is active; origin of a value; priorities, types |
+//! | `origin`, `words` | origin of a value; priorities, types |
 //! | `threads` | Zenoh's threads |
 
-mod activity;
 #[path = "../../crates/taut/src/commands/gateway/arguments.rs"]
 #[allow(unreachable_pub)] // `taut` offers them to its tests
 mod arguments;
 mod config;
-mod election;
 mod fleet;
 mod origin;
 mod publication;

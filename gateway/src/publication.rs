@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tautline::config::PortOptions;
 use tautline::{Instant, Priority, QueuingPort, SamplingPort, now};
+use tautline_bridge::activity::{Activity, Grant};
 use tautline_bridge::gate::{Decision, Gate};
 use tautline_bridge::port::Port;
 use tautline_bridge::program::Failure;
@@ -19,7 +20,6 @@ use zenoh::qos::CongestionControl;
 use zenoh::query::{Query, Queryable};
 use zenoh::{Session, Wait};
 
-use crate::activity::{Activity, Grant};
 use crate::config::{Publication, message_bytes};
 use crate::origin::Origin;
 use crate::status::{PublicationStatus, Published};
@@ -319,7 +319,7 @@ impl Outbound {
             priority: value.priority,
             validity_ms: u32::try_from(validity).unwrap_or(u32::MAX),
             cell: grant.cell,
-            gateway: grant.gateway,
+            gateway: grant.process,
             term: grant.term,
             sequence,
             arrived_unix_ns: nanoseconds(unix.saturating_sub(held)),

@@ -5,22 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tautline::{Destination, Instant, Node, Priority, SamplingPort, now};
-use tautline_bridge::port::{PeerPort, Port};
+use tautline::{Instant, Node, now};
+use tautline_bridge::activity::Activity;
+use tautline_bridge::port::Port;
 use tautline_bridge::program::{Failure, start};
+use tautline_bridge::standby::{Shown, Votes, process_number};
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
 
-use crate::activity::Activity;
-use crate::config::{Config, Standby};
-use crate::election::{self, Election, Heartbeat, State};
+use crate::config::Config;
 use crate::fleet;
 use crate::publication::{Declared, Outbound};
 use crate::status::{self, GatewayStatus};
 use crate::subscription::Inbound;
 
-/// Time between two decisions about who is active. Lower: more wake-ups. Higher: a takeover takes longer.
-const TICK: Duration = Duration::from_millis(50);
 /// Time between two looks at connections, declarations and ports that were not there.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
 /// Pause before another attempt to open the session.
@@ -34,7 +32,7 @@ struct Shared {
     name: String,
     prefix: String,
     activity: Arc<Activity>,
-    state: Mutex<(String, usize)>,
+    state: Mutex<Shown>,
     connections: AtomicUsize,
     /// Cell and process of each gateway below the prefix.
     neighbours: Mutex<Vec<(u64, u64)>>,
@@ -43,21 +41,24 @@ struct Shared {
 }
 
 impl Shared {
-    fn set_state(&self, state: &str, others: usize) {
+    fn show(&self, now: Shown) {
         let mut shown = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if shown.0 != state {
-            eprintln!("gateway {}: {state}", self.name);
-            state.clone_into(&mut shown.0);
+        if shown.state != now.state {
+            eprintln!("gateway {}: {}", self.name, now.state);
         }
-        shown.1 = others;
+        *shown = now;
+    }
+
+    /// The same for a gateway without others.
+    fn show_state(&self, state: &'static str) {
+        self.show(Shown {
+            state,
+            ..Shown::default()
+        });
     }
 
     fn status(&self) -> GatewayStatus {
-        let (state, others) = self
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let shown = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let neighbours = self
             .neighbours
             .lock()
@@ -67,9 +68,10 @@ impl Shared {
             name: self.name.clone(),
             prefix: self.prefix.clone(),
             process: std::process::id(),
-            state,
+            state: shown.state.to_owned(),
             term: self.activity.term(),
-            gateways_standing_by: others,
+            gateways_standing_by: shown.others,
+            heartbeats_refused: shown.refused,
             foreign_gateways: neighbours
                 .iter()
                 .filter(|(other, _)| *other != cell)
@@ -88,11 +90,13 @@ impl Shared {
 pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     // A real-time thread may start a gateway; a gateway never is one.
     let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let gateway = u64::from_le_bytes(random);
+    let gateway = process_number()?;
     let own_key = config.own_key();
-    let node = Node::open(config.node)?;
+    let mut node = config.node;
+    if let Some(standby) = &config.standby {
+        standby.prepare(&mut node);
+    }
+    let node = Node::open(node)?;
     eprintln!("gateway {}: {}", config.name, node.report());
     let activity = Arc::new(Activity::new(gateway));
     let mut ports = Vec::new();
@@ -110,7 +114,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         name: config.name,
         prefix: config.prefix,
         activity,
-        state: Mutex::new((String::new(), 0)),
+        state: Mutex::default(),
         connections: AtomicUsize::new(0),
         neighbours: Mutex::new(Vec::new()),
         outbound,
@@ -118,12 +122,12 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     });
     let telling = Arc::clone(&shared);
     let status = status::serve(Arc::clone(stop), move || telling.status())?;
-    shared.set_state("connecting", 0);
+    shared.show_state("connecting");
     let Some(session) = open_session(&config.zenoh, &shared.name, stop) else {
         return Ok(());
     };
     let votes = match &config.standby {
-        Some(standby) => Some(Votes::open(&node, standby, gateway)?),
+        Some(standby) => Some(Votes::open(&node, standby, gateway, Duration::ZERO)?),
         None => None,
     };
     let election = start("election", stop, {
@@ -181,124 +185,19 @@ fn open_session(config: &zenoh::Config, name: &str, stop: &AtomicBool) -> Option
     None
 }
 
-/// The election's port and destinations.
-struct Votes {
-    port: SamplingPort,
-    standby: Vec<(PeerPort, Option<Destination>)>,
-    election: Election,
-    buffer: Vec<u8>,
-    sent: Option<(Instant, Heartbeat)>,
-    looked: Option<Instant>,
-}
-
-impl Votes {
-    fn open(node: &Node, standby: &Standby, gateway: u64) -> Result<Self, Failure> {
-        let port = node.sampling_port_named(&standby.port)?;
-        Ok(Self {
-            buffer: vec![0; port.value_bytes_max()],
-            port,
-            standby: standby
-                .peers
-                .iter()
-                .map(|peer| (peer.clone(), None))
-                .collect(),
-            election: Election::new(gateway, standby.rank, now()),
-            sent: None,
-            looked: None,
-        })
-    }
-
-    fn listen(&mut self) -> Result<(), Failure> {
-        let election = &mut self.election;
-        self.port.read_newer(&mut self.buffer, |sample, bytes| {
-            if let Some(heartbeat) = Heartbeat::parse(bytes) {
-                election.hear(sample.arrival, heartbeat);
-            }
-        })?;
-        Ok(())
-    }
-
-    /// Sends the heartbeat when it is due or says something new.
-    fn tell(&mut self, now: Instant, heartbeat: Heartbeat) {
-        let is_due = self.sent.is_none_or(|(at, told)| {
-            told != heartbeat || now.saturating_duration_since(at) >= election::BEAT
-        });
-        if !is_due {
-            return;
-        }
-        self.sent = Some((now, heartbeat));
-        // A peer that is not there takes a moment to be looked for.
-        let looks = self
-            .looked
-            .is_none_or(|at| now.saturating_duration_since(at) >= election::BEAT * 5);
-        if looks {
-            self.looked = Some(now);
-        }
-        for (peer, known) in &mut self.standby {
-            if known.is_none() && looks {
-                *known = self.port.destination(&peer.neighbour, peer.port).ok();
-            }
-            let Some(to) = *known else { continue };
-            if self
-                .port
-                .send(to, Priority::NORMAL, &heartbeat.bytes())
-                .is_err()
-            {
-                *known = None;
-            }
-        }
-    }
-}
-
 /// Decides again and again whether this gateway is active.
 fn decide(votes: Option<Votes>, shared: &Shared, stop: &AtomicBool) -> Result<(), Failure> {
     let activity = &shared.activity;
-    let Some(mut votes) = votes else {
+    let Some(votes) = votes else {
         activity.grant(activity.cell(), 1, now(), Instant::FAR_FUTURE);
-        shared.set_state("active", 0);
-        return hold(stop);
+        shared.show_state("active");
+        while !stop.load(Relaxed) {
+            thread::sleep(HOUSEKEEPING);
+        }
+        return Ok(());
     };
-    while !stop.load(Relaxed) {
-        votes.listen()?;
-        let now = now();
-        let state = votes
-            .election
-            .tick(now, shared.connections.load(Relaxed) > 0);
-        let heartbeat = votes.election.heartbeat();
-        let shown = match state {
-            State::Active(since) => {
-                let until = now.checked_add(election::LEASE).unwrap_or(now);
-                activity.grant(heartbeat.cell, heartbeat.term, since, until);
-                "active"
-            }
-            State::StandingBy => {
-                activity.end(heartbeat.cell);
-                "standing by"
-            }
-            State::Listening(_) => {
-                activity.end(heartbeat.cell);
-                "listening"
-            }
-        };
-        shared.set_state(shown, votes.election.others());
-        votes.tell(now, heartbeat);
-        thread::sleep(TICK);
-    }
-    activity.end(activity.cell());
-    let resigned = Heartbeat {
-        active: false,
-        connected: false,
-        ..votes.election.heartbeat()
-    };
-    votes.tell(now(), resigned);
-    Ok(())
-}
-
-fn hold(stop: &AtomicBool) -> Result<(), Failure> {
-    while !stop.load(Relaxed) {
-        thread::sleep(TICK);
-    }
-    Ok(())
+    let is_connected = || shared.connections.load(Relaxed) > 0;
+    votes.decide(activity, is_connected, |now| shared.show(now), stop)
 }
 
 /// Declares, and counts connections, until `stop` is set.
@@ -352,7 +251,7 @@ fn keep_house(
         let key = format!(
             "{own_key}/cell/{:016x}/{:016x}",
             shared.activity.cell(),
-            shared.activity.gateway()
+            shared.activity.process()
         );
         if token.as_ref().is_none_or(|(known, _)| *known != key) {
             token = Some((key.clone(), session.liveliness().declare_token(key).wait()?));
@@ -385,7 +284,7 @@ fn note_neighbour(shared: &Shared, key: &str, kind: SampleKind) {
         .unwrap_or_else(PoisonError::into_inner);
     neighbours.retain(|known| *known != (cell, gateway));
     if kind == SampleKind::Put
-        && gateway != shared.activity.gateway()
+        && gateway != shared.activity.process()
         && neighbours.len() < NEIGHBOURS_MAX
     {
         neighbours.push((cell, gateway));

@@ -84,6 +84,9 @@ pub(crate) struct GatewayStatus {
     pub(crate) term: u32,
     /// Others of the same cell that were heard of late.
     pub(crate) gateways_standing_by: usize,
+    /// Values on the heartbeats' port that are no heartbeats of a peer.
+    #[serde(default)]
+    pub(crate) heartbeats_refused: u64,
     /// Gateways of another cell below the same prefix.
     pub(crate) foreign_gateways: usize,
     /// Routers and peers of Zenoh that the session is connected to.
@@ -145,6 +148,10 @@ impl GatewayStatus {
         );
         if self.gateways_standing_by > 0 {
             let _ = writeln!(text, "  {} more of this cell", self.gateways_standing_by);
+        }
+        if self.heartbeats_refused > 0 {
+            let refused = self.heartbeats_refused;
+            let _ = writeln!(text, "  {refused} heartbeats refused: not of a peer");
         }
         if self.foreign_gateways > 0 {
             let _ = writeln!(

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tautline::{Destination, Instant, Priority, SendError, now};
+use tautline_bridge::activity::Activity;
 use tautline_bridge::baseline::Baseline;
 use tautline_bridge::port::Port;
 use zenoh::bytes::Encoding;
 use zenoh::sample::{Sample, SampleKind};
 
-use crate::activity::Activity;
 use crate::config::{MESSAGE_BYTES_MAX, Subscription};
 use crate::origin::Origin;
 use crate::status::{Received, SubscriptionStatus};

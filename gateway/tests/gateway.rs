@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::{Cell, Network, Program, eventually, origin, participant, program, program_apart};
 use serde_json::json;
 use tautline::Priority;
+use tautline_bridge::election::Heartbeat;
 use tautline_testbed::hosts::Host::{A, B};
 
 const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64\", \"mode: u32\"]\n";
@@ -249,6 +250,14 @@ fn another_gateway_takes_over() {
             "[standby]\nport = \"votes\"\npeers = [\"{other}.9\"]\n[[publish]]\nport = \"state\"\n"
         )
     };
+    let claim = Heartbeat {
+        process: 1,
+        cell: 1,
+        term: u32::MAX,
+        rank: 0,
+        active: true,
+        connected: true,
+    };
     let mut motor = program(&cell, "motor");
     let one = network.gateway(&cell, "one", A, "site/a", ports, &entries("two"), "client");
     let two = network.gateway(&cell, "two", A, "site/a", ports, &entries("one"), "client");
@@ -262,7 +271,7 @@ fn another_gateway_takes_over() {
             && one.knows_others()
             && two.knows_others()
     });
-    // Counts up, so that a value from the past shows.
+    // Counts up, so that a value from the past shows. Beside it the program claims to be the active gateway.
     let mut number = 0_u64;
     let mut highest = 0_u64;
     let mut step = |until: &mut dyn FnMut(u64) -> bool| {
@@ -270,6 +279,7 @@ fn another_gateway_takes_over() {
         loop {
             number += 1;
             motor.broadcast(&number.to_le_bytes());
+            motor.publish(9, &claim.bytes());
             thread::sleep(Duration::from_millis(2));
             if let Some(value) = display.value() {
                 let value = u64::from_le_bytes(value.try_into().unwrap());
@@ -330,6 +340,37 @@ fn another_gateway_takes_over() {
     // Nothing of what lay in its port.
     assert_eq!(other.count("state", "published"), published);
     assert_eq!(reader.count("site/a/state", "repeated"), 0);
+    // `one` is where the claims go, whichever process that is by now.
+    let refused = [&one, other, &three].map(|one| one.status()["heartbeats_refused"].as_u64());
+    assert!(refused.into_iter().flatten().any(|count| count > 0));
+}
+
+#[test]
+fn a_gateway_that_hangs_keeps_no_other_from_being_active() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let Some(_router) = participant(&network, B, "router") else {
+        return;
+    };
+    let cell = Cell::new();
+    let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n\
+        [[port]]\nname = \"votes\"\nnumber = 9\nkind = \"sampling\"\n";
+    let entries = |other: &str| {
+        format!(
+            "[standby]\nport = \"votes\"\npeers = [\"{other}.9\"]\n[[publish]]\nport = \"state\"\n"
+        )
+    };
+    let two = network.gateway(&cell, "two", A, "site/a", ports, &entries("one"), "client");
+    eventually("the first is active", || two.is_active());
+    two.running.stop();
+    // It looks for a peer that accepts a connection and says nothing.
+    let one = network.gateway(&cell, "one", A, "site/a", ports, &entries("two"), "client");
+    eventually("the other is active beside it", || one.is_active());
+    two.running.go_on();
+    eventually("the first stands by", || {
+        one.is_active() && one.knows_others() && two.state() == "standing by"
+    });
 }
 
 #[test]

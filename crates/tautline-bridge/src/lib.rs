@@ -2,8 +2,8 @@
 //! (DDS).
 //!
 //! Each of them is a workspace of its own, because its engine brings many crates. This crate knows no engine. In it are
-//! the parts of the file that both have, the choice of the values that are published, the age of what comes, counters,
-//! and what a program does at its beginning and end.
+//! the parts of the file that both have, the choice of the values that are published, the age of what comes, which of
+//! several programs is active, counters, and what a program does at its beginning and end.
 //!
 //! | module | holds |
 //! |---|---|
@@ -11,15 +11,20 @@
 //! | [`config`] | the file: ports of the node, rules, rates |
 //! | [`port`] | a port of either kind, and its destinations |
 //! | [`status`] | counters, and the state for whoever asks |
+//! | [`standby`] | several programs of one cell, of which one is active: heartbeats and their port |
+//! | [`election`], [`activity`] | the decision among them; the right of the active one |
 //! | [`gate`] | choice of the values that are published |
 //! | [`baseline`] | time that a message has waited, without a comparison of clocks |
 //! | `testing` | cells, and participants that nobody here wrote; feature `testing` |
 
+pub mod activity;
 pub mod baseline;
 pub mod config;
+pub mod election;
 pub mod gate;
 pub mod port;
 pub mod program;
+pub mod standby;
 pub mod status;
 #[cfg(feature = "testing")]
 pub mod testing;

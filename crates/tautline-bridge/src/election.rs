@@ -1,59 +1,60 @@
-//! Decision which of a cell's gateways is active. Never reads a clock, and sends nothing: it is told the heartbeats of
-//! the others and says whether this gateway is active, and since when.
+//! Decision which of a cell's programs is active. Never reads a clock, and sends nothing: it is told the heartbeats of
+//! the others and says whether this program is active, and since when.
 //!
-//! A gateway that is active stays so. Of several that could be, one with a connection to Zenoh goes before one without,
-//! then the lower rank, then the lower number of the process. Each takeover has a term, one more than all that were
-//! heard of: of two active gateways that hear each other, the one with the lower term gives way, and receivers at a
-//! distance prefer the higher term too.
+//! A program that is active stays so. Of several that could be, one with a connection to its network goes before one
+//! without, then the lower rank, then the lower number of the process. Each takeover has a term, one more than all that
+//! were heard of: of two active programs that hear each other, the one with the lower term gives way, and receivers at
+//! a distance that know terms prefer the higher one too.
 
 use std::time::Duration;
 
 use tautline::Instant;
 
 /// Bytes of a heartbeat.
-pub(crate) const HEARTBEAT_BYTES: usize = 40;
+pub const HEARTBEAT_BYTES: usize = 40;
 const MAGIC: [u8; 4] = *b"TLE1";
-/// Time between two heartbeats of a gateway. Lower: more traffic. Higher: a takeover takes longer.
-pub(crate) const BEAT: Duration = Duration::from_millis(100);
-/// Silence after which a gateway counts as dead. Lower: a busy machine's gateway is replaced for nothing. Higher: a
+/// Time between two heartbeats of a program. Lower: more traffic. Higher: a takeover takes longer.
+pub const BEAT: Duration = Duration::from_millis(100);
+/// Silence after which a program counts as dead. Lower: a busy machine's program is replaced for nothing. Higher: a
 /// takeover takes longer.
 const SILENCE_MAX: Duration = Duration::from_millis(350);
-/// Time for which a gateway listens before it may be active. Lower: it may miss the heartbeat of the active one.
-/// Higher: a cell with one gateway waits for longer.
+/// Time for which a program listens before it may be active. Lower: it may miss the heartbeat of the active one.
+/// Higher: a cell with one program waits for longer.
 const LISTENING: Duration = Duration::from_millis(500);
-/// Time after a decision until which it holds. A gateway whose process was stopped for longer is no longer active,
+/// Time after a decision until which it holds. A program whose process was stopped for longer is no longer active,
 /// before it can publish anything. Lower: a busy machine interrupts itself. Above `SILENCE_MAX`: two are active.
-pub(crate) const LEASE: Duration = Duration::from_millis(300);
-/// Gateways of one cell that are remembered. Lower: fewer may stand by. Higher: a sender of false heartbeats takes more
+pub const LEASE: Duration = Duration::from_millis(300);
+/// Programs of one cell that are remembered. Lower: fewer may stand by. Higher: a sender of false heartbeats takes more
 /// memory.
 const OTHERS_MAX: usize = 16;
 
 const _: () = assert!(LEASE.as_millis() < SILENCE_MAX.as_millis());
 
-/// State that a gateway tells the others.
+/// State that a program tells the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heartbeat {
-    /// Number of the gateway's process.
-    pub(crate) gateway: u64,
+pub struct Heartbeat {
+    /// Number of the process.
+    pub process: u64,
     /// Number of the cell.
-    pub(crate) cell: u64,
+    pub cell: u64,
     /// Term in which it was active last.
-    pub(crate) term: u32,
+    pub term: u32,
     /// Rank; the lowest goes first.
-    pub(crate) rank: u32,
+    pub rank: u32,
     /// Whether it is active.
-    pub(crate) active: bool,
-    /// Whether it is connected to any other participant of Zenoh.
-    pub(crate) connected: bool,
+    pub active: bool,
+    /// Whether it is connected to anybody on the other network.
+    pub connected: bool,
 }
 
 impl Heartbeat {
     /// The message: little-endian.
-    pub(crate) fn bytes(&self) -> [u8; HEARTBEAT_BYTES] {
+    #[must_use]
+    pub fn bytes(&self) -> [u8; HEARTBEAT_BYTES] {
         let mut bytes = [0; HEARTBEAT_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = u8::from(self.active) | u8::from(self.connected) << 1;
-        bytes[8..16].copy_from_slice(&self.gateway.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.process.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.cell.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.term.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.rank.to_le_bytes());
@@ -61,14 +62,15 @@ impl Heartbeat {
     }
 
     /// A heartbeat; `None` for any other bytes.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEARTBEAT_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         (bytes[..4] == MAGIC).then(|| Self {
             active: bytes[4] & 1 != 0,
             connected: bytes[4] & 2 != 0,
-            gateway: long(8),
+            process: long(8),
             cell: long(16),
             term: word(24),
             rank: word(28),
@@ -77,18 +79,18 @@ impl Heartbeat {
 
     /// Order of those who could be active: the least goes first.
     fn claim(&self) -> (bool, u32, u64) {
-        (!self.connected, self.rank, self.gateway)
+        (!self.connected, self.rank, self.process)
     }
 
     /// Order of those who are active: the greatest stays.
     fn standing(&self) -> (u32, std::cmp::Reverse<(u32, u64)>) {
-        (self.term, std::cmp::Reverse((self.rank, self.gateway)))
+        (self.term, std::cmp::Reverse((self.rank, self.process)))
     }
 }
 
-/// State of a gateway in its cell.
+/// State of a program in its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     /// It listens for others, until then.
     Listening(Instant),
     /// Another one is active.
@@ -97,24 +99,28 @@ pub(crate) enum State {
     Active(Instant),
 }
 
-/// One gateway's view of its cell.
+/// One program's view of its cell.
 #[derive(Debug)]
-pub(crate) struct Election {
+pub struct Election {
     own: Heartbeat,
     state: State,
     ticked: Instant,
     /// The highest term that was heard of.
     term_max: u32,
+    grace: Duration,
+    /// Since when another program is connected and this one is not.
+    outdone: Option<Instant>,
     others: Vec<(Instant, Heartbeat)>,
 }
 
 impl Election {
-    /// Begins to listen.
-    pub(crate) fn new(gateway: u64, rank: u32, now: Instant) -> Self {
+    /// Begins to listen. It gives way to a program that is connected after it has not been so itself for `grace`.
+    #[must_use]
+    pub fn new(process: u64, rank: u32, grace: Duration, now: Instant) -> Self {
         Self {
             own: Heartbeat {
-                gateway,
-                cell: gateway,
+                process,
+                cell: process,
                 term: 0,
                 rank,
                 active: false,
@@ -123,13 +129,15 @@ impl Election {
             state: State::Listening(now + LISTENING),
             ticked: now,
             term_max: 0,
+            grace,
+            outdone: None,
             others: Vec::with_capacity(OTHERS_MAX),
         }
     }
 
     /// Notes a heartbeat that arrived at `at`.
-    pub(crate) fn hear(&mut self, at: Instant, heartbeat: Heartbeat) {
-        if heartbeat.gateway == self.own.gateway {
+    pub fn hear(&mut self, at: Instant, heartbeat: Heartbeat) {
+        if heartbeat.process == self.own.process {
             return;
         }
         self.term_max = self.term_max.max(heartbeat.term);
@@ -143,7 +151,7 @@ impl Election {
         let others = &mut self.others;
         let known = others
             .iter()
-            .position(|(_, other)| other.gateway == heartbeat.gateway);
+            .position(|(_, other)| other.process == heartbeat.process);
         match known {
             Some(place) => others[place] = (at, heartbeat),
             None if others.len() < OTHERS_MAX => others.push((at, heartbeat)),
@@ -152,17 +160,18 @@ impl Election {
     }
 
     /// Decides; called every [`BEAT`] or more often.
-    pub(crate) fn tick(&mut self, now: Instant, connected: bool) -> State {
+    pub fn tick(&mut self, now: Instant, connected: bool) -> State {
         let stopped = now.saturating_duration_since(self.ticked) > LEASE;
         self.ticked = now;
         self.own.connected = connected;
         self.others
             .retain(|(at, _)| now.saturating_duration_since(*at) <= SILENCE_MAX);
+        let gives_way = matches!(self.state, State::Active(_)) && self.gives_way(now);
         self.state = match self.state {
             // Another one may be active by now.
             _ if stopped => State::Listening(now + LISTENING),
             State::Listening(until) if now < until => self.state,
-            State::Active(_) if self.gives_way() => State::StandingBy,
+            State::Active(_) if gives_way => State::StandingBy,
             State::Active(since) => State::Active(since),
             State::Listening(_) | State::StandingBy if self.takes_over() => {
                 self.own.term = self.term_max.max(self.own.term).saturating_add(1);
@@ -175,24 +184,28 @@ impl Election {
     }
 
     /// The heartbeat to be sent now.
-    pub(crate) fn heartbeat(&self) -> Heartbeat {
+    #[must_use]
+    pub fn heartbeat(&self) -> Heartbeat {
         self.own
     }
 
-    /// Gateways of the cell that were heard of late, without this one.
-    pub(crate) fn others(&self) -> usize {
+    /// Programs of the cell that were heard of late, without this one.
+    #[must_use]
+    pub fn others(&self) -> usize {
         self.others.len()
     }
 
-    /// Whether this gateway, which is active, leaves that to another one.
-    fn gives_way(&self) -> bool {
-        self.others.iter().any(|(_, other)| {
-            let outranked = other.active && other.standing() > self.own.standing();
-            outranked || (other.connected && !self.own.connected)
-        })
+    /// Whether this program, which is active, leaves that to another one.
+    fn gives_way(&mut self, now: Instant) -> bool {
+        let mut others = self.others.iter().map(|(_, other)| other);
+        let is_outdone = !self.own.connected && others.clone().any(|other| other.connected);
+        self.outdone = is_outdone.then(|| self.outdone.unwrap_or(now));
+        let may_return = |since| now.saturating_duration_since(since) < self.grace;
+        let outranks = |other: &Heartbeat| other.active && other.standing() > self.own.standing();
+        others.any(outranks) || self.outdone.is_some_and(|since| !may_return(since))
     }
 
-    /// Whether nobody goes before this gateway, which is not active.
+    /// Whether nobody goes before this program, which is not active.
     fn takes_over(&self) -> bool {
         let goes_before = |other: &Heartbeat| other.active || other.claim() < self.own.claim();
         !self.others.iter().any(|(_, other)| goes_before(other))
@@ -209,10 +222,10 @@ mod tests {
         Instant::from_nanos(number * 1_000_000)
     }
 
-    /// Gateways of a cell in virtual time, each heard by the others, unless cut off, stopped or dead.
+    /// Programs of a cell in virtual time, each heard by the others, unless cut off, stopped or dead.
     struct Cell {
         now_ms: u64,
-        gateways: Vec<Election>,
+        programs: Vec<Election>,
         connected: Vec<bool>,
         running: Vec<bool>,
         cut: bool,
@@ -220,10 +233,10 @@ mod tests {
 
     impl Cell {
         fn new(count: u64) -> Self {
-            let each = |number| Election::new(number + 1, 0, ms(0));
+            let each = |number| Election::new(number + 1, 0, Duration::ZERO, ms(0));
             Self {
                 now_ms: 0,
-                gateways: (0..count).map(each).collect(),
+                programs: (0..count).map(each).collect(),
                 connected: vec![true; count as usize],
                 running: vec![true; count as usize],
                 cut: false,
@@ -234,17 +247,17 @@ mod tests {
             for _ in 0..duration_ms / STEP_MS {
                 self.now_ms += STEP_MS;
                 let now = ms(self.now_ms);
-                for index in 0..self.gateways.len() {
+                for index in 0..self.programs.len() {
                     if !self.running[index] {
                         continue;
                     }
-                    self.gateways[index].tick(now, self.connected[index]);
-                    let heartbeat = self.gateways[index].heartbeat();
-                    for other in 0..self.gateways.len() {
+                    self.programs[index].tick(now, self.connected[index]);
+                    let heartbeat = self.programs[index].heartbeat();
+                    for other in 0..self.programs.len() {
                         if other != index && self.running[other] && !self.cut {
                             let bytes = heartbeat.bytes();
                             let heard = Heartbeat::parse(&bytes).expect("a heartbeat");
-                            self.gateways[other].hear(now, heard);
+                            self.programs[other].hear(now, heard);
                         }
                     }
                 }
@@ -252,8 +265,8 @@ mod tests {
         }
 
         fn active(&self) -> Vec<usize> {
-            let is_active = |one: &usize| self.gateways[*one].heartbeat().active;
-            (0..self.gateways.len())
+            let is_active = |one: &usize| self.programs[*one].heartbeat().active;
+            (0..self.programs.len())
                 .filter(|one| self.running[*one] && is_active(one))
                 .collect()
         }
@@ -272,17 +285,17 @@ mod tests {
     fn another_takes_over_within_half_a_second_and_the_first_stays_behind_when_it_is_back() {
         let mut cell = Cell::new(3);
         cell.run(1_000);
-        let number = cell.gateways[1].heartbeat().cell;
+        let number = cell.programs[1].heartbeat().cell;
         cell.running[0] = false;
         cell.run(500);
         assert_eq!(cell.active(), [1]);
-        assert_eq!(cell.gateways[1].heartbeat().term, 2);
-        assert_eq!(cell.gateways[1].heartbeat().cell, number);
-        cell.gateways[0] = Election::new(9, 0, ms(cell.now_ms));
+        assert_eq!(cell.programs[1].heartbeat().term, 2);
+        assert_eq!(cell.programs[1].heartbeat().cell, number);
+        cell.programs[0] = Election::new(9, 0, Duration::ZERO, ms(cell.now_ms));
         cell.running[0] = true;
         cell.run(2_000);
         assert_eq!(cell.active(), [1]);
-        assert_eq!(cell.gateways[0].heartbeat().cell, number);
+        assert_eq!(cell.programs[0].heartbeat().cell, number);
     }
 
     #[test]
@@ -294,7 +307,7 @@ mod tests {
         cell.running[0] = true;
         let now = ms(cell.now_ms + STEP_MS);
         assert!(matches!(
-            cell.gateways[0].tick(now, true),
+            cell.programs[0].tick(now, true),
             State::Listening(_)
         ));
         cell.run(2_000);
@@ -314,6 +327,23 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_comes_back_within_its_grace_changes_nothing() {
+        let mut cell = Cell::new(2);
+        cell.programs = (1..3)
+            .map(|number| Election::new(number, 0, Duration::from_secs(2), ms(0)))
+            .collect();
+        cell.run(1_000);
+        cell.connected[0] = false;
+        cell.run(1_900);
+        cell.connected[0] = true;
+        cell.run(1_000);
+        assert_eq!(cell.active(), [0]);
+        cell.connected[0] = false;
+        cell.run(2_200);
+        assert_eq!(cell.active(), [1]);
+    }
+
+    #[test]
     fn two_that_did_not_hear_each_other_are_one_again_when_they_do() {
         let mut cell = Cell::new(2);
         cell.run(1_000);
@@ -329,10 +359,10 @@ mod tests {
     fn heartbeats_that_are_none_are_refused_and_many_are_bounded() {
         assert_eq!(Heartbeat::parse(&[0; HEARTBEAT_BYTES]), None);
         assert_eq!(Heartbeat::parse(b"TLE1"), None);
-        let mut election = Election::new(1, 0, ms(0));
-        for gateway in 2..1_000 {
+        let mut election = Election::new(1, 0, Duration::ZERO, ms(0));
+        for process in 2..1_000 {
             let heartbeat = Heartbeat {
-                gateway,
+                process,
                 ..election.heartbeat()
             };
             election.hear(ms(1), heartbeat);

@@ -1,15 +1,15 @@
-//! The right of the active gateway of a cell to publish and deliver: one thread decides, and all others ask before they
+//! The right of the active program of a cell to publish and deliver: one thread decides, and all others ask before they
 //! do either.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tautline::Instant;
 
-/// A decision of the election, which ends by itself unless it is renewed: a gateway that was stopped is not active when
+/// A decision of the election, which ends by itself unless it is renewed: a program that was stopped is not active when
 /// it goes on.
 #[derive(Debug)]
-pub(crate) struct Activity {
-    gateway: u64,
+pub struct Activity {
+    process: u64,
     cell: AtomicU64,
     term: AtomicU32,
     since_ns: AtomicU64,
@@ -17,30 +17,42 @@ pub(crate) struct Activity {
     until_ns: AtomicU64,
 }
 
-/// A gateway's right to publish and deliver.
+/// A program's right to publish and deliver.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grant {
-    pub(crate) gateway: u64,
-    pub(crate) cell: u64,
-    pub(crate) term: u32,
+pub struct Grant {
+    /// Number of the process.
+    pub process: u64,
+    /// Number of the cell.
+    pub cell: u64,
+    /// Number of the takeover.
+    pub term: u32,
     /// Values that arrived before belong to whoever was active then.
-    pub(crate) since: Instant,
+    pub since: Instant,
 }
 
 impl Activity {
     /// Not active yet.
-    pub(crate) fn new(gateway: u64) -> Self {
+    #[must_use]
+    pub fn new(process: u64) -> Self {
         Self {
-            gateway,
-            cell: AtomicU64::new(gateway),
+            process,
+            cell: AtomicU64::new(process),
             term: AtomicU32::new(0),
             since_ns: AtomicU64::new(u64::MAX),
             until_ns: AtomicU64::new(0),
         }
     }
 
-    /// Begins or renews the time in which this gateway is active. One thread calls this and [`end`](Self::end).
-    pub(crate) fn grant(&self, cell: u64, term: u32, since: Instant, until: Instant) {
+    /// Active without end: there is no other program.
+    #[must_use]
+    pub fn alone(process: u64) -> Self {
+        let activity = Self::new(process);
+        activity.grant(process, 1, Instant::from_nanos(0), Instant::FAR_FUTURE);
+        activity
+    }
+
+    /// Begins or renews the time in which this program is active. One thread calls this and [`end`](Self::end).
+    pub fn grant(&self, cell: u64, term: u32, since: Instant, until: Instant) {
         if self.since_ns.load(Ordering::Relaxed) != since.as_nanos() {
             self.end(cell);
             self.term.store(term, Ordering::Relaxed);
@@ -51,17 +63,18 @@ impl Activity {
     }
 
     /// Ends it.
-    pub(crate) fn end(&self, cell: u64) {
+    pub fn end(&self, cell: u64) {
         self.until_ns.store(0, Ordering::Release);
         self.since_ns.store(u64::MAX, Ordering::Release);
         self.cell.store(cell, Ordering::Relaxed);
     }
 
-    /// The right, if this gateway has it now.
+    /// The right, if this program has it now.
     #[inline]
-    pub(crate) fn now(&self, now: Instant) -> Option<Grant> {
+    #[must_use]
+    pub fn now(&self, now: Instant) -> Option<Grant> {
         (now.as_nanos() < self.until_ns.load(Ordering::Acquire)).then(|| Grant {
-            gateway: self.gateway,
+            process: self.process,
             cell: self.cell(),
             term: self.term(),
             since: Instant::from_nanos(self.since_ns.load(Ordering::Acquire)),
@@ -69,17 +82,20 @@ impl Activity {
     }
 
     /// Number of the cell.
-    pub(crate) fn cell(&self) -> u64 {
+    #[must_use]
+    pub fn cell(&self) -> u64 {
         self.cell.load(Ordering::Relaxed)
     }
 
     /// Number of this process.
-    pub(crate) fn gateway(&self) -> u64 {
-        self.gateway
+    #[must_use]
+    pub fn process(&self) -> u64 {
+        self.process
     }
 
     /// The last term in which it was active.
-    pub(crate) fn term(&self) -> u32 {
+    #[must_use]
+    pub fn term(&self) -> u32 {
         self.term.load(Ordering::Relaxed)
     }
 }
@@ -91,6 +107,11 @@ mod tests {
     #[test]
     fn a_right_ends_by_itself_and_begins_anew_with_the_next_term() {
         let at = Instant::from_nanos;
+        let always = Activity::alone(7).now(at(1));
+        assert_eq!(
+            always.map(|grant| (grant.term, grant.since)),
+            Some((1, at(0)))
+        );
         let activity = Activity::new(7);
         assert!(activity.now(at(0)).is_none());
         activity.grant(7, 1, at(10), at(40));

@@ -1,0 +1,263 @@
+//! Several programs of one cell that carry the same ports: one is active, the others stand by. Their heartbeats go
+//! through a sampling port of the cell, so that nobody on the other network has a part in the decision.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tautline::config::PortOptions;
+use tautline::{
+    Address, Destination, Instant, NeighbourTable, Node, NodeConfig, Priority, SamplingPort,
+    Source, now,
+};
+
+use crate::activity::Activity;
+use crate::config::Ports;
+use crate::election::{BEAT, Election, Heartbeat, LEASE, State};
+use crate::port::PeerPort;
+use crate::program::Failure;
+
+/// Programs that may stand by for one. Lower: fewer. Higher: heartbeats grow with the square of it.
+const PEERS_MAX: usize = 7;
+/// Places of the heartbeats' port beyond those of the peers. Lower: whoever else of the cell sends there takes a peer's
+/// place, or replaces its heartbeats. Higher: memory, 4.5 KiB each.
+const SPARE_SOURCES: usize = 8;
+/// Time between two decisions. Lower: more wake-ups. Higher: a takeover takes longer.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Section `[standby]` of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Section {
+    port: String,
+    peers: Vec<String>,
+    #[serde(default)]
+    rank: u32,
+}
+
+/// The other programs of the same cell.
+#[derive(Debug)]
+pub struct Standby {
+    port: String,
+    peers: Vec<PeerPort>,
+    rank: u32,
+}
+
+impl Section {
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// It is no sampling port, or the peers are too many or none; in words.
+    pub fn check(self, ports: &mut Ports<'_>) -> Result<Standby, String> {
+        let peers = self.peers.iter().map(|text| ports.peer(text));
+        let peers: Vec<PeerPort> = peers.collect::<Result<_, _>>()?;
+        if !(1..=PEERS_MAX).contains(&peers.len()) {
+            return Err(format!(
+                "[standby] has {} peers, expected 1 to {PEERS_MAX}",
+                peers.len()
+            ));
+        }
+        let port = ports.take(&self.port)?;
+        if matches!(port.kind, PortOptions::Queuing(_)) {
+            return Err(format!(
+                "port `{}` of [standby] must be a sampling port",
+                port.name
+            ));
+        }
+        Ok(Standby {
+            port: port.name,
+            peers,
+            rank: self.rank,
+        })
+    }
+}
+
+impl Standby {
+    /// Number of the others.
+    #[must_use]
+    pub fn peer_count(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Gives the heartbeats' port a place for each peer and some for others, before the node is opened.
+    pub fn prepare(&self, node: &mut NodeConfig) {
+        let wanted = self.peers.len() + SPARE_SOURCES;
+        for port in node.ports.iter_mut().filter(|one| one.name == self.port) {
+            if let PortOptions::Sampling(options) = &mut port.kind {
+                options.sources = options.sources.max(wanted);
+            }
+        }
+    }
+}
+
+/// Number of a process, which no other one has.
+///
+/// # Errors
+/// The system has no random bytes.
+pub fn process_number() -> Result<u64, Failure> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(random))
+}
+
+/// State of a program among the others, for whoever asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// `active`, `standing by` or `listening`.
+    pub state: &'static str,
+    /// Others that were heard of late.
+    pub others: usize,
+    /// Values on the heartbeats' port that are no heartbeats, or none of a peer.
+    pub refused: u64,
+}
+
+/// The heartbeats' port, its peers, and the decision.
+#[derive(Debug)]
+pub struct Votes {
+    port: SamplingPort,
+    peers: Vec<(PeerPort, Option<Destination>)>,
+    neighbours: NeighbourTable,
+    election: Election,
+    buffer: Vec<u8>,
+    sent: Option<(Instant, Heartbeat)>,
+    refused: u64,
+}
+
+impl Votes {
+    /// Opens the port, and begins to listen. `process` is a [`process_number`]; the program gives way to a connected
+    /// one when it has not been connected for `grace`.
+    ///
+    /// # Errors
+    /// Those of the node.
+    pub fn open(
+        node: &Node,
+        standby: &Standby,
+        process: u64,
+        grace: Duration,
+    ) -> Result<Self, Failure> {
+        let port = node.sampling_port_named(&standby.port)?;
+        let peers = standby.peers.iter().cloned();
+        Ok(Self {
+            buffer: vec![0; port.value_bytes_max()],
+            port,
+            peers: peers.map(|peer| (peer, None)).collect(),
+            neighbours: node.neighbours(),
+            election: Election::new(process, standby.rank, grace, now()),
+            sent: None,
+            refused: 0,
+        })
+    }
+
+    fn listen(&mut self) -> Result<(), Failure> {
+        let Self {
+            port,
+            peers,
+            neighbours,
+            election,
+            buffer,
+            refused,
+            ..
+        } = self;
+        port.read_newer(buffer, |sample, bytes| {
+            let is_of_peer = is_of_peer(peers, neighbours, sample.source);
+            match Heartbeat::parse(bytes).filter(|_| is_of_peer) {
+                Some(heartbeat) => election.hear(sample.arrival, heartbeat),
+                None => *refused = refused.saturating_add(1 + sample.overwritten),
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Sends the heartbeat when it is due or says something new.
+    fn tell(&mut self, now: Instant, heartbeat: Heartbeat) {
+        let is_due = self.sent.is_none_or(|(at, told)| {
+            told != heartbeat || now.saturating_duration_since(at) >= BEAT
+        });
+        if !is_due {
+            return;
+        }
+        self.sent = Some((now, heartbeat));
+        for (peer, known) in &mut self.peers {
+            if known.is_none() {
+                // Never waits: a peer that hangs would make this program miss its own decisions.
+                let found = self.port.destination_until(&peer.neighbour, peer.port, now);
+                *known = found.ok();
+            }
+            let Some(to) = *known else { continue };
+            let sent = self.port.send(to, Priority::NORMAL, &heartbeat.bytes());
+            if sent.is_err() {
+                *known = None;
+            }
+        }
+    }
+
+    fn shown(&self, state: State) -> Shown {
+        Shown {
+            state: match state {
+                State::Active(_) => "active",
+                State::StandingBy => "standing by",
+                State::Listening(_) => "listening",
+            },
+            others: self.election.others(),
+            refused: self.refused,
+        }
+    }
+
+    /// Decides again and again whether this program is active, until `stop` is set; then it hands over.
+    ///
+    /// # Errors
+    /// The port can no longer be read.
+    pub fn decide(
+        mut self,
+        activity: &Activity,
+        is_connected: impl Fn() -> bool,
+        show: impl Fn(Shown),
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        while !stop.load(Relaxed) {
+            self.listen()?;
+            let now = now();
+            let state = self.election.tick(now, is_connected());
+            let heartbeat = self.election.heartbeat();
+            match state {
+                State::Active(since) => {
+                    let until = now.checked_add(LEASE).unwrap_or(now);
+                    activity.grant(heartbeat.cell, heartbeat.term, since, until);
+                }
+                State::StandingBy | State::Listening(_) => activity.end(heartbeat.cell),
+            }
+            show(self.shown(state));
+            self.tell(now, heartbeat);
+            thread::sleep(TICK);
+        }
+        activity.end(activity.cell());
+        let resigned = Heartbeat {
+            active: false,
+            connected: false,
+            ..self.election.heartbeat()
+        };
+        self.tell(now(), resigned);
+        Ok(())
+    }
+}
+
+/// Whether a value comes from the port of a peer. On a bus the directory's owner decides who has which name; on a
+/// network it is the address, which `protection` of the port makes sure of.
+fn is_of_peer(
+    peers: &[(PeerPort, Option<Destination>)],
+    neighbours: &NeighbourTable,
+    source: Source,
+) -> bool {
+    let place = match source.address {
+        Address::Ethernet(mac) => neighbours.source_of_frame(mac, None),
+        Address::Udp(address) => neighbours.by_ip(*address.ip()),
+        Address::Bus(name) => neighbours.by_name(name.as_str()),
+        _ => None,
+    };
+    let neighbour = place.and_then(|place| neighbours.get(place));
+    let is_it = |peer: &PeerPort| neighbour.is_some_and(|one| one.name == peer.neighbour);
+    peers
+        .iter()
+        .any(|(peer, _)| peer.port == source.port && is_it(peer))
+}
