@@ -6,8 +6,8 @@
 //! environment only, and reads it at its first use.
 
 use std::env;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+
+use tautline_bridge::program::run_again;
 
 /// Variable from which Zenoh takes its groups of threads.
 const VARIABLE: &str = "ZENOH_RUNTIME";
@@ -22,14 +22,8 @@ pub(crate) fn choose() {
     if env::var_os(VARIABLE).is_some() {
         return;
     }
-    let Ok(program) = env::current_exe() else {
-        return;
-    };
-    let mut words = env::args_os();
-    let mut command = Command::new(program);
-    if let Some(name) = words.next() {
-        command.arg0(name);
-    }
-    let error = command.args(words).env(VARIABLE, GROUPS).exec();
+    let error = run_again(|command| {
+        command.env(VARIABLE, GROUPS);
+    });
     eprintln!("gateway: Zenoh keeps its own choice of threads: {error}");
 }

@@ -11,6 +11,7 @@ use tautline::{NodeConfig, Priority};
 use tautline_bridge::config::{self, ConfigError, MAPPINGS_MAX, Ports, Thinning, default};
 use tautline_bridge::gate::Rules;
 use tautline_bridge::port::PeerPort;
+use tautline_bridge::standby::{self, Standby};
 use tautline_shm::police::Bucket;
 
 use crate::cdr::{self, PAYLOAD_BYTES_MAX};
@@ -33,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) domain: u16,
     pub(crate) networks: Vec<IpAddr>,
     pub(crate) node: NodeConfig,
+    pub(crate) standby: Option<Standby>,
     pub(crate) publications: Vec<Publication>,
     pub(crate) subscriptions: Vec<Subscription>,
 }
@@ -101,6 +103,7 @@ struct Document {
     domain: u16,
     #[serde(default)]
     networks: Vec<IpAddr>,
+    standby: Option<standby::Section>,
     #[serde(default)]
     message: Vec<MessageEntry>,
     #[serde(default)]
@@ -235,6 +238,9 @@ fn check(document: Document, node: NodeConfig) -> Result<Config, String> {
         namespace: &namespace,
         definitions: &definitions,
     };
+    let standby = document.standby;
+    let standby = standby.map(|section| section.check(&mut entries.ports));
+    let standby = standby.transpose()?;
     let publications = document.publish.into_iter();
     let publications: Vec<Publication> = publications
         .map(|entry| entries.publication(entry))
@@ -248,6 +254,7 @@ fn check(document: Document, node: NodeConfig) -> Result<Config, String> {
         name: document.name,
         domain: document.domain,
         networks: document.networks,
+        standby,
         publications,
         subscriptions,
         namespace,
@@ -548,6 +555,14 @@ mod tests {
             (
                 &format!("{publish}topic = \"/cmd_vel\"\n{TWIST}to = [\"motor.7\"]\n{SPEED}"),
                 "would come back",
+            ),
+            (
+                &format!("[standby]\nport = \"events\"\npeers = [\"motor.1\"]\n{publish}"),
+                "must be a sampling port",
+            ),
+            (
+                &format!("[standby]\nport = \"raw\"\npeers = []\n{publish}"),
+                "0 peers, expected 1 to 7",
             ),
             (
                 &format!(

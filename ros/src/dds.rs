@@ -5,8 +5,12 @@
 //! only if its writer has announced the topic's type.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use byteorder::LittleEndian;
@@ -203,7 +207,7 @@ impl Participant {
         })
     }
 
-    /// Writers of a subscription's topic.
+    /// Writers of a topic in other programs.
     pub(crate) fn writers(&self, topic: &Topic, requested: &QosPolicies) -> Others {
         let (name, of) = (topic.dds_topic(), topic.dds_type());
         let all = self.inner.discovered_writers();
@@ -214,6 +218,16 @@ impl Participant {
             others.count(one.type_name == of, fits);
             others
         })
+    }
+
+    /// Whether anybody reads a topic of `published`, or writes one of `subscribed`.
+    pub(crate) fn has_counterpart(&self, published: &[String], subscribed: &[String]) -> bool {
+        let readers = self.inner.discovered_readers();
+        let mut readers = readers.iter().map(|one| &one.subscription_topic_data);
+        let writers = self.inner.discovered_writers();
+        let mut writers = writers.iter().map(|one| &one.publication_topic_data);
+        readers.any(|one| self.is_foreign(one.key()) && published.contains(one.topic_name()))
+            || writers.any(|one| self.is_foreign(one.key) && subscribed.contains(&one.topic_name))
     }
 
     fn is_foreign(&self, endpoint: GUID) -> bool {
@@ -257,13 +271,35 @@ impl Participant {
         let inner = self
             .publisher
             .create_datawriter_no_key::<Payload, Bytes>(&topic, Some(quality))?;
-        let mut bytes = Vec::new();
-        cdr_encoding::to_writer::<_, LittleEndian, _>(&mut bytes, &entities)?;
-        let order = Order::Little;
-        inner
-            .write(Payload { bytes, order }, Some(Timestamp::now()))
-            .map_err(|error| error.to_string())?;
-        Ok(Announcement { _inner: inner })
+        let announcement = Announcement {
+            inner,
+            entities: Mutex::new(entities),
+            is_due: AtomicBool::new(true),
+        };
+        announcement.tell()?;
+        Ok(announcement)
+    }
+}
+
+/// Threads of `rustdds`, without which a participant hears nobody. They end when a wait of theirs is interrupted
+/// (EINTR), as by SIGSTOP and SIGCONT (rustdds 0.15.1).
+pub(crate) struct Threads(Vec<PathBuf>);
+
+impl Threads {
+    /// Those of this process.
+    pub(crate) fn find() -> Self {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
+        let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+        let is_of_rustdds = |task: &PathBuf| {
+            let name = fs::read_to_string(task.join("comm"));
+            name.is_ok_and(|name| name.starts_with("RustDDS"))
+        };
+        Self(tasks.filter(is_of_rustdds).collect())
+    }
+
+    /// Whether all of them run.
+    pub(crate) fn are_there(&self) -> bool {
+        self.0.iter().all(|task| task.exists())
     }
 }
 
@@ -290,6 +326,11 @@ fn base(topic: &Topic, samples_max: usize) -> QosPolicyBuilder {
 }
 
 impl Others {
+    /// All of them.
+    pub(crate) fn all(&self) -> usize {
+        self.matched + self.incompatible + self.other_type
+    }
+
     fn count(&mut self, is_type: bool, fits: bool) {
         match (is_type, fits) {
             (false, _) => self.other_type += 1,
@@ -316,7 +357,44 @@ struct NodeEntities {
 
 /// A standing announcement.
 pub(crate) struct Announcement {
-    _inner: DataWriter<Payload, Bytes>,
+    inner: DataWriter<Payload, Bytes>,
+    entities: Mutex<ParticipantEntities>,
+    is_due: AtomicBool,
+}
+
+impl Announcement {
+    /// Has one writer take the place of another. [`tell`](Self::tell) tells it.
+    pub(crate) fn replace(&self, old: Option<GUID>, new: GUID) {
+        let locked = self.entities.lock();
+        let mut entities = locked.unwrap_or_else(PoisonError::into_inner);
+        for node in &mut entities.nodes {
+            let old = old.map(|old| old.to_bytes());
+            node.writers.retain(|one| Some(*one) != old);
+            node.writers.push(new.to_bytes());
+        }
+        self.is_due.store(true, Relaxed);
+    }
+
+    /// Tells the others of what has changed. May wait for one that does not acknowledge.
+    ///
+    /// # Errors
+    /// `rustdds` refuses it.
+    pub(crate) fn tell(&self) -> Result<(), Failure> {
+        if !self.is_due.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        {
+            let locked = self.entities.lock();
+            let entities = locked.unwrap_or_else(PoisonError::into_inner);
+            cdr_encoding::to_writer::<_, LittleEndian, _>(&mut bytes, &*entities)?;
+        }
+        let order = Order::Little;
+        let told = self
+            .inner
+            .write(Payload { bytes, order }, Some(Timestamp::now()));
+        Ok(told.map_err(|error| error.to_string())?)
+    }
 }
 
 /// Writer of a topic.

@@ -1,40 +1,88 @@
 //! A running program: its ports, its participant of DDS, its threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use tautline::Node;
+use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
-use tautline_bridge::program::{Failure, start};
+use tautline_bridge::program::{Failure, run_again, start};
+use tautline_bridge::standby::{Shown, Votes, process_number};
 
 use crate::config::Config;
-use crate::dds::{LOOK, Participant};
+use crate::dds::{Announcement, LOOK, Participant, Threads};
 use crate::publication::Outbound;
 use crate::status::{FAMILY, RosStatus};
 use crate::subscription::Inbound;
+
+/// Times of [`LOOK`] between two looks at the domain for anybody to speak to. Lower: more work. Higher: a program that
+/// has lost the domain gives way later.
+const LOOKS_FOR_OTHERS: u32 = 5;
+/// Time for which an active program may have nobody to speak to, while one that stands by has, before it gives way. The
+/// two see a participant at different times. Lower: they take turns for nothing. Higher: it gives way later.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// State that the threads share.
 struct Shared {
     name: String,
     domain: u16,
     participant: Arc<Participant>,
+    announcement: Announcement,
+    activity: Arc<Activity>,
+    peers: usize,
+    shown: Mutex<Shown>,
+    /// Whether anybody in the domain reads or writes a topic.
+    is_connected: AtomicBool,
     outbound: Vec<Arc<Outbound>>,
     inbound: Vec<Arc<Inbound>>,
 }
 
 impl Shared {
+    fn show(&self, now: Shown) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.state != now.state {
+            eprintln!("ros {}: {}", self.name, now.state);
+        }
+        *shown = now;
+    }
+
     fn status(&self) -> RosStatus {
-        let publications = self.outbound.iter();
+        let shown = *self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         RosStatus {
             name: self.name.clone(),
             domain: self.domain,
             process: std::process::id(),
-            publications: publications
-                .map(|one| one.status(&self.participant))
-                .collect(),
+            state: shown.state.to_owned(),
+            term: self.activity.term(),
+            peers: self.peers,
+            peers_heard: shown.others,
+            heartbeats_refused: shown.refused,
+            publications: self.outbound.iter().map(|one| one.status()).collect(),
             subscriptions: self.inbound.iter().map(|one| one.status()).collect(),
         }
+    }
+
+    /// Announces what has changed and looks for others, until `stop` is set or DDS has stopped; whether it has.
+    fn keep_house(&self, stop: &AtomicBool) -> Result<bool, Failure> {
+        let threads = Threads::find();
+        let published: Vec<String> = self.outbound.iter().map(|one| one.dds_topic()).collect();
+        let subscribed: Vec<String> = self.inbound.iter().map(|one| one.dds_topic()).collect();
+        let mut turn = 0;
+        while !stop.load(Relaxed) {
+            if self.peers > 0 && turn % LOOKS_FOR_OTHERS == 0 {
+                let found = self.participant.has_counterpart(&published, &subscribed);
+                self.is_connected.store(found, Relaxed);
+            }
+            turn = turn.wrapping_add(1);
+            if !threads.are_there() {
+                return Ok(true);
+            }
+            self.announcement.tell()?;
+            thread::sleep(LOOK);
+        }
+        Ok(!threads.are_there())
     }
 }
 
@@ -46,41 +94,78 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     // A real-time thread may start this program, which never is one.
     let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
     let name = config.full_name();
-    let node = Node::open(config.node)?;
+    let process = process_number()?;
+    let mut node = config.node;
+    if let Some(standby) = &config.standby {
+        standby.prepare(&mut node);
+    }
+    let node = Node::open(node)?;
     eprintln!("ros {name}: {}", node.report());
+    let activity = Arc::new(match config.standby {
+        Some(_) => Activity::new(process),
+        None => Activity::alone(process),
+    });
     let participant = Arc::new(Participant::join(config.domain, &config.networks)?);
     let mut outbound = Vec::new();
     for publication in config.publications {
         let port = Port::open(&node, &publication.port)?;
-        outbound.push((Outbound::open(publication, &participant)?, port));
+        let (one, writer) = Outbound::open(publication, &participant, &activity)?;
+        outbound.push((one, writer, port));
     }
     let mut inbound = Vec::new();
     for subscription in config.subscriptions {
         let port = Port::open(&node, &subscription.port)?;
-        inbound.push(Inbound::open(subscription, port, &participant)?);
+        inbound.push(Inbound::open(subscription, port, &participant, &activity)?);
     }
     let readers = inbound.iter().map(|(_, reader)| reader.number());
-    let writers = outbound.iter().map(|(one, _)| one.writer().number());
-    let _announcement = participant.announce(
+    let writers = outbound.iter().map(|(_, writer, _)| writer.number());
+    let announcement = participant.announce(
         &config.namespace,
         &config.name,
         readers.collect(),
         writers.collect(),
     )?;
+    let peers = config.standby.as_ref();
     let shared = Arc::new(Shared {
         name,
         domain: config.domain,
         participant,
-        outbound: outbound.iter().map(|(one, _)| Arc::clone(one)).collect(),
+        announcement,
+        activity,
+        peers: peers.map_or(0, |standby| standby.peer_count()),
+        shown: Mutex::new(Shown {
+            state: if peers.is_some() {
+                "listening"
+            } else {
+                "active"
+            },
+            ..Shown::default()
+        }),
+        is_connected: AtomicBool::new(false),
+        outbound: outbound.iter().map(|(one, ..)| Arc::clone(one)).collect(),
         inbound: inbound.iter().map(|(one, _)| Arc::clone(one)).collect(),
     });
     let telling = Arc::clone(&shared);
     let told = move || telling.status();
     let status = tautline_bridge::status::tell(FAMILY, Arc::clone(stop), told)?;
     let mut threads = Vec::new();
-    for (one, port) in outbound {
-        let ending = Arc::clone(stop);
-        let work = move || one.run(port, &ending);
+    let mut election = None;
+    if let Some(standby) = &config.standby {
+        let votes = Votes::open(&node, standby, process, GRACE)?;
+        let (shared, ending) = (Arc::clone(&shared), Arc::clone(stop));
+        election = Some(start("election", stop, move || {
+            let is_connected = || shared.is_connected.load(Relaxed);
+            votes.decide(
+                &shared.activity,
+                is_connected,
+                |now| shared.show(now),
+                &ending,
+            )
+        })?);
+    }
+    for (one, writer, port) in outbound {
+        let (shared, ending) = (Arc::clone(&shared), Arc::clone(stop));
+        let work = move || one.run(writer, port, &shared.announcement, &ending);
         threads.push(start("publication", stop, work)?);
     }
     for (one, reader) in inbound {
@@ -96,10 +181,21 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         })?);
     }
     eprintln!("ros {}: joined domain {}", shared.name, shared.domain);
-    while !stop.load(Relaxed) {
-        thread::sleep(LOOK);
+    let kept = shared.keep_house(stop);
+    // A signal has come, or a thread has ended, whatever has become of DDS.
+    let is_asked_for = stop.swap(true, Relaxed);
+    let mut ended = match election {
+        Some(election) => election.join().expect("no thread panics"),
+        None => Ok(()),
+    };
+    if kept? {
+        // Threads that wait for DDS wait for ever. Only a new process has all of its threads.
+        eprintln!("ros {}: DDS has stopped", shared.name);
+        return match is_asked_for {
+            true => Ok(()),
+            false => Err(run_again(|_| {}).into()),
+        };
     }
-    let mut ended = Ok(());
     for thread in threads {
         ended = ended.and(thread.join().expect("no thread panics"));
     }

@@ -22,6 +22,8 @@ counters! {
         thinned,
         /// Older than their validity.
         stale,
+        /// Come while another program was active, or before this one took over.
+        standby,
         /// Of another size than the port's type.
         other_size,
         /// Numbers or texts that the message cannot hold.
@@ -42,6 +44,8 @@ counters! {
         policed,
         /// Older than their validity.
         stale,
+        /// Come while another program was active, or written before this one took over.
+        standby,
         /// Of a writer that means another type.
         other_type,
         /// Cut off, too long, or otherwise no message of the type.
@@ -66,6 +70,15 @@ pub(crate) struct RosStatus {
     pub(crate) name: String,
     pub(crate) domain: u16,
     pub(crate) process: u32,
+    /// `active`, `standing by` or `listening`.
+    pub(crate) state: String,
+    /// Number of its last takeover.
+    pub(crate) term: u32,
+    /// Others of the same cell that the file names, and those that were heard of late.
+    pub(crate) peers: usize,
+    pub(crate) peers_heard: usize,
+    /// Values on the heartbeats' port that are no heartbeats of a peer.
+    pub(crate) heartbeats_refused: u64,
     pub(crate) publications: Vec<PublicationStatus>,
     pub(crate) subscriptions: Vec<SubscriptionStatus>,
 }
@@ -82,6 +95,8 @@ pub(crate) struct PublicationStatus {
     pub(crate) readers_incompatible: usize,
     /// Readers that mean another type by this topic.
     pub(crate) readers_of_other_type: usize,
+    /// Writers of this topic in other programs: those that stand by, and strangers.
+    pub(crate) other_writers: usize,
     #[serde(flatten)]
     pub(crate) counters: PublishedTold,
 }
@@ -107,13 +122,26 @@ impl RosStatus {
     /// Lines for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
-            "node {}: domain {}, process {}\n",
+            "node {}: domain {}, process {}",
             self.name, self.domain, self.process
         );
+        if self.peers > 0 {
+            let (state, term) = (&self.state, self.term);
+            let (peers, heard) = (self.peers, self.peers_heard);
+            let _ = write!(
+                text,
+                ", {state}, term {term}, {heard} of {peers} others heard"
+            );
+        }
+        text.push('\n');
+        if self.heartbeats_refused > 0 {
+            let refused = self.heartbeats_refused;
+            let _ = writeln!(text, "  {refused} heartbeats refused: not of a peer");
+        }
         for one in &self.publications {
             let _ = writeln!(
                 text,
-                "  {} -> {} ({}): {}{}",
+                "  {} -> {} ({}): {}{}{}",
                 one.port,
                 one.topic,
                 one.message,
@@ -123,6 +151,7 @@ impl RosStatus {
                     one.readers_incompatible,
                     one.readers_of_other_type
                 ),
+                beside(one.other_writers),
                 listed(", ", &one.counters.counted())
             );
         }
@@ -143,6 +172,15 @@ impl RosStatus {
             );
         }
         text
+    }
+}
+
+/// Writers beside this program's.
+fn beside(writers: usize) -> String {
+    match writers {
+        0 => String::new(),
+        1 => ", 1 other writer".to_owned(),
+        more => format!(", {more} other writers"),
     }
 }
 

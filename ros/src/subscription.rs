@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustdds::{GUID, QosPolicies};
 use tautline::{Destination, Instant, SendError, now};
+use tautline_bridge::activity::Activity;
 use tautline_bridge::baseline::Baseline;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::Failure;
@@ -35,6 +36,7 @@ pub(crate) struct Inbound {
     quality: QosPolicies,
     counters: Received,
     participant: Arc<Participant>,
+    activity: Arc<Activity>,
     destinations: Mutex<Destinations>,
     /// Whether a port of `to` is not there.
     is_missing: AtomicBool,
@@ -57,6 +59,7 @@ struct State {
 
 /// Reasons for which a message is not delivered.
 enum Dropped {
+    Standby,
     Policed,
     Stale,
     OtherType,
@@ -88,12 +91,14 @@ impl Inbound {
         config: Subscription,
         port: Port,
         participant: &Arc<Participant>,
+        activity: &Arc<Activity>,
     ) -> Result<(Arc<Self>, Reader), Failure> {
         let reader = participant.reader(&config)?;
         let inbound = Self {
             quality: reader.quality(),
             counters: Received::default(),
             participant: Arc::clone(participant),
+            activity: Arc::clone(activity),
             destinations: Mutex::new(Destinations {
                 port,
                 known: vec![None; config.to.len().max(1)],
@@ -102,6 +107,11 @@ impl Inbound {
             config,
         };
         Ok((Arc::new(inbound), reader))
+    }
+
+    /// Its topic on DDS.
+    pub(crate) fn dds_topic(&self) -> String {
+        self.config.topic.dds_topic()
     }
 
     /// State for whoever asks.
@@ -166,6 +176,7 @@ impl Inbound {
             Err(()) => &counters.malformed,
             Ok(Some(message)) => match self.deliver(state, &message, now()) {
                 Ok(()) => &counters.delivered,
+                Err(Dropped::Standby) => &counters.standby,
                 Err(Dropped::Policed) => &counters.policed,
                 Err(Dropped::Stale) => &counters.stale,
                 Err(Dropped::OtherType) => &counters.other_type,
@@ -192,7 +203,14 @@ impl Inbound {
         if !is_of_type {
             return Err(Dropped::OtherType);
         }
-        if follow(&mut state.sources, message, now) > self.config.validity {
+        // A program that stands by follows the writers, too: it knows them when it takes over.
+        let waited = follow(&mut state.sources, message, now);
+        let written = now.as_nanos().saturating_sub(nanoseconds(waited));
+        let grant = self.activity.now(now);
+        if grant.is_none_or(|grant| written < grant.since.as_nanos()) {
+            return Err(Dropped::Standby);
+        }
+        if waited > self.config.validity {
             return Err(Dropped::Stale);
         }
         let payload = &message.payload;
@@ -237,6 +255,10 @@ impl Inbound {
         }
         sent_to_all
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Time that a message has waited beyond its writer's quickest one.

@@ -1,9 +1,11 @@
 //! Beginning and end of a program, and what it writes.
 
+use std::env;
 use std::error::Error;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -65,6 +67,23 @@ pub fn start(
     })?)
 }
 
+/// Runs this program again in this process, with its own arguments and what `change` does to the command. Returns only
+/// if that fails. Nothing of the first run remains: its descriptors close, and its ports with them.
+pub fn run_again(change: impl FnOnce(&mut Command)) -> io::Error {
+    let program = match env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let mut words = env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    command.args(words);
+    change(&mut command);
+    command.exec()
+}
+
 /// Writes JSON to the file `json`, to standard output if that is `-`, and the text unless standard output has the JSON.
 ///
 /// # Errors
@@ -91,5 +110,5 @@ pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Resu
 
 /// Writes to standard output; a reader that has gone away is no error.
 fn print(text: &str) {
-    let _gone = std::io::stdout().lock().write_all(text.as_bytes());
+    let _gone = io::stdout().lock().write_all(text.as_bytes());
 }

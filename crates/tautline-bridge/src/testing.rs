@@ -310,6 +310,12 @@ impl Peer {
         self.heard.borrow().iter().any(is_it)
     }
 
+    /// Everything that it has said and that is not forgotten; forgets it.
+    pub fn take(&self) -> Vec<Value> {
+        self.hear();
+        self.heard.borrow_mut().drain(..).collect()
+    }
+
     /// Takes what it has said; whether it has ended.
     fn hear(&self) -> bool {
         let mut heard = self.heard.borrow_mut();

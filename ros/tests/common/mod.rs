@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
@@ -34,6 +35,11 @@ impl Network {
         })
     }
 
+    /// Address of a host.
+    pub(crate) fn address(&self, host: Host) -> Ipv4Addr {
+        self.hosts.end(host, 0).address()
+    }
+
     /// Command that runs on a host.
     pub(crate) fn command(&self, host: Host, program: &str) -> Command {
         self.hosts.command(host, program)
@@ -53,12 +59,53 @@ impl Network {
         ports: &str,
         entries: &str,
     ) -> Ros<'_> {
-        let file = |name: &str| self.files.path().join(format!("{}.{name}", cell.name));
         let bus = cell.bus().display();
         let neighbours = "[[neighbour]]\nname = \"motor\"\n";
         let node = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"ros\"\n{neighbours}{ports}");
+        self.start(
+            cpu,
+            &cell.name,
+            host,
+            &node,
+            &format!("name = \"arm\"\n{entries}"),
+        )
+    }
+
+    /// Starts the program on a host as one of the nodes `one` and `two` of a cell, each of which knows the other and
+    /// `motor`.
+    pub(crate) fn ros_named(
+        &self,
+        own: &str,
+        cell: &Cell,
+        host: Host,
+        ports: &str,
+        entries: &str,
+    ) -> Ros<'_> {
+        let bus = cell.bus().display();
+        let neighbours = ["motor", "one", "two"].into_iter();
+        let neighbours: String = neighbours
+            .filter(|other| *other != own)
+            .map(|other| format!("[[neighbour]]\nname = \"{other}\"\n"))
+            .collect();
+        let node =
+            format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{own}\"\n{neighbours}{ports}");
+        let unique = format!("{own}-{}", cell.name);
+        let entries = format!("name = \"{own}\"\n{entries}");
+        self.start(None, &unique, host, &node, &entries)
+    }
+
+    /// Starts the program with files of a name that no other has: the node's, and its own but for the key `node`.
+    pub(crate) fn start(
+        &self,
+        cpu: Option<u32>,
+        unique: &str,
+        host: Host,
+        node: &str,
+        entries: &str,
+    ) -> Ros<'_> {
+        let file = |name: &str| self.files.path().join(format!("{unique}.{name}"));
         fs::write(file("node.toml"), node).expect("a file");
-        let head = format!("name = \"arm\"\nnode = \"{}.node.toml\"\n", cell.name);
+        let head = format!("node = \"{unique}.node.toml\"\n");
         fs::write(file("toml"), format!("{head}{entries}")).expect("a file");
         let mut command = self.command(host, env!("CARGO_BIN_EXE_taut-ros"));
         tautline_testbed::child::tie(&mut command, None);
@@ -116,6 +163,29 @@ impl Ros<'_> {
     /// Its state as a person reads it.
     pub(crate) fn show(&self) -> String {
         self.network.ask(self.host, &["status"])
+    }
+
+    /// `active`, `standing by` or `listening`; empty while it does not answer.
+    pub(crate) fn state(&self) -> String {
+        let status = self.status();
+        status["state"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.state() == "active"
+    }
+
+    /// Whether it hears the other one.
+    pub(crate) fn knows_the_other(&self) -> bool {
+        self.status()["peers_heard"] == 1
+    }
+
+    pub(crate) fn stop(&self) {
+        self.running.stop();
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.running.go_on();
     }
 
     /// Number of its process.
