@@ -60,6 +60,7 @@ main() {
     fi
     check_bpf_compiles
     if [ "$set_name" = test ]; then
+        find_fast_dds
         check_rust_components
         check_rust_targets
         check_cargo_tools
@@ -153,6 +154,21 @@ find_missing() {
     # The header for firmware is run beside it.
     need "liblwip-dev" "lwIP (lwip/lwip/netif.h)" has_header lwip/lwip/netif.h
     need "rt-tests" "cyclictest" has_commands cyclictest
+}
+
+# A second implementation of DDS for the topics of ROS 2. Not a need: not every distribution has its version 2, which
+# has this header.
+find_fast_dds() {
+    has_header fastrtps/config.h && return 0
+    if [ "$check_only" = no ] && [ "$(id -u)" = 0 ] && has_commands apt-get apt-cache; then
+        apt-cache show libfastrtps-dev >/dev/null 2>&1 || run_apt update
+        if apt-cache show libfastrtps-dev >/dev/null 2>&1; then
+            echo "set-up: apt-get install -y --no-install-recommends libfastrtps-dev"
+            run_apt install -y --no-install-recommends libfastrtps-dev
+            return 0
+        fi
+    fi
+    echo "set-up: no Fast DDS 2 (Debian: libfastrtps-dev); what needs it will be skipped"
 }
 
 need() {
