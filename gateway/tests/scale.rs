@@ -485,6 +485,9 @@ fn a_thousand_nodes_behind_ten_gateways_and_what_fails_between_them() {
     // A slow cable: what does not fit is dropped, and no queue grows without bound.
     bed.sites.slow(2, Some("64kbit")).expect("a rate");
     bed.flows("the other sites go on beside a slow one", &[1, 3]);
+    eventually("the slow cable is in the way", || {
+        sites::held_back(&bed.sites, 2) > 0
+    });
     bed.sites.slow(2, None).expect("a rate");
     bed.flows("the slow site comes back", &[1, 2, 3]);
 

@@ -78,6 +78,10 @@ impl Sites {
     }
 
     /// Gives a site's cable a rate in both directions, such as `2mbit`; queues keep 50 ms of it.
+    ///
+    /// By a token bucket (tbf) and not by the smoother's bed (`hosts::cell`): that is a switch with one limited port,
+    /// whose program counts the waits of single frames at 100 Mbit/s and more. Here a cable between routers is slow
+    /// both ways and for a while, and only its rate and its bounded queue matter.
     pub(crate) fn slow(&self, site: usize, rate: Option<&str>) -> io::Result<()> {
         let ends = [(0, format!("taut{site}")), (site, "taut0".to_owned())];
         for (place, interface) in ends {
@@ -94,6 +98,19 @@ impl Sites {
         }
         Ok(())
     }
+}
+
+/// Times that a slow cable had no room for a packet at once, towards the wide area; 0 for one that has no rate.
+pub(crate) fn held_back(sites: &Sites, site: usize) -> u64 {
+    let mut command = sites.command(site, "tc");
+    let output = command.args(["-s", "-j", "qdisc", "show", "dev", "taut0"]);
+    let output = output.output().map(|output| output.stdout);
+    let told: serde_json::Value =
+        serde_json::from_slice(&output.unwrap_or_default()).unwrap_or_default();
+    let queues = told.as_array().into_iter().flatten();
+    let mut slow = queues.filter(|queue| queue["kind"] == "tbf");
+    slow.find_map(|queue| queue["overlimits"].as_u64())
+        .unwrap_or(0)
 }
 
 impl Drop for Sites {
