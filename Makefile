@@ -146,7 +146,7 @@ bench-gateway: ## root: the gateway beside plain Zenoh, and what the cell notice
 	@scripts/setup.sh --for build
 	cargo bench --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --bench speed
 
-test-ros: ## topics of ROS 2: format, lints, licences, tests with Cyclone DDS, Fast DDS; root, else few run
+test-ros: ## topics of ROS 2: format, lints, licences, tests with Cyclone DDS, Fast DDS, ROS 2; root, else few run
 	@scripts/setup.sh --for test
 	@scripts/test.sh ros
 

@@ -235,7 +235,12 @@ pub fn python_with(scratch: &str, packages: &[&str]) -> Option<PathBuf> {
     match python::environment(Path::new(scratch), packages) {
         Ok(python) => Some(python),
         Err(reason) => {
-            println!("SKIPPED: no {} from PyPI: {reason}", packages.join(", "));
+            let first = packages.first().copied().unwrap_or_default();
+            let more = match packages.len() {
+                0 | 1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            println!("SKIPPED: no {first}{more} from PyPI: {reason}");
             None
         }
     }

@@ -1,10 +1,14 @@
 //! A Python with packages of its own, for tests that hold the project against programs of others.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
+
+/// Longest name of an environment in full. Higher: the directory's name does not fit (255 bytes).
+const NAME_BYTES_MAX: usize = 120;
 
 /// Makes a virtual environment with these packages, each named with its version, or finds the one that was made
 /// before; returns its interpreter. Packages that others depend on must be named too. Blocking; another process that
@@ -13,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 /// # Errors
 /// The reason, for a test to say why it is skipped: no Python, no room, or the package index cannot be reached.
 pub fn environment(directory: &Path, packages: &[&str]) -> Result<PathBuf, String> {
-    let name = packages.join("-").replace("==", "-");
+    let name = name_of(packages);
     let home = directory.join(format!("python-{name}"));
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -39,6 +43,18 @@ pub fn environment(directory: &Path, packages: &[&str]) -> Result<PathBuf, Strin
         .args(packages))?;
     fs::write(&complete, "").map_err(failed("a virtual environment cannot be written"))?;
     Ok(python)
+}
+
+/// Name of an environment's directory: its packages, or the first of many and a number that tells them apart.
+fn name_of(packages: &[&str]) -> String {
+    let name = packages.join("-").replace("==", "-");
+    if name.len() <= NAME_BYTES_MAX {
+        return name;
+    }
+    let mut hasher = DefaultHasher::new();
+    packages.hash(&mut hasher);
+    let first = packages[0].replace("==", "-");
+    format!("{first}-and-others-{:016x}", hasher.finish())
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
