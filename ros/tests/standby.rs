@@ -265,6 +265,39 @@ fn a_peer_that_lies_is_shown_and_silences_no_longer_than_it_speaks() {
 }
 
 #[test]
+fn one_that_has_nobody_to_speak_to_gives_way() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let cell = Cell::new();
+    let entries = |other: &str, rank: u32| {
+        let entries = entries(other);
+        entries.replacen("[standby]\n", &format!("[standby]\nrank = {rank}\n"), 1)
+    };
+    let one = network.ros_named("one", &cell, A, PORTS, &entries("two", 0));
+    let two = network.ros_named("two", &cell, B, PORTS, &entries("one", 1));
+    eventually("the lower rank is active", || {
+        one.is_active() && one.knows_the_other() && two.knows_the_other()
+    });
+    let Some(_peer) = listener(&network) else {
+        return;
+    };
+    eventually("both see the participant", || {
+        one.count("/state", "readers") == 1 && two.count("/state", "readers") == 1
+    });
+    assert!(one.is_active());
+    // The cell is a bus here, so the two still hear each other. The participant is gone when its lease has ended.
+    let mut cut = network.command(A, "ip");
+    let cut = cut.args(["link", "set", "taut0", "down"]).status();
+    assert!(cut.expect("ip").success());
+    eventually("the one that still sees it takes over", || {
+        two.is_active() && one.state() == "standing by"
+    });
+    assert_eq!(one.count("/state", "readers"), 0);
+    assert_eq!(two.count("/state", "readers"), 1);
+}
+
+#[test]
 fn programs_on_two_machines_stand_by_for_each_other() {
     let Some(network) = Network::create() else {
         return;
