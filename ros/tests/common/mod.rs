@@ -29,8 +29,17 @@ impl Network {
             println!("SKIPPED: making network namespaces needs root");
             return None;
         }
+        let hosts = Hosts::create(&HostsOptions::default()).expect("hosts");
+        // Fast DDS takes the interfaces that run when it starts. That a new cable does, the kernel tells up to a second
+        // late, unless it is asked for that one.
+        for host in [Host::A, Host::B] {
+            let interface = hosts.end(host, 0).interface();
+            let mut look = hosts.command(host, "ip");
+            let looked = look.args(["link", "show", "dev", &interface]).output();
+            assert!(looked.expect("ip").status.success());
+        }
         Some(Self {
-            hosts: Hosts::create(&HostsOptions::default()).expect("hosts"),
+            hosts,
             files: TemporaryDirectory::make("taut-ros-test").expect("a directory"),
         })
     }
