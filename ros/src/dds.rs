@@ -404,12 +404,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Gives a message to `rustdds`; false if that has no room.
-    pub(crate) fn send(&self, bytes: Vec<u8>) -> bool {
+    /// Gives a message that was written at `written` to `rustdds`; false if that has no room.
+    pub(crate) fn send(&self, bytes: Vec<u8>, written: Timestamp) -> bool {
         let order = Order::Little;
-        let sent = self
-            .inner
-            .write(Payload { bytes, order }, Some(Timestamp::now()));
+        let sent = self.inner.write(Payload { bytes, order }, Some(written));
         sent.is_ok()
     }
 

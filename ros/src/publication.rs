@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustdds::QosPolicies;
+use rustdds::{QosPolicies, Timestamp};
 use tautline::{Instant, QueuingPort, SamplingPort, now};
 use tautline_bridge::activity::{Activity, Grant};
 use tautline_bridge::gate::{Decision, Gate};
@@ -124,9 +124,7 @@ impl Outbound {
             count(&self.counters.overwritten, port.overwritten() - overwritten);
             overwritten = port.overwritten();
             let Some(message) = received else { continue };
-            if self.admit(message.arrival).is_some() {
-                feed.publish(message.arrival, &buffer[..message.length]);
-            }
+            feed.publish(message.arrival, &buffer[..message.length]);
         }
         Ok(())
     }
@@ -150,11 +148,9 @@ impl Outbound {
             let came = port.read_new_until(until, &mut buffer)?;
             if let Some((due, arrival)) = held.filter(|(due, _)| came.is_none() && *due <= now()) {
                 held = None;
-                if self.admit(arrival).is_some() {
-                    match gate.judge(now().max(due), &held_bytes) {
-                        Decision::Publish => feed.publish(arrival, &held_bytes),
-                        _ => count(&self.counters.unchanged, 1),
-                    }
+                match gate.judge(now().max(due), &held_bytes) {
+                    Decision::Publish => feed.publish(arrival, &held_bytes),
+                    _ => count(&self.counters.unchanged, 1),
                 }
             }
             let Some(sample) = came else { continue };
@@ -197,6 +193,12 @@ impl Outbound {
 
 impl Feed<'_> {
     fn publish(&mut self, arrival: Instant, value: &[u8]) {
+        // Before the look at the right: a process that is stopped behind that look sends a value of before, whose time
+        // is that of before, too.
+        let written = Timestamp::now();
+        if self.outbound.admit(arrival).is_none() {
+            return;
+        }
         let Outbound {
             config,
             type_bytes,
@@ -212,7 +214,8 @@ impl Feed<'_> {
             let message = cdr::write(&config.topic.part, value, unix_ns(held));
             self.is_used |= message.is_ok();
             let writer = self.writer.as_ref();
-            match message.map(|message| writer.is_some_and(|writer| writer.send(message))) {
+            match message.map(|message| writer.is_some_and(|writer| writer.send(message, written)))
+            {
                 Ok(true) => &counters.published,
                 Ok(false) => &counters.refused,
                 Err(_) => &counters.unfit,

@@ -193,7 +193,10 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         eprintln!("ros {}: DDS has stopped", shared.name);
         return match is_asked_for {
             true => Ok(()),
-            false => Err(run_again(|_| {}).into()),
+            false => {
+                let error = run_again(|_| {});
+                Err(format!("DDS has stopped, and the program cannot be run again: {error}").into())
+            }
         };
     }
     for thread in threads {
