@@ -291,7 +291,7 @@ impl Sending {
     fn write_status(&self, now: Instant) -> Result<(), SmootherError> {
         let text = serde_json::to_vec(&self.status(now)).expect("numbers and names are JSON");
         self.directory
-            .write(status_name(&self.setup.interface), &text, 0o644)?;
+            .show(status_name(&self.setup.interface), &text, 0o644)?;
         Ok(())
     }
 

@@ -63,19 +63,35 @@ impl Directory {
     }
 
     /// Writes a file so that a reader, and a restart after a crash, finds the old content or the new: under another
-    /// name first, then renamed.
+    /// name first, then renamed. Waits for the disk.
     pub fn write(
         &self,
         name: impl AsRef<OsStr>,
         bytes: &[u8],
         mode: u32,
     ) -> Result<(), StateError> {
-        let name = plain(name.as_ref())?;
+        self.replace(name.as_ref(), bytes, mode, File::sync_data)
+    }
+
+    /// The same without waiting for a disk, for what is true while its writer lives, such as a status: after a crash of
+    /// the machine it may be empty. A thread with deadlines must not wait for what other programs have written.
+    pub fn show(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<(), StateError> {
+        self.replace(name.as_ref(), bytes, mode, |_| Ok(()))
+    }
+
+    fn replace(
+        &self,
+        name: &OsStr,
+        bytes: &[u8],
+        mode: u32,
+        finish: fn(&File) -> io::Result<()>,
+    ) -> Result<(), StateError> {
+        let name = plain(name)?;
         let path = self.path().join(name);
         let (mut file, beside) = self.create_beside(name, mode)?;
         let written = file
             .write_all(bytes)
-            .and_then(|()| file.sync_data())
+            .and_then(|()| finish(&file))
             .map_err(StateError::io("write", &path))
             .and_then(|()| self.rename(&beside, name));
         if written.is_err() {

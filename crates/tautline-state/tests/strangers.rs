@@ -182,11 +182,16 @@ fn writing_replaces_a_link_and_leaves_its_target() {
     let target = TemporaryDirectory::make("taut-target").unwrap();
     let precious = target.path().join("precious");
     std::fs::write(&precious, "precious").unwrap();
-    let link = format!("ln -s {0} result; ln -s {0} inner", precious.display());
+    let link = format!(
+        "ln -s {0} result; ln -s {0} inner; ln -s {0} status",
+        precious.display()
+    );
     as_stranger(&link, public.path());
     let directory = Directory::open(public.path()).unwrap();
     // root may replace a stranger's link in a sticky directory; the link goes, not the target.
     directory.write("inner", b"new", 0o600).unwrap();
+    directory.show("status", b"new", 0o644).unwrap();
+    assert_eq!(std::fs::read(below(&public, "status")).unwrap(), b"new");
     write_whole(&below(&public, "result"), b"new").unwrap();
     assert_eq!(std::fs::read(below(&public, "result")).unwrap(), b"new");
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
@@ -196,7 +201,7 @@ fn writing_replaces_a_link_and_leaves_its_target() {
         .iter()
         .map(|entry| entry.kind)
         .collect();
-    assert_eq!(kinds, [EntryKind::File; 2], "no temporary file is left");
+    assert_eq!(kinds, [EntryKind::File; 3], "no temporary file is left");
 }
 
 #[test]
