@@ -14,8 +14,7 @@ use tautline_shm::vbus::shape::LayoutError;
 use tautline_shm::vbus::wait::{Sleeper, WakeMode};
 pub use tautline_shm::vbus::window::Address;
 use tautline_shm::vbus::window::{
-    ADDRESS_BYTES, CONNECTIONS_MAX, Connection, Direction, PEERS_MAX, Plan, Receiving, Region,
-    Sending, Side,
+    CONNECTIONS_MAX, Connection, Direction, PEERS_MAX, Plan, Receiving, Region, Sending, Side,
 };
 
 use crate::error::GuestError;
@@ -159,7 +158,6 @@ impl<'m> Window<'m> {
             own: self.own.producer(&self.plan, index),
             peer: self.linux.consumer(&self.plan, index),
             sequence: 0,
-            message_bytes_max: connection.shape.message_bytes_max as usize,
         }
     }
 }
@@ -189,8 +187,6 @@ struct Outgoing<'m> {
     own: ProducerMemory<'m>,
     peer: ConsumerMemory<'m>,
     sequence: u32,
-    /// With the address.
-    message_bytes_max: usize,
 }
 
 /// A message, copied.
@@ -262,8 +258,7 @@ impl Port<'_> {
         let Some(outgoing) = &mut self.outgoing else {
             return false;
         };
-        let fits = ADDRESS_BYTES + payload.len() <= outgoing.message_bytes_max;
-        if !fits || !outgoing.is_connected(is_current) {
+        if !outgoing.end.fits(payload) || !outgoing.is_connected(is_current) {
             return false;
         }
         let head = MessageHead {

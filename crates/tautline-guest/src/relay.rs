@@ -439,7 +439,7 @@ impl Port {
         let consumer = window.guests().consumer(plan, way.index);
         let mut moved = false;
         for _ in 0..TURN_MAX {
-            let room = &mut way.buffer[..];
+            let room = &mut way.buffer;
             let (length, source, arrival, sequence, priority) = match &mut self.half {
                 Half::Queuing(half) => match half.receive(room) {
                     Ok(Some(it)) => (it.length, it.source, it.arrival, it.sequence, it.priority),

@@ -90,6 +90,12 @@ impl Sending {
         true
     }
 
+    /// Whether a message is short enough, with its address.
+    #[must_use]
+    pub fn fits(&self, message: &[u8]) -> bool {
+        ADDRESS_BYTES + message.len() <= self.connection.shape.message_bytes_max as usize
+    }
+
     /// Sends a message behind an address, or makes it the newest value. Then, once for all that was sent, ask
     /// [`Sending::wanted`]. `false`, and counted: it is too long, nobody is connected, or its class is full.
     pub fn send(
@@ -101,10 +107,9 @@ impl Sending {
     ) -> bool {
         let class = head.class as usize % CLASS_COUNT;
         let entry = &peer.connections[0];
-        let length = ADDRESS_BYTES + message.len();
-        let fits = length <= self.connection.shape.message_bytes_max as usize;
+        let fits = self.fits(message);
         let head = MessageHead {
-            length: length as u32,
+            length: (ADDRESS_BYTES + message.len()) as u32,
             ..head
         };
         // Where there is room for the message, there is room for its address.
