@@ -1,5 +1,6 @@
 """A node of ROS 2 Jazzy that knows nothing of Tautline: rclpy over rmw_fastrtps, by their packages from PyPI. Takes
-commands on standard input, one JSON array a line, and writes what happens to standard output, one JSON object a line."""
+commands on standard input, one JSON array a line, and writes what happens to standard output, one JSON object a
+line."""
 
 import json
 import sys

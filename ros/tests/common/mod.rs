@@ -68,9 +68,7 @@ impl Network {
         ports: &str,
         entries: &str,
     ) -> Ros<'_> {
-        let bus = cell.bus().display();
-        let neighbours = "[[neighbour]]\nname = \"motor\"\n";
-        let node = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"ros\"\n{neighbours}{ports}");
+        let node = node_on_bus("ros", cell, &["motor"], ports);
         self.start(
             cpu,
             &cell.name,
@@ -90,14 +88,9 @@ impl Network {
         ports: &str,
         entries: &str,
     ) -> Ros<'_> {
-        let bus = cell.bus().display();
-        let neighbours = ["motor", "one", "two"].into_iter();
-        let neighbours: String = neighbours
-            .filter(|other| *other != own)
-            .map(|other| format!("[[neighbour]]\nname = \"{other}\"\n"))
-            .collect();
-        let node =
-            format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{own}\"\n{neighbours}{ports}");
+        let mut neighbours = vec!["motor", "one", "two"];
+        neighbours.retain(|other| *other != own);
+        let node = node_on_bus(own, cell, &neighbours, ports);
         let unique = format!("{own}-{}", cell.name);
         let entries = format!("name = \"{own}\"\n{entries}");
         self.start(None, &unique, host, &node, &entries)
@@ -145,6 +138,16 @@ pub(crate) struct Ros<'n> {
     network: &'n Network,
     host: Host,
     running: Running,
+}
+
+/// File of a node on a cell's bus.
+fn node_on_bus(own: &str, cell: &Cell, neighbours: &[&str], ports: &str) -> String {
+    let bus = cell.bus().display();
+    let neighbours = neighbours.iter();
+    let neighbours: String = neighbours
+        .map(|other| format!("[[neighbour]]\nname = \"{other}\"\n"))
+        .collect();
+    format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{own}\"\n{neighbours}{ports}")
 }
 
 impl Ros<'_> {
