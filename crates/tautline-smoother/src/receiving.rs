@@ -13,7 +13,7 @@ use tautline_proto::time::Instant;
 use crate::SmootherError;
 use crate::interface_counts::InterfaceCounts;
 use crate::program::{Leases, Programs};
-use crate::shared::{Half, Shared};
+use crate::shared::{Part, Shared};
 use crate::sys::{self, ControlSocket};
 
 /// Time for which traffic is held without a renewal. Shorter, and a process that the machine stops for a moment lets
@@ -100,7 +100,7 @@ impl Receiving {
                 due = due + INTERVAL / slots as u32;
             }
         }
-        self.shared.write_cpu_time(Half::Receiving);
+        self.shared.write_cpu_time(Part::Receiving);
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Receiving {
                 *view = self.receiver.view(now, node);
             }
         });
-        self.shared.write_cpu_time(Half::Receiving);
+        self.shared.write_cpu_time(Part::Receiving);
     }
 
     /// Ends all leases.

@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use tautline_proto::smoother::message::{Message, Report};
 use tautline_proto::smoother::{FRAME_BYTES, INTERVAL, Release, Sender, SenderConfig};
 use tautline_proto::time::Instant;
-use tautline_state::Directory;
 use tautline_state::netlink::Route;
 
 use crate::counts::{SendCounts, other_bytes};
 use crate::peers::wait;
 use crate::program::Programs;
 use crate::setting_up::{Holding, OPEN_BPS};
-use crate::shared::{Half, Shared};
-use crate::status::{NodeStatus, Status, status_name};
+use crate::shared::{Part, STATUS, Shared};
+use crate::status::{NodeStatus, Status};
 use crate::sys::{self, ControlSocket};
 use crate::{Setup, SmootherError};
 
@@ -25,9 +24,6 @@ const ROUND: Duration = Duration::from_millis(20);
 
 /// Time over which this node's own real-time traffic is measured.
 const REAL_TIME: Duration = Duration::from_millis(100);
-
-/// Time between two writings of the status.
-const STATUS: Duration = Duration::from_secs(1);
 
 /// Longest wait at the end for held frames to leave.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
@@ -42,13 +38,11 @@ pub(crate) struct Sending {
     shared: Arc<Shared>,
     setup: Setup,
     holding: Holding,
-    interface: u32,
     socket: ControlSocket,
     route: Route,
     programs: Arc<Programs>,
     counts: SendCounts,
     sender: Sender,
-    directory: Directory,
     epoch: u32,
     begin: Instant,
     releases: Vec<Release>,
@@ -58,7 +52,7 @@ pub(crate) struct Sending {
     grants_refused: Vec<u64>,
     strange_messages: u64,
     looked: Instant,
-    written: Instant,
+    told: Instant,
     real_time: (Instant, u64),
     real_time_bps: u64,
 }
@@ -77,12 +71,10 @@ pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) setup: Setup,
     pub(crate) holding: Holding,
-    pub(crate) interface: u32,
     pub(crate) socket: ControlSocket,
     pub(crate) route: Route,
     pub(crate) programs: Arc<Programs>,
     pub(crate) counts: SendCounts,
-    pub(crate) directory: Directory,
     pub(crate) epoch: u32,
 }
 
@@ -98,12 +90,10 @@ impl Sending {
             shared: parts.shared,
             setup: parts.setup,
             holding: parts.holding,
-            interface: parts.interface,
             socket: parts.socket,
             route: parts.route,
             programs: parts.programs,
             counts: parts.counts,
-            directory: parts.directory,
             epoch: parts.epoch,
             begin: now,
             releases: vec![Release::Unshaped; count],
@@ -112,14 +102,18 @@ impl Sending {
             grants_refused: vec![0; count],
             strange_messages: 0,
             looked: Instant::ZERO,
-            written: Instant::ZERO,
+            told: Instant::ZERO,
             real_time: (now, 0),
             real_time_bps: 0,
         }
     }
 
-    /// Holds and reports until `stops` says so.
-    pub(crate) fn run(&mut self, stops: impl Fn() -> bool) -> Result<(), SmootherError> {
+    /// Holds and reports until `stops` says so, and tells the thread that writes the status.
+    pub(crate) fn run(
+        &mut self,
+        stops: impl Fn() -> bool,
+        writer: &Thread,
+    ) -> Result<(), SmootherError> {
         let mut due = sys::now();
         while !stops() {
             if wait(&self.socket, due)? {
@@ -129,10 +123,10 @@ impl Sending {
             self.shared.sending_lives(now);
             if now >= due {
                 due = now + ROUND;
-                self.come_round(now)?;
+                self.come_round(now, writer)?;
             }
         }
-        self.shared.write_cpu_time(Half::Sending);
+        self.shared.write_cpu_time(Part::Sending);
         Ok(())
     }
 
@@ -204,17 +198,16 @@ impl Sending {
         Ok(())
     }
 
-    fn come_round(&mut self, now: Instant) -> Result<(), SmootherError> {
+    fn come_round(&mut self, now: Instant, writer: &Thread) -> Result<(), SmootherError> {
         self.apply_releases()?;
         if now.saturating_duration_since(self.looked) >= ROUND {
             self.look()?;
         }
-        if now.saturating_duration_since(self.written) >= STATUS {
-            self.written = now;
-            let link_bps = sys::link_speed_bps(self.interface).unwrap_or(u64::MAX);
-            self.shared.link_bps.store(link_bps, Ordering::Relaxed);
-            self.shared.write_cpu_time(Half::Sending);
-            self.write_status(now)?;
+        if now.saturating_duration_since(self.told) >= STATUS {
+            self.told = now;
+            self.shared.write_cpu_time(Part::Sending);
+            self.shared.tell(self.status(now));
+            writer.unpark();
         }
         Ok(())
     }
@@ -288,14 +281,7 @@ impl Sending {
         }
     }
 
-    fn write_status(&self, now: Instant) -> Result<(), SmootherError> {
-        let text = serde_json::to_vec(&self.status(now)).expect("numbers and names are JSON");
-        self.directory
-            .show(status_name(&self.setup.interface), &text, 0o644)?;
-        Ok(())
-    }
-
-    /// Lets everything go that waits, and takes the status away.
+    /// Lets everything go that waits.
     pub(crate) fn let_go(&mut self) {
         for node in 0..self.setup.nodes.len() {
             let class = self.counts.class(node);
@@ -312,7 +298,6 @@ impl Sending {
                 }
             }
         }
-        let _ = self.directory.remove(status_name(&self.setup.interface));
     }
 }
 

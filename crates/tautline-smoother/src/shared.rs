@@ -1,9 +1,10 @@
-//! State that the two halves of a smoother share.
+//! State that the two halves of a smoother share, and the thread that writes its status.
 //!
 //! The receiving half measures and grants, and must never be late: it makes no request that waits for a lock of the
 //! kernel. The sending half changes classes and reads them, for which the kernel has one lock (rtnl) that anybody takes
 //! who makes an interface, and some drivers keep for seconds. Neither waits for the other: what they share is read and
-//! written whole, and nobody asks the kernel for anything while the lock of [`Shared::view`] is taken.
+//! written whole, and nobody asks the kernel for anything while the lock of [`Shared::view`] is taken. A third thread,
+//! without a priority, writes the status and asks for the speed of the link: a file system may make it wait for a disk.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,9 +14,13 @@ use tautline_proto::smoother::NodeView;
 use tautline_proto::time::Instant;
 
 use crate::peers::Peers;
+use crate::status::Status;
 use crate::sys;
 
-/// State of both halves.
+/// Time between two statuses.
+pub(crate) const STATUS: Duration = Duration::from_secs(1);
+
+/// State of all threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) peers: Peers,
@@ -27,14 +32,17 @@ pub(crate) struct Shared {
     sending_at_ns: AtomicU64,
     view: Mutex<View>,
     notes: Mutex<Vec<String>>,
-    cpu_ns: [AtomicU64; 2],
+    /// The newest status, until it is written.
+    told: Mutex<Option<Status>>,
+    cpu_ns: [AtomicU64; 3],
 }
 
-/// The halves.
+/// The threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum Part {
     Receiving,
     Sending,
+    Status,
 }
 
 /// State of the receiving half, for the status.
@@ -63,7 +71,8 @@ impl Shared {
                 ..View::default()
             }),
             notes: Mutex::default(),
-            cpu_ns: [const { AtomicU64::new(0) }; 2],
+            told: Mutex::default(),
+            cpu_ns: [const { AtomicU64::new(0) }; 3],
         }
     }
 
@@ -94,6 +103,20 @@ impl Shared {
         }
     }
 
+    /// Tells a status to the thread that writes it. While that one takes the last, nothing: the next comes in a second,
+    /// and a thread with a priority must not wait for one without.
+    pub(crate) fn tell(&self, status: Status) {
+        if let Ok(mut told) = self.told.try_lock() {
+            *told = Some(status);
+        }
+    }
+
+    /// The newest status that was told, once.
+    pub(crate) fn told(&self) -> Option<Status> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.take()
+    }
+
     /// The sending half lives.
     pub(crate) fn sending_lives(&self, now: Instant) {
         self.sending_at_ns.store(now.as_nanos(), Ordering::Relaxed);
@@ -105,14 +128,14 @@ impl Shared {
         now.saturating_duration_since(at)
     }
 
-    /// Notes the CPU time of the calling thread as that of a half.
-    pub(crate) fn write_cpu_time(&self, half: Half) {
-        self.cpu_ns[half as usize].store(sys::thread_cpu_ns(), Ordering::Relaxed);
+    /// Notes the CPU time of the calling thread.
+    pub(crate) fn write_cpu_time(&self, part: Part) {
+        self.cpu_ns[part as usize].store(sys::thread_cpu_ns(), Ordering::Relaxed);
     }
 
-    /// CPU time of both halves.
+    /// CPU time of all threads.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let nanos = self.cpu_ns.iter().map(|half| half.load(Ordering::Relaxed));
+        let nanos = self.cpu_ns.iter().map(|part| part.load(Ordering::Relaxed));
         Duration::from_nanos(nanos.sum())
     }
 }

@@ -22,8 +22,8 @@ use crate::queue;
 use crate::receiving::Receiving;
 use crate::sending::{Parts, Sending};
 use crate::setting_up::{flush_routes, set_up};
-use crate::shared::Shared;
-use crate::status::{STATUS_SUFFIX, Status, file_name, status_name};
+use crate::shared::{Part, STATUS, Shared};
+use crate::status::{STATUS_SUFFIX, Status, StatusFile, file_name, status_name};
 use crate::sys::{self, ControlSocket, Takes};
 
 /// Real-time priorities of the halves: above ordinary work and tuned interfaces. Higher, and applications would wait
@@ -99,6 +99,8 @@ fn journal_name(interface: &str) -> String {
 pub struct Smoother {
     journal: Journal,
     recovered: Vec<String>,
+    interface: u32,
+    file: StatusFile,
     shared: Arc<Shared>,
     receiving: Receiving,
     sending: Sending,
@@ -160,21 +162,22 @@ impl Smoother {
                 epoch,
             },
         );
+        let file = StatusFile::new(directory, &setup.interface);
         let sending = Sending::new(Parts {
             shared: Arc::clone(&shared),
             counts: SendCounts::new(counts_out, classes, &programs),
             setup,
             holding,
-            interface: interface.index,
             socket: grants,
             route,
             programs,
-            directory,
             epoch,
         });
         Ok(Self {
             journal,
             recovered,
+            interface: interface.index,
+            file,
             shared,
             receiving,
             sending,
@@ -199,12 +202,14 @@ impl Smoother {
         self.shared.cpu_time()
     }
 
-    /// Smooths until `stop` is true: the receiving half on this thread, the sending half on one of its own.
+    /// Smooths until `stop` is true: the receiving half on this thread, the sending half on one of its own, and an
+    /// ordinary thread writes the status.
     ///
     /// # Errors
     /// [`SmootherError`], for example because the interface is gone.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), SmootherError> {
         let (shared, receiving, sending) = (&*self.shared, &mut self.receiving, &mut self.sending);
+        let (file, interface) = (&self.file, self.interface);
         let has_failed = AtomicBool::new(false);
         let stops = || stop.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed);
         let end = |result: Result<(), SmootherError>| {
@@ -212,21 +217,30 @@ impl Smoother {
             result
         };
         shared.sending_lives(sys::now());
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        let not_started = |error| {
+            has_failed.store(true, Ordering::Relaxed);
+            SmootherError::of("start a thread")(error)
+        };
         thread::scope(|scope| {
-            let sending = thread::Builder::new()
-                .name("smooth-send".to_owned())
-                .spawn_scoped(scope, || {
+            let status = named("smooth-status")
+                .spawn_scoped(scope, || end(write_status(file, interface, shared, stops)))
+                .map_err(not_started)?;
+            let writer = status.thread().clone();
+            let sending = named("smooth-send")
+                .spawn_scoped(scope, move || {
                     raise_priority(SENDING_PRIORITY, shared);
-                    end(sending.run(stops))
+                    end(sending.run(stops, &writer))
                 })
-                .map_err(SmootherError::of("start a thread"))?;
+                .map_err(not_started)?;
             raise_priority(RECEIVING_PRIORITY, shared);
             let received = end(receiving.run(stops));
-            let sent = match sending.join() {
+            status.thread().unpark();
+            let joined = [sending, status].map(|thread| match thread.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
-            };
-            received.and(sent)
+            });
+            joined.into_iter().fold(received, Result::and)
         })
     }
 }
@@ -235,8 +249,28 @@ impl Drop for Smoother {
     fn drop(&mut self) {
         self.receiving.let_go();
         self.sending.let_go();
+        self.file.remove();
         self.journal.put_back();
     }
+}
+
+/// Writes the statuses that the sending half tells, and tells it the speed of the link.
+fn write_status(
+    file: &StatusFile,
+    interface: u32,
+    shared: &Shared,
+    stops: impl Fn() -> bool,
+) -> Result<(), SmootherError> {
+    while !stops() {
+        let link_bps = sys::link_speed_bps(interface).unwrap_or(u64::MAX);
+        shared.link_bps.store(link_bps, Ordering::Relaxed);
+        shared.write_cpu_time(Part::Status);
+        if let Some(status) = shared.told() {
+            file.write(&status)?;
+        }
+        thread::park_timeout(STATUS);
+    }
+    Ok(())
 }
 
 /// Raises the calling thread's priority; a note if that is not allowed.

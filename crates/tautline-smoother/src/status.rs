@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tautline_state::{Directory, StateError};
 
-use crate::sys;
+use crate::{SmootherError, sys};
 
 /// Longest status. A node takes some hundred bytes.
 const STATUS_BYTES_MAX: usize = 64 << 10;
@@ -84,6 +84,30 @@ pub struct NodeStatus {
     pub own_drops: u64,
     /// Grants of it that were refused.
     pub grants_refused: u64,
+}
+
+/// The file of a running smoother's status.
+#[derive(Debug)]
+pub(crate) struct StatusFile {
+    directory: Directory,
+    name: String,
+}
+
+impl StatusFile {
+    /// That of an interface in the calling thread's network namespace; nothing is written yet.
+    pub(crate) fn new(directory: Directory, interface: &str) -> Self {
+        let name = status_name(interface);
+        Self { directory, name }
+    }
+
+    pub(crate) fn write(&self, status: &Status) -> Result<(), SmootherError> {
+        let text = serde_json::to_vec(status).expect("numbers and names are JSON");
+        Ok(self.directory.show(&self.name, &text, 0o644)?)
+    }
+
+    pub(crate) fn remove(&self) {
+        let _ = self.directory.remove(&self.name); // none was written, or somebody else has ended us
+    }
 }
 
 /// Reads the status in a directory; `None` if there is none.

@@ -1,6 +1,7 @@
 //! A cell with smoothers on its nodes, and traffic between them.
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -100,11 +101,30 @@ const CHILD_MACS: &str = "TAUT_TEST_MACS";
 /// Starts a process that smooths a node; it dies with the calling thread.
 pub(crate) fn child(cell: &Cell, node: usize, capacity_bps: u64, others: &[usize]) -> Child {
     let program = std::env::current_exe().unwrap();
+    let command = cell.command(node, program.to_str().unwrap());
+    start_child(command, cell, capacity_bps, others)
+}
+
+/// The same with its runtime directory on a disk of its own, a file with a file system.
+pub(crate) fn child_on_disk(
+    cell: &Cell,
+    (node, disk): (usize, &Path),
+    capacity_bps: u64,
+    others: &[usize],
+) -> Child {
+    let mut command = cell.command(node, "unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-ec"])
+        .arg(r#"mkdir -p /run/tautline; mount -o loop "$1" /run/tautline; shift; exec "$@""#)
+        .args([Path::new("sh"), disk, &std::env::current_exe().unwrap()]);
+    start_child(command, cell, capacity_bps, others)
+}
+
+fn start_child(mut command: Command, cell: &Cell, capacity_bps: u64, others: &[usize]) -> Child {
     let macs: Vec<String> = others
         .iter()
         .map(|other| MacAddress(cell.mac(*other)).to_string())
         .collect();
-    let mut command: Command = cell.command(node, program.to_str().unwrap());
     command
         .args(["child_that_smooths", "--exact", "--ignored", "--nocapture"])
         .env(CHILD_CAPACITY, capacity_bps.to_string())

@@ -3,14 +3,16 @@
 
 mod bed;
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bed::{Traffic, cell, child, setup, smooth, status};
+use bed::{Traffic, cell, child, child_on_disk, setup, smooth, status};
 use rustix::process::{Pid, Signal, kill_process};
 use tautline_smoother::{Smoother, SmootherError, Status, end};
 use tautline_state::netlink::Route;
@@ -236,6 +238,75 @@ fn assert_stopped_and_killed_hold_nothing(cell: &Cell, holding: &str) {
     let done = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
     assert!(done.len() >= 4, "{done:?}");
     assert_eq!(state_of(cell, 0), before);
+}
+
+/// A file for a file system.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new() -> Disk {
+        let path = std::env::temp_dir().join(format!("taut-smoother-{}", std::process::id()));
+        File::create_new(&path).unwrap().set_len(32 << 20).unwrap();
+        Disk(path)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A file system that lets nobody write, until this is dropped.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn at(path: PathBuf) -> Frozen {
+        let frozen = Frozen(path);
+        frozen.tell("--freeze");
+        frozen
+    }
+
+    fn tell(&self, word: &str) {
+        let done = Command::new("fsfreeze").arg(word).arg(&self.0).status();
+        assert!(done.unwrap().success(), "fsfreeze {word}");
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.tell("--unfreeze");
+    }
+}
+
+#[test]
+fn a_sender_whose_disk_stands_still_goes_on_holding_and_reporting() {
+    let Some(cell) = cell(1) else { return };
+    let disk = Disk::new();
+    let made = Command::new("mkfs.ext4").arg("-q").arg(&disk.0).status();
+    if !made.is_ok_and(|made| made.success()) || !Path::new("/dev/loop-control").exists() {
+        println!("SKIPPED: needs mkfs.ext4 and loop devices");
+        return;
+    }
+    let traffic = Traffic::default();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&stop, Some(&traffic));
+        smooth(scope, &cell, 1, setup(&cell, 10_000_000, &[0]), &stop);
+        let mut smoother = child_on_disk(&cell, (0, &disk.0), CAPACITY_BPS, &[1]);
+        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        status(&cell, 1, |status| status.nodes[0].takes_part);
+        let directory = format!("/proc/{}/root/run/tautline", smoother.id());
+        let frozen = Frozen::at(directory.into());
+        thread::sleep(Duration::from_secs(3));
+        let (_, held) = traffic.measure(Duration::from_secs(1));
+        assert!(held < 9.0, "{held}");
+        let receiver = status(&cell, 1, |_| true);
+        assert!(receiver.nodes[0].takes_part, "{receiver:?}");
+        drop(frozen);
+        signal(&smoother, Signal::TERM);
+        assert!(smoother.wait().unwrap().success());
+    });
 }
 
 #[test]
