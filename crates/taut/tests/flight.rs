@@ -583,8 +583,11 @@ fn partitions() -> Vec<Value> {
     all.filter(|one| one["name"] == "flight").cloned().collect()
 }
 
+/// Longest wait for ordinary work. Beside the loads, some kernels give it no time for half a minute (docs/flight.md).
+const PATIENCE: Duration = Duration::from_secs(180);
+
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < limit, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(20));
