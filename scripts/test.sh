@@ -133,18 +133,20 @@ stage_tests() {
     cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee "$logs/tests.first" || repeat_failed
 }
 
-# Runs the programs of this stage that had a failed test once more, if they are few. Fails unless all tests pass.
+# Runs the programs of this stage that had a failed test once more, if they are few, and those of other crates that are
+# called the same: with one crate alone, cargo chooses other features of what it needs, and builds that for minutes.
+# Fails unless all tests pass.
 repeat_failed() {
     local programs program
     # Where cargo sums up: "    `-p taut --test guest`".
     # shellcheck disable=SC2016
-    mapfile -t programs < <(sed -nE 's/^    `(-p [^`]*)`$/\1/p' "$logs/tests.first")
+    mapfile -t programs < <(sed -nE 's/^    `-p [^ ]+ ([^`]*)`$/\1/p' "$logs/tests.first" | sort -u)
     ((${#programs[@]} > 0 && ${#programs[@]} <= repeated_max)) || return 1
     for program in "${programs[@]}"; do
         echo "REPEATED: $program"
         # Words that cargo wrote for a shell.
         # shellcheck disable=SC2086
-        cargo test --locked $program -- --show-output || return 1
+        cargo test --workspace --locked $program -- --show-output || return 1
     done
 }
 
