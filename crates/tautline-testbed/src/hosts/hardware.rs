@@ -13,6 +13,9 @@ use super::{CableEnd, Host, Hosts, HostsError, HostsOptions, ip};
 /// a cable that is not plugged in is told later.
 const LINK_UP_PATIENCE: Duration = Duration::from_secs(15);
 
+/// Distance of looks for a link. Shorter: an emulated machine spends most of the wait starting `ip`.
+const LINK_LOOK: Duration = Duration::from_millis(200);
+
 /// An interface of this machine.
 #[derive(Clone, Debug)]
 pub(super) struct Borrowed {
@@ -81,7 +84,7 @@ impl Hosts {
                 if begun.elapsed() > LINK_UP_PATIENCE {
                     return Err(HostsError::NoCarrier);
                 }
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(LINK_LOOK);
             }
         }
         Ok(())
