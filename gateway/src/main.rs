@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tautline_bridge::program::{self, Failed, output, signals};
+use tautline_bridge::standby::Standby;
 
 use arguments::{Arguments, Command};
 use config::Config;
@@ -189,11 +190,21 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
     let lines = mappings
         .iter()
         .map(|(from, to)| format!("  {from} -> {to}\n"));
-    let text = format!("gateway {}\n{}", config.name, lines.collect::<String>());
+    let standby = config.standby.as_ref();
+    let text = format!(
+        "gateway {}\n{}{}",
+        config.name,
+        lines.collect::<String>(),
+        standby.map(Standby::text).unwrap_or_default()
+    );
     let mappings = mappings
         .iter()
         .map(|(from, to)| serde_json::json!({ "from": from, "to": to }));
-    let told = serde_json::json!({ "name": config.name, "mappings": mappings.collect::<Vec<_>>() });
+    let told = serde_json::json!({
+        "name": config.name,
+        "mappings": mappings.collect::<Vec<_>>(),
+        "standby": standby.map(Standby::told),
+    });
     output(json, &told, &text)
 }
 

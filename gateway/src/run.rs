@@ -9,7 +9,7 @@ use tautline::{Instant, Node, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::{Failure, start};
-use tautline_bridge::standby::{Shown, Votes, process_number};
+use tautline_bridge::standby::{LastShown, Votes, process_number};
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
 
@@ -32,7 +32,7 @@ struct Shared {
     name: String,
     prefix: String,
     activity: Arc<Activity>,
-    state: Mutex<Shown>,
+    shown: LastShown,
     connections: AtomicUsize,
     /// Cell and process of each gateway below the prefix.
     neighbours: Mutex<Vec<(u64, u64)>>,
@@ -41,24 +41,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn show(&self, now: Shown) {
-        let mut shown = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if shown.state != now.state {
-            eprintln!("gateway {}: {}", self.name, now.state);
-        }
-        *shown = now;
-    }
-
-    /// The same for a gateway without others.
-    fn show_state(&self, state: &'static str) {
-        self.show(Shown {
-            state,
-            ..Shown::default()
-        });
-    }
-
     fn status(&self) -> GatewayStatus {
-        let shown = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.last();
         let neighbours = self
             .neighbours
             .lock()
@@ -111,10 +95,10 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         inbound.push(Inbound::new(subscription, port, Arc::clone(&activity)));
     }
     let shared = Arc::new(Shared {
+        shown: LastShown::new(format!("gateway {}", config.name), "connecting"),
         name: config.name,
         prefix: config.prefix,
         activity,
-        state: Mutex::default(),
         connections: AtomicUsize::new(0),
         neighbours: Mutex::new(Vec::new()),
         outbound,
@@ -122,7 +106,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     });
     let telling = Arc::clone(&shared);
     let status = status::serve(Arc::clone(stop), move || telling.status())?;
-    shared.show_state("connecting");
+    eprintln!("gateway {}: connecting", shared.name);
     let Some(session) = open_session(&config.zenoh, &shared.name, stop) else {
         return Ok(());
     };
@@ -190,14 +174,14 @@ fn decide(votes: Option<Votes>, shared: &Shared, stop: &AtomicBool) -> Result<()
     let activity = &shared.activity;
     let Some(votes) = votes else {
         activity.grant(activity.cell(), 1, now(), Instant::FAR_FUTURE);
-        shared.show_state("active");
+        shared.shown.set_state("active");
         while !stop.load(Relaxed) {
             thread::sleep(HOUSEKEEPING);
         }
         return Ok(());
     };
     let is_connected = || shared.connections.load(Relaxed) > 0;
-    votes.decide(activity, is_connected, |now| shared.show(now), stop)
+    votes.decide(activity, is_connected, |now| shared.shown.set(now), stop)
 }
 
 /// Declares, and counts connections, until `stop` is set.

@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Cell, Network, Program, eventually, origin, participant, program, program_apart};
-use serde_json::json;
+use serde_json::{Value, json};
 use tautline::Priority;
 use tautline_bridge::election::Heartbeat;
+use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::Host::{A, B};
 
 const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64\", \"mode: u32\"]\n";
@@ -105,6 +108,45 @@ fn connections_are_read_by_the_threads_that_wait_for_them() {
         assert!(has("rx-") && has("tx-"), "{names:?}");
         assert!(!has("net-") && !has("acc-"), "{names:?}");
     }
+}
+
+#[test]
+fn a_check_shows_who_stands_by() {
+    let files = TemporaryDirectory::make("taut-gateway-check").unwrap();
+    let write = |name: &str, text: &str| fs::write(files.path().join(name), text).unwrap();
+    write(
+        "node.toml",
+        "link = \"vbus\"\nbus = \"cell\"\nnode = \"north\"\n[[neighbour]]\nname = \"south\"\n\
+         [[port]]\nname = \"events\"\nnumber = 2\nkind = \"queuing\"\n\
+         [[port]]\nname = \"votes\"\nnumber = 9\nkind = \"sampling\"\n",
+    );
+    let head = "name = \"north\"\nprefix = \"plant\"\nnode = \"node.toml\"\n";
+    let publish = "[[publish]]\nport = \"events\"\n";
+    let standby = "[standby]\nport = \"votes\"\npeers = [\"south.9\"]\nrank = 2\n";
+    let check = |entries: &str, more: &[&str]| {
+        write("gateway.toml", &format!("{head}{entries}"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taut-gateway"));
+        let command = command.args(["check", "--config"]);
+        let command = command.arg(files.path().join("gateway.toml")).args(more);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told =
+        |entries: &str| -> Value { serde_json::from_str(&check(entries, &["--json"])).unwrap() };
+    let both = format!("{standby}{publish}");
+    assert_eq!(
+        check(&both, &[]),
+        "gateway north\n  events -> plant/events\n  standby: port votes, rank 2, peers south.9; \
+         a heartbeat every 100 ms, dead after 350 ms of silence\n"
+    );
+    assert_eq!(told(&both)["standby"]["peers"], json!(["south.9"]));
+    assert_eq!(told(&both)["standby"]["silence_ms_max"], 350);
+    assert_eq!(
+        check(publish, &[]),
+        "gateway north\n  events -> plant/events\n"
+    );
+    assert_eq!(told(publish)["standby"], Value::Null);
 }
 
 fn thread_names(process: u64) -> Vec<String> {

@@ -32,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tautline_bridge::program::{self, Failed, output, signals};
+use tautline_bridge::standby::Standby;
 
 use arguments::{Arguments, Command};
 use config::Config;
@@ -94,16 +95,23 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
         .iter()
         .map(|(from, to, message)| format!("  {from} -> {to} ({message})\n"));
     let name = config.full_name();
+    let standby = config.standby.as_ref();
     let text = format!(
-        "node {name}, domain {}\n{}",
+        "node {name}, domain {}\n{}{}",
         config.domain,
-        lines.collect::<String>()
+        lines.collect::<String>(),
+        standby.map(Standby::text).unwrap_or_default()
     );
     let mappings = mappings.iter().map(
         |(from, to, message)| serde_json::json!({ "from": from, "to": to, "message": message }),
     );
     let mappings: Vec<_> = mappings.collect();
-    let told = serde_json::json!({ "name": name, "domain": config.domain, "mappings": mappings });
+    let told = serde_json::json!({
+        "name": name,
+        "domain": config.domain,
+        "mappings": mappings,
+        "standby": standby.map(Standby::told),
+    });
     output(json, &told, &text)
 }
 

@@ -1,7 +1,7 @@
 //! A running program: its ports, its participant of DDS, its threads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tautline::Node;
 use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::{Failure, run_again, start};
-use tautline_bridge::standby::{Shown, Votes, process_number};
+use tautline_bridge::standby::{LastShown, Votes, process_number};
 
 use crate::config::Config;
 use crate::dds::{Announcement, LOOK, Participant, Threads};
@@ -32,7 +32,7 @@ struct Shared {
     announcement: Announcement,
     activity: Arc<Activity>,
     peers: usize,
-    shown: Mutex<Shown>,
+    shown: LastShown,
     /// Whether anybody in the domain reads or writes a topic.
     is_connected: AtomicBool,
     outbound: Vec<Arc<Outbound>>,
@@ -40,16 +40,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn show(&self, now: Shown) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if shown.state != now.state {
-            eprintln!("ros {}: {}", self.name, now.state);
-        }
-        *shown = now;
-    }
-
     fn status(&self) -> RosStatus {
-        let shown = *self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.last();
         RosStatus {
             name: self.name.clone(),
             domain: self.domain,
@@ -126,21 +118,18 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         writers.collect(),
     )?;
     let peers = config.standby.as_ref();
+    let first = match peers {
+        Some(_) => "listening",
+        None => "active",
+    };
     let shared = Arc::new(Shared {
+        shown: LastShown::new(format!("ros {name}"), first),
         name,
         domain: config.domain,
         participant,
         announcement,
         activity,
         peers: peers.map_or(0, |standby| standby.peer_count()),
-        shown: Mutex::new(Shown {
-            state: if peers.is_some() {
-                "listening"
-            } else {
-                "active"
-            },
-            ..Shown::default()
-        }),
         is_connected: AtomicBool::new(false),
         outbound: outbound.iter().map(|(one, ..)| Arc::clone(one)).collect(),
         inbound: inbound.iter().map(|(one, _)| Arc::clone(one)).collect(),
@@ -158,7 +147,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
             votes.decide(
                 &shared.activity,
                 is_connected,
-                |now| shared.show(now),
+                |now| shared.shown.set(now),
                 &ending,
             )
         })?);

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use common::{Cell, Network, Peer, Program, Ros, eventually, participant};
 use serde_json::{Value, json};
 use tautline::{Priority, SamplingOptions};
 use tautline_bridge::election::Heartbeat;
+use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::Host::{A, B};
 
 /// Ports of both programs. Each follows the counter of the motor, so that a value from the past shows.
@@ -33,6 +36,38 @@ fn entries(other: &str) -> String {
          [[subscribe]]\ntopic = \"/cmd_vel\"\nport = \"command\"\nto = [\"motor.7\"]\nrate = 1000\nvalidity_ms = 400\n\
          message = \"geometry_msgs/msg/Twist\"\nfields = {{ linear = \"linear\", \"angular.z\" = \"turn\" }}\n"
     )
+}
+
+#[test]
+fn a_check_shows_who_stands_by() {
+    let files = TemporaryDirectory::make("taut-ros-check").unwrap();
+    let write = |name: &str, text: &str| fs::write(files.path().join(name), text).unwrap();
+    let head = "link = \"vbus\"\nbus = \"cell\"\nnode = \"one\"\n";
+    let neighbours = "[[neighbour]]\nname = \"two\"\n[[neighbour]]\nname = \"motor\"\n";
+    write("node.toml", &format!("{head}{neighbours}{PORTS}"));
+    let check = |entries: &str, more: &[&str]| {
+        let head = "name = \"one\"\nnode = \"node.toml\"\n";
+        write("ros.toml", &format!("{head}{entries}"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taut-ros"));
+        let command = command.args(["check", "--config"]);
+        let command = command.arg(files.path().join("ros.toml")).args(more);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told =
+        |entries: &str| -> Value { serde_json::from_str(&check(entries, &["--json"])).unwrap() };
+    let alone = entries("two").replace("[standby]\nport = \"votes\"\npeers = [\"two.9\"]\n", "");
+    let lines = "node /one, domain 0\n  state -> /state (std_msgs/msg/Float64)\n  \
+                 /cmd_vel -> command (geometry_msgs/msg/Twist)\n";
+    assert_eq!(check(&alone, &[]), lines);
+    assert_eq!(told(&alone)["standby"], Value::Null);
+    let standby = "  standby: port votes, rank 0, peers two.9; a heartbeat every 100 ms, \
+                   dead after 350 ms of silence\n";
+    assert_eq!(check(&entries("two"), &[]), format!("{lines}{standby}"));
+    let told = &told(&entries("two"))["standby"];
+    assert_eq!(told["peers"], json!(["two.9"]));
+    assert_eq!(told["silence_ms_max"], 350);
 }
 
 /// Claim to be an active program of the latest term.

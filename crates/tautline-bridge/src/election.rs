@@ -17,10 +17,10 @@ const MAGIC: [u8; 4] = *b"TLE1";
 pub const BEAT: Duration = Duration::from_millis(100);
 /// Silence after which a program counts as dead. Lower: a busy machine's program is replaced for nothing. Higher: a
 /// takeover takes longer.
-const SILENCE_MAX: Duration = Duration::from_millis(350);
+pub const SILENCE_MAX: Duration = Duration::from_millis(350);
 /// Time for which a program listens before it may be active. Lower: it may miss the heartbeat of the active one.
 /// Higher: a cell with one program waits for longer.
-const LISTENING: Duration = Duration::from_millis(500);
+pub const LISTENING: Duration = Duration::from_millis(500);
 /// Time after a decision until which it holds. A program whose process was stopped for longer is no longer active,
 /// before it can publish anything. Lower: a busy machine interrupts itself. Above `SILENCE_MAX`: two are active.
 pub const LEASE: Duration = Duration::from_millis(300);

@@ -1,5 +1,7 @@
 //! A port of either kind, and its destinations.
 
+use std::fmt;
+
 use tautline::config::{PortConfig, PortOptions};
 use tautline::{
     Destination, Node, PortError, PortNumber, Priority, QueuingPort, SamplingPort, SendError,
@@ -12,6 +14,13 @@ pub struct PeerPort {
     pub neighbour: String,
     /// The port's number there.
     pub port: PortNumber,
+}
+
+impl fmt::Display for PeerPort {
+    /// As the file has it: `motor.7`.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}.{}", self.neighbour, self.port)
+    }
 }
 
 /// A port of either kind.

@@ -2,6 +2,7 @@
 //! through a sampling port of the cell, so that nobody on the other network has a part in the decision.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tautline::{
 
 use crate::activity::Activity;
 use crate::config::Ports;
-use crate::election::{BEAT, Election, Heartbeat, LEASE, State};
+use crate::election::{BEAT, Election, Heartbeat, LEASE, LISTENING, SILENCE_MAX, State};
 use crate::port::PeerPort;
 use crate::program::Failure;
 
@@ -80,6 +81,38 @@ impl Standby {
         self.peers.len()
     }
 
+    /// The section as `check` shows it: a line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!(
+            "  standby: port {}, rank {}, peers {}; a heartbeat every {} ms, dead after {} ms of silence\n",
+            self.port,
+            self.rank,
+            self.peer_names().join(", "),
+            BEAT.as_millis(),
+            SILENCE_MAX.as_millis(),
+        )
+    }
+
+    /// The same for programs.
+    #[must_use]
+    pub fn told(&self) -> serde_json::Value {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        serde_json::json!({
+            "port": self.port,
+            "rank": self.rank,
+            "peers": self.peer_names(),
+            "heartbeat_ms": ms(BEAT),
+            "silence_ms_max": ms(SILENCE_MAX),
+            "lease_ms": ms(LEASE),
+            "listening_ms": ms(LISTENING),
+        })
+    }
+
+    fn peer_names(&self) -> Vec<String> {
+        self.peers.iter().map(ToString::to_string).collect()
+    }
+
     /// Gives the heartbeats' port a place for each peer and some for others, before the node is opened.
     pub fn prepare(&self, node: &mut NodeConfig) {
         let wanted = self.peers.len() + SPARE_SOURCES;
@@ -110,6 +143,51 @@ pub struct Shown {
     pub others: usize,
     /// Values on the heartbeats' port that are no heartbeats, or none of a peer.
     pub refused: u64,
+}
+
+/// State of a program among the others, which one thread sets and all may read.
+#[derive(Debug)]
+pub struct LastShown {
+    program: String,
+    last: Mutex<Shown>,
+}
+
+impl LastShown {
+    /// Begins with a state. `program` is the name before the state on standard error: `gateway north`.
+    #[must_use]
+    pub fn new(program: String, state: &'static str) -> Self {
+        let shown = Shown {
+            state,
+            ..Shown::default()
+        };
+        Self {
+            program,
+            last: Mutex::new(shown),
+        }
+    }
+
+    /// Sets it, and says on standard error when the state is another one.
+    pub fn set(&self, now: Shown) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.state != now.state {
+            eprintln!("{}: {}", self.program, now.state);
+        }
+        *last = now;
+    }
+
+    /// The same for a program without others.
+    pub fn set_state(&self, state: &'static str) {
+        self.set(Shown {
+            state,
+            ..Shown::default()
+        });
+    }
+
+    /// The last one.
+    #[must_use]
+    pub fn last(&self) -> Shown {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The heartbeats' port, its peers, and the decision.
@@ -260,4 +338,50 @@ fn is_of_peer(
     peers
         .iter()
         .any(|(peer, _)| peer.port == source.port && is_it(peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: &str = "link = \"vbus\"\nbus = \"cell\"\nnode = \"north\"\n\
+        [[neighbour]]\nname = \"south\"\n[[neighbour]]\nname = \"west\"\n\
+        [[port]]\nname = \"votes\"\nnumber = 9\nkind = \"sampling\"\n";
+
+    #[test]
+    fn a_section_is_shown_with_peers_and_times() {
+        let node: NodeConfig = NODE.parse().unwrap();
+        let section = "port = \"votes\"\npeers = [\"south.9\", \"west.10\"]\nrank = 2\n";
+        let section: Section = toml::from_str(section).unwrap();
+        let standby = section.check(&mut Ports::new(&node)).unwrap();
+        assert_eq!(
+            standby.text(),
+            "  standby: port votes, rank 2, peers south.9, west.10; a heartbeat every 100 ms, \
+             dead after 350 ms of silence\n"
+        );
+        let told = standby.told();
+        assert_eq!(told["port"], "votes");
+        assert_eq!(told["rank"], 2);
+        assert_eq!(told["peers"], serde_json::json!(["south.9", "west.10"]));
+        let times = ["heartbeat_ms", "silence_ms_max", "lease_ms", "listening_ms"];
+        assert_eq!(
+            times.map(|name| told[name].as_u64()),
+            [100, 350, 300, 500].map(Some)
+        );
+    }
+
+    #[test]
+    fn the_last_state_is_kept_with_its_numbers() {
+        let shown = LastShown::new("gateway north".to_owned(), "connecting");
+        assert_eq!(shown.last().state, "connecting");
+        shown.set(Shown {
+            state: "active",
+            others: 1,
+            refused: 3,
+        });
+        let last = shown.last();
+        assert_eq!((last.state, last.others, last.refused), ("active", 1, 3));
+        shown.set_state("active");
+        assert_eq!(shown.last().others, 0);
+    }
 }
