@@ -2,7 +2,8 @@
 // joint states and writes Twist, declared as ROS 2 declares them on DDS. It writes what happens to standard output, one
 // JSON object a line; each line of standard input, `[x, z]`, is written as a Twist of that linear x and angular z.
 //
-// Arguments: domain, topic of joint states, topic of Twist, and `reliable` or `best-effort` for both.
+// Arguments: domain, topic of joint states, topic of Twist, and `reliable` or `best-effort` for both. With a further
+// argument `numbers` the first topic has Float64, and its last messages from before are heard, too.
 
 #include <cstdint>
 #include <cstdio>
@@ -44,6 +45,10 @@ struct JointState {
     std::vector<double> position, velocity, effort;
 };
 
+struct Float64 {
+    double data = 0;
+};
+
 struct Twist {
     double linear[3] = {}, angular[3] = {};
 };
@@ -55,6 +60,10 @@ void put(Cdr &cdr, const JointState &it) {
 void take(Cdr &cdr, JointState &it) {
     cdr >> it.sec >> it.nanosec >> it.frame_id >> it.name >> it.position >> it.velocity >> it.effort;
 }
+
+void put(Cdr &cdr, const Float64 &it) { cdr << it.data; }
+
+void take(Cdr &cdr, Float64 &it) { cdr >> it.data; }
 
 void put(Cdr &cdr, const Twist &it) {
     for (double number : it.linear)
@@ -131,17 +140,24 @@ template <typename Element> std::string list(const std::vector<Element> &all) {
     return '[' + text + ']';
 }
 
-class Ear : public fast::DataReaderListener {
+std::string shown(const JointState &it) {
+    return "{\"heard\":{\"sec\":" + std::to_string(it.sec) + ",\"nanosec\":" + std::to_string(it.nanosec) +
+           ",\"frame_id\":\"" + it.frame_id + "\",\"name\":" + list(it.name) + ",\"position\":" + list(it.position) +
+           ",\"velocity\":" + list(it.velocity) + ",\"effort\":" + list(it.effort) + "}}";
+}
+
+std::string shown(const Float64 &it) {
+    return "{\"heard\":\"number\",\"message\":{\"data\":" + std::to_string(it.data) + "}}";
+}
+
+template <typename Message> class Ear : public fast::DataReaderListener {
 public:
     void on_data_available(fast::DataReader *reader) override {
-        JointState it;
+        Message it;
         fast::SampleInfo info;
         while (reader->take_next_sample(&it, &info) == eprosima::fastrtps::types::ReturnCode_t::RETCODE_OK) {
-            if (!info.valid_data)
-                continue;
-            say("{\"heard\":{\"sec\":" + std::to_string(it.sec) + ",\"nanosec\":" + std::to_string(it.nanosec) +
-                ",\"frame_id\":\"" + it.frame_id + "\",\"name\":" + list(it.name) + ",\"position\":" +
-                list(it.position) + ",\"velocity\":" + list(it.velocity) + ",\"effort\":" + list(it.effort) + "}}");
+            if (info.valid_data)
+                say(shown(it));
         }
     }
 };
@@ -152,8 +168,9 @@ int fail(const char *what) {
 }
 
 int main(int count, char **words) {
-    if (count != 5)
-        return fail("expected a domain, two topics and a reliability");
+    const bool has_numbers = count == 6 && std::string(words[5]) == "numbers";
+    if (count != 5 && !has_numbers)
+        return fail("expected a domain, two topics, a reliability, and perhaps `numbers`");
     const bool is_reliable = std::string(words[4]) == "reliable";
 
     // UDP alone: its shared memory stays when a process is killed.
@@ -167,6 +184,8 @@ int main(int count, char **words) {
         return fail("no participant");
 
     fast::TypeSupport states(new Type<JointState>("sensor_msgs::msg::dds_::JointState_"));
+    if (has_numbers)
+        states.reset(new Type<Float64>("std_msgs::msg::dds_::Float64_"));
     fast::TypeSupport commands(new Type<Twist>("geometry_msgs::msg::dds_::Twist_"));
     states.register_type(participant);
     commands.register_type(participant);
@@ -179,8 +198,14 @@ int main(int count, char **words) {
 
     const auto reliability =
         is_reliable ? fast::RELIABLE_RELIABILITY_QOS : fast::BEST_EFFORT_RELIABILITY_QOS;
-    Ear ear;
+    Ear<JointState> state_ear;
+    Ear<Float64> number_ear;
+    fast::DataReaderListener *ear = &state_ear;
     fast::DataReaderQos wanted;
+    if (has_numbers) {
+        ear = &number_ear;
+        wanted.durability().kind = fast::TRANSIENT_LOCAL_DURABILITY_QOS;
+    }
     wanted.reliability().kind = reliability;
     wanted.history().kind = fast::KEEP_LAST_HISTORY_QOS;
     wanted.history().depth = 1000;
@@ -188,7 +213,7 @@ int main(int count, char **words) {
     offered.reliability().kind = reliability;
     offered.history().kind = fast::KEEP_LAST_HISTORY_QOS;
     offered.history().depth = 100;
-    auto *reader = subscriber->create_datareader(state_topic, wanted, &ear);
+    auto *reader = subscriber->create_datareader(state_topic, wanted, ear);
     auto *writer = publisher->create_datawriter(command_topic, offered);
     if (!reader || !writer)
         return fail("no reader or no writer");

@@ -3,13 +3,10 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use common::{Cell, Network, Peer, eventually, program};
+use common::{Cell, Network, Peer, eventually, fast_dds, program};
 use serde_json::{Value, json};
 use tautline::Priority;
 use tautline_testbed::hosts::Host::{A, B};
@@ -44,53 +41,9 @@ fn speed(x: f64, turn: f32) -> Vec<u8> {
     bytes
 }
 
-/// Compiles the participant, once, or says why not.
-fn compiled() -> Option<&'static Path> {
-    static COMPILED: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let compile = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fastdds.cpp");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fastdds");
-        let compiler = |arguments: &[&str]| {
-            let mut command = Command::new("g++");
-            command.arg("-std=c++17").args(arguments).output()
-        };
-        // Version 3 has other names for its headers and its library.
-        let looked = compiler(&[
-            "-fsyntax-only",
-            "-include",
-            "fastrtps/config.h",
-            "-x",
-            "c++",
-            "/dev/null",
-        ]);
-        if !looked.is_ok_and(|looked| looked.status.success()) {
-            println!("SKIPPED: no g++, or no Fast DDS 2 (Debian: libfastrtps-dev)");
-            return None;
-        }
-        let (from, to) = (source.to_str()?, program.to_str()?);
-        let arguments = [
-            "-Wall",
-            "-Wextra",
-            from,
-            "-o",
-            to,
-            "-lfastrtps",
-            "-lfastcdr",
-        ];
-        let built = compiler(&arguments).expect("a compiler");
-        let said = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "{said}");
-        Some(program)
-    };
-    COMPILED.get_or_init(compile).as_deref()
-}
-
 /// Starts the participant on host B, or says why not.
 fn participant(network: &Network, states: &str, commands: &str, reliability: &str) -> Option<Peer> {
-    let mut command = network.command(B, compiled()?.to_str()?);
-    tautline_testbed::child::tie(&mut command, None);
-    command.args(["0", states, commands, reliability]);
-    Some(Peer::start(command))
+    fast_dds(network, B, &[states, commands, reliability])
 }
 
 #[test]

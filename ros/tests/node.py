@@ -8,12 +8,15 @@ import threading
 
 import rclpy
 from geometry_msgs.msg import Twist
-from rclpy.qos import QoSProfile, qos_profile_sensor_data
+from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import JointState
+from std_msgs.msg import Float64
 
 LOCK = threading.Lock()
 # ROS's default: reliable, the last so many.
 DEFAULT = QoSProfile(depth=1000)
+# The same, and the last messages from before.
+DURABLE = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 KEPT = []
 PUBLISHERS = {}
 
@@ -47,6 +50,9 @@ def obey(node, word, topic="", *rest):
     if word == "hear":
         quality = qos_profile_sensor_data if rest[0] == "sensor" else DEFAULT
         KEPT.append(node.create_subscription(JointState, topic, lambda message: heard(topic, message), quality))
+    elif word == "hear number":
+        hears = lambda message: say(heard=topic, message={"data": message.data})
+        KEPT.append(node.create_subscription(Float64, topic, hears, DURABLE))
     elif word == "write":
         twist = Twist()
         twist.linear.x, twist.angular.z = rest

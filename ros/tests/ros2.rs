@@ -3,18 +3,14 @@
 
 mod common;
 
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use common::{Cell, Network, Peer, eventually, program};
+use common::{Cell, Network, eventually, program, ros_node};
 use serde_json::{Value, json};
 use tautline::Priority;
-use tautline_bridge::testing::python_with;
-use tautline_testbed::hosts::Host::{self, A, B};
+use tautline_testbed::hosts::Host::{A, B};
 
-/// ROS 2 Jazzy. Where there are no wheels for the version of Python or the processor, the test is skipped.
-const PACKAGES: &str = include_str!("ros2-packages.txt");
 const PORTS: &str = "[[type]]\nname = \"State\"\nfields = [\"time_ns: u64\", \"position: f64[6]\"]\n\
     [[type]]\nname = \"Speed\"\nfields = [\"linear: f64[3]\", \"turn: f32\"]\n\
     [[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\ntype = \"State\"\n\
@@ -30,22 +26,6 @@ fn state(number: u32) -> Vec<u8> {
     let positions = (0..6).map(|place| f64::from(number) + f64::from(place) / 16.0);
     let positions = positions.flat_map(f64::to_le_bytes);
     time_ns.to_le_bytes().into_iter().chain(positions).collect()
-}
-
-/// Starts a node of ROS 2 on a host, or says why not.
-fn node(network: &Network, host: Host) -> Option<Peer> {
-    let packages: Vec<&str> = PACKAGES.lines().collect();
-    let python = python_with(env!("CARGO_TARGET_TMPDIR"), &packages)?;
-    let mut command = network.command(host, "unshare");
-    tautline_testbed::child::tie(&mut command, None);
-    // Shared memory of its own: that of Fast DDS and of ROS's tracing stays when their process is killed.
-    let own_memory = "mount -t tmpfs none /dev/shm && exec \"$0\" \"$@\"";
-    command
-        .env("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")
-        .args(["--mount", "sh", "-c", own_memory]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node.py");
-    command.arg(python).arg(script).arg("0");
-    Some(Peer::start(command))
 }
 
 /// Whether a list of topics with their types has one.
@@ -69,7 +49,7 @@ fn ros_sees_the_node_hears_its_ports_and_commands_them() {
     );
     let ros = network.ros(&cell, A, PORTS, &entries);
     let mut motor = program(&cell);
-    let Some(mut peer) = node(&network, B) else {
+    let Some(mut peer) = ros_node(&network, B) else {
         return;
     };
 
@@ -135,7 +115,7 @@ fn ros_sees_the_node_hears_its_ports_and_commands_them() {
     });
     peer.running().kill();
     drop(peer);
-    let Some(mut peer) = node(&network, B) else {
+    let Some(mut peer) = ros_node(&network, B) else {
         return;
     };
     eventually("a command of the next one arrives", || {

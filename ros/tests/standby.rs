@@ -83,10 +83,44 @@ fn claim() -> [u8; tautline_bridge::election::HEARTBEAT_BYTES] {
     claim.bytes()
 }
 
+/// A participant that hears the counter, and its word for a command.
+struct Foreign {
+    peer: Peer,
+    command: fn(f64) -> Value,
+}
+
+/// Starts a participant on host B, or says why not.
+type Start = fn(&Network) -> Option<Foreign>;
+
+fn cyclone(network: &Network) -> Option<Foreign> {
+    let peer = listener(network)?;
+    let command = |x| {
+        let twist = json!([[x, 0.0, 0.0], [0.0, 0.0, 0.0]]);
+        json!(["write", "rt/cmd_vel", "Twist", [twist], {}])
+    };
+    Some(Foreign { peer, command })
+}
+
+fn fast_dds(network: &Network) -> Option<Foreign> {
+    let words = ["rt/state", "rt/cmd_vel", "reliable", "numbers"];
+    Some(Foreign {
+        peer: common::fast_dds(network, B, &words)?,
+        command: |x| json!([x, 0.0]),
+    })
+}
+
+fn ros_node(network: &Network) -> Option<Foreign> {
+    let mut peer = common::ros_node(network, B)?;
+    peer.tell(json!(["hear number", "/state"]));
+    peer.wait_for("it listens", |what| what["done"] == "hear number");
+    let command = |x| json!(["write", "/cmd_vel", x, 0.0]);
+    Some(Foreign { peer, command })
+}
+
 /// A motor that counts, and a participant that hears the counter and sends one of its own. Commands only rise.
 struct Loop {
     motor: Program,
-    peer: Peer,
+    foreign: Foreign,
     sent: f64,
     heard: f64,
     commanded: f64,
@@ -103,12 +137,11 @@ impl Loop {
         self.motor.publish(9, &claim());
         if self.sent % 10.0 == 0.0 {
             self.commanded += 1.0;
-            let twist = json!([[self.commanded, 0.0, 0.0], [0.0, 0.0, 0.0]]);
-            self.peer
-                .tell(json!(["write", "rt/cmd_vel", "Twist", [twist], {}]));
+            let command = (self.foreign.command)(self.commanded);
+            self.foreign.peer.tell(command);
         }
         thread::sleep(Duration::from_millis(2));
-        for value in values(&self.peer.take()) {
+        for value in values(&self.foreign.peer.take()) {
             match value >= self.heard {
                 true => self.heard = value,
                 false => self.past.push(value),
@@ -148,7 +181,7 @@ impl Loop {
 
 /// Values of the counter among things that a participant said.
 fn values(said: &[Value]) -> Vec<f64> {
-    let heard = said.iter().filter(|what| what["heard"] == "rt/state");
+    let heard = said.iter().filter(|what| what["heard"].is_string());
     heard
         .filter_map(|what| what["message"]["data"].as_f64())
         .collect()
@@ -163,6 +196,20 @@ fn listener(network: &Network) -> Option<Peer> {
 
 #[test]
 fn another_takes_over_from_one_that_is_killed_and_from_one_that_hangs() {
+    takes_over(cyclone);
+}
+
+#[test]
+fn fast_dds_hears_and_commands_the_one_that_takes_over() {
+    takes_over(fast_dds);
+}
+
+#[test]
+fn ros_hears_and_commands_the_one_that_takes_over() {
+    takes_over(ros_node);
+}
+
+fn takes_over(start: Start) {
     let Some(network) = Network::create() else {
         return;
     };
@@ -170,12 +217,12 @@ fn another_takes_over_from_one_that_is_killed_and_from_one_that_hangs() {
     let motor = Program::open(cell.bus(), "motor", &["one", "two"]);
     let one = network.ros_named("one", &cell, A, PORTS, &entries("two"));
     let two = network.ros_named("two", &cell, B, PORTS, &entries("one"));
-    let Some(peer) = listener(&network) else {
+    let Some(foreign) = start(&network) else {
         return;
     };
     let mut all = Loop {
         motor,
-        peer,
+        foreign,
         sent: 0.0,
         heard: 0.0,
         commanded: 0.0,
@@ -227,12 +274,12 @@ fn another_takes_over_from_one_that_is_killed_and_from_one_that_hangs() {
         other.state() == "standing by"
     });
     let published = other.count("/state", "published");
-    let Some(late) = listener(&network) else {
+    let Some(Foreign { peer: late, .. }) = start(&network) else {
         return;
     };
     all.goes_on_until("who comes later hears both", || {
         let is_heard = |ros: &Ros<'_>| ros.count("/state", "readers") == 2;
-        is_heard(&other) && is_heard(&third) && late.has(|what| what["heard"] == "rt/state")
+        is_heard(&other) && is_heard(&third) && late.has(|what| what["heard"].is_string())
     });
     all.passes();
     thread::sleep(Duration::from_millis(500));

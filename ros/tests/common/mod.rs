@@ -5,8 +5,9 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 pub(crate) use tautline_bridge::testing::{Cell, Peer, Program, eventually};
@@ -16,6 +17,9 @@ use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 /// Packages of the foreign participant.
 const PACKAGES: [&str; 1] = ["cyclonedds==11.0.1"];
+/// ROS 2 Jazzy. Where there are no wheels for the version of Python or the processor, its tests are skipped.
+const ROS_PACKAGES: &str = include_str!("../ros2-packages.txt");
+
 /// Two hosts with a cable, and a place for files.
 pub(crate) struct Network {
     hosts: Hosts,
@@ -237,6 +241,72 @@ pub(crate) fn participant_on(cpu: Option<u32>, network: &Network, host: Host) ->
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peer.py");
     command.arg(script).arg("0");
     Some(Peer::start(command))
+}
+
+/// Starts a node of ROS 2 on a host, or says why not.
+pub(crate) fn ros_node(network: &Network, host: Host) -> Option<Peer> {
+    let packages: Vec<&str> = ROS_PACKAGES.lines().collect();
+    let python = python_with(env!("CARGO_TARGET_TMPDIR"), &packages)?;
+    let mut command = network.command(host, "unshare");
+    tautline_testbed::child::tie(&mut command, None);
+    // Shared memory of its own: that of Fast DDS and of ROS's tracing stays when their process is killed.
+    let own_memory = "mount -t tmpfs none /dev/shm && exec \"$0\" \"$@\"";
+    command
+        .env("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")
+        .args(["--mount", "sh", "-c", own_memory]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node.py");
+    command.arg(python).arg(script).arg("0");
+    Some(Peer::start(command))
+}
+
+/// Starts a participant of Fast DDS on a host, or says why not. `words` are the arguments of `fastdds.cpp` after the
+/// domain.
+pub(crate) fn fast_dds(network: &Network, host: Host, words: &[&str]) -> Option<Peer> {
+    let mut command = network.command(host, compiled()?.to_str()?);
+    tautline_testbed::child::tie(&mut command, None);
+    command.arg("0").args(words);
+    Some(Peer::start(command))
+}
+
+/// Compiles the participant of Fast DDS, once, or says why not.
+fn compiled() -> Option<&'static Path> {
+    static COMPILED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let compile = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fastdds.cpp");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fastdds");
+        let compiler = |arguments: &[&str]| {
+            let mut command = Command::new("g++");
+            command.arg("-std=c++17").args(arguments).output()
+        };
+        // Version 3 has other names for its headers and its library.
+        let looked = compiler(&[
+            "-fsyntax-only",
+            "-include",
+            "fastrtps/config.h",
+            "-x",
+            "c++",
+            "/dev/null",
+        ]);
+        if !looked.is_ok_and(|looked| looked.status.success()) {
+            println!("SKIPPED: no g++, or no Fast DDS 2 (Debian: libfastrtps-dev)");
+            return None;
+        }
+        let (from, to) = (source.to_str()?, program.to_str()?);
+        let arguments = [
+            "-Wall",
+            "-Wextra",
+            from,
+            "-o",
+            to,
+            "-lfastrtps",
+            "-lfastcdr",
+        ];
+        let built = compiler(&arguments).expect("a compiler");
+        let said = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "{said}");
+        Some(program)
+    };
+    COMPILED.get_or_init(compile).as_deref()
 }
 
 /// Counts of a topic since a participant was asked for them last.
