@@ -254,7 +254,7 @@ impl Drop for Smoother {
     }
 }
 
-/// Writes the statuses that the sending half tells, and tells it the speed of the link.
+/// Writes the statuses that the sending half tells, and asks for the speed of the link as often.
 fn write_status(
     file: &StatusFile,
     interface: u32,
@@ -262,10 +262,10 @@ fn write_status(
     stops: impl Fn() -> bool,
 ) -> Result<(), SmootherError> {
     while !stops() {
-        let link_bps = sys::link_speed_bps(interface).unwrap_or(u64::MAX);
-        shared.link_bps.store(link_bps, Ordering::Relaxed);
-        shared.write_cpu_time(Part::Status);
         if let Some(status) = shared.told() {
+            let link_bps = sys::link_speed_bps(interface).unwrap_or(u64::MAX);
+            shared.link_bps.store(link_bps, Ordering::Relaxed);
+            shared.write_cpu_time(Part::Status);
             file.write(&status)?;
         }
         thread::park_timeout(STATUS);

@@ -73,8 +73,9 @@ impl Directory {
         self.replace(name.as_ref(), bytes, mode, File::sync_data)
     }
 
-    /// The same without waiting for a disk, for what is true while its writer lives, such as a status: after a crash of
-    /// the machine it may be empty. A thread with deadlines must not wait for what other programs have written.
+    /// The same without waiting until the content is on the disk, for what is true while its writer lives, such as a
+    /// status: after a crash of the machine it may be empty. Not for a thread with deadlines: to throw the old content
+    /// away, a file system may still wait for its disk.
     pub fn show(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<(), StateError> {
         self.replace(name.as_ref(), bytes, mode, |_| Ok(()))
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use bed::{Traffic, cell, child, child_on_disk, setup, smooth, status};
 use rustix::process::{Pid, Signal, kill_process};
 use tautline_smoother::{Smoother, SmootherError, Status, end};
+use tautline_state::TemporaryDirectory;
 use tautline_state::netlink::Route;
 use tautline_state::network::has_default_queues;
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
@@ -240,23 +241,6 @@ fn assert_stopped_and_killed_hold_nothing(cell: &Cell, holding: &str) {
     assert_eq!(state_of(cell, 0), before);
 }
 
-/// A file for a file system.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn new() -> Disk {
-        let path = std::env::temp_dir().join(format!("taut-smoother-{}", std::process::id()));
-        File::create_new(&path).unwrap().set_len(32 << 20).unwrap();
-        Disk(path)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// A file system that lets nobody write, until this is dropped.
 struct Frozen(PathBuf);
 
@@ -282,8 +266,10 @@ impl Drop for Frozen {
 #[test]
 fn a_sender_whose_disk_stands_still_goes_on_holding_and_reporting() {
     let Some(cell) = cell(1) else { return };
-    let disk = Disk::new();
-    let made = Command::new("mkfs.ext4").arg("-q").arg(&disk.0).status();
+    let files = TemporaryDirectory::make("taut-smoother").unwrap();
+    let disk = files.path().join("disk");
+    File::create(&disk).unwrap().set_len(32 << 20).unwrap();
+    let made = Command::new("mkfs.ext4").arg("-q").arg(&disk).status();
     if !made.is_ok_and(|made| made.success()) || !Path::new("/dev/loop-control").exists() {
         println!("SKIPPED: needs mkfs.ext4 and loop devices");
         return;
@@ -293,7 +279,7 @@ fn a_sender_whose_disk_stands_still_goes_on_holding_and_reporting() {
     thread::scope(|scope| {
         let _ends = Ends(&stop, Some(&traffic));
         smooth(scope, &cell, 1, setup(&cell, 10_000_000, &[0]), &stop);
-        let mut smoother = child_on_disk(&cell, (0, &disk.0), CAPACITY_BPS, &[1]);
+        let mut smoother = child_on_disk(&cell, (0, &disk), CAPACITY_BPS, &[1]);
         traffic.start(scope, &cell, REAL_TIME, OTHER);
         status(&cell, 1, |status| status.nodes[0].takes_part);
         let directory = format!("/proc/{}/root/run/tautline", smoother.id());
