@@ -88,6 +88,14 @@ pub(crate) fn queuing(node: &Node, number: u16) -> QueuingPort {
     node.queuing_port(port(number), &options).unwrap()
 }
 
+/// The same with the node that is attacked, and its port 7.
+pub(crate) fn shared_bus_with_victim(test: &str) -> (OwnBus, Node, QueuingPort) {
+    let config = shared_bus(test);
+    let node = open(&config, "victim");
+    let port = queuing(&node, 7);
+    (config, node, port)
+}
+
 /// The stranger's part of a test: its role, and the bus that it attacks.
 pub(crate) fn attacker() -> Option<(String, BusConfig)> {
     let role = child::role()?;

@@ -171,9 +171,7 @@ fn a_descriptor_that_blocks_on_close_freezes_nobody() {
         return;
     }
     for what in ["early", "due"] {
-        let config = shared_bus(what);
-        let node = open(&config, "victim");
-        let mut victim = queuing(&node, 7);
+        let (config, node, mut victim) = shared_bus_with_victim(what);
         let stranger = attack(TEST, what, &config);
         assert_served(&config, &mut victim);
         in_time("closing the port", move || drop(victim));
@@ -256,9 +254,7 @@ fn one_user_does_not_take_all_entries() {
     if !is_root(TEST) {
         return;
     }
-    let config = shared_bus("entries");
-    let node = open(&config, "victim");
-    let mut victim = queuing(&node, 7);
+    let (config, _node, mut victim) = shared_bus_with_victim("entries");
     let _stranger = attack(TEST, "all", &config);
     assert_served(&config, &mut victim);
 }
@@ -391,9 +387,7 @@ fn a_member_replaces_nobodys_port() {
     if !is_root(TEST) {
         return;
     }
-    let config = shared_bus("replace");
-    let node = open(&config, "victim");
-    let mut victim = queuing(&node, 7);
+    let (config, _node, mut victim) = shared_bus_with_victim("replace");
     let _stranger = attack(TEST, "replace", &config);
     assert_served(&config, &mut victim);
 }
@@ -418,9 +412,7 @@ fn a_member_sends_under_no_other_name() {
     if !is_root(TEST) {
         return;
     }
-    let config = shared_bus("names");
-    let node = open(&config, "victim");
-    let victim = queuing(&node, 7);
+    let (config, node, victim) = shared_bus_with_victim("names");
     let honest = open(&config, "honest");
     let mut child = child::again(TEST, &format!("names:{}", config.name));
     let output = child.stdin(std::process::Stdio::null()).output().unwrap();
@@ -455,9 +447,7 @@ fn a_held_lock_stops_nobody() {
     if !is_root(TEST) {
         return;
     }
-    let config = shared_bus("lock");
-    let node = open(&config, "victim");
-    let mut victim = queuing(&node, 7);
+    let (config, node, mut victim) = shared_bus_with_victim("lock");
     let _stranger = attack(TEST, "lock", &config);
     let copy = config.clone();
     in_time("opening and closing", move || {
@@ -557,9 +547,7 @@ fn a_full_event_holds_no_sender_up() {
     if !is_root(TEST) {
         return;
     }
-    let config = shared_bus("full");
-    let node = open(&config, "victim");
-    let mut victim = queuing(&node, 7);
+    let (config, _node, mut victim) = shared_bus_with_victim("full");
     let mut stranger = attack(TEST, "full", &config);
     let to = victim.destination("stranger", port(9)).unwrap();
     let started = Clock::now();
@@ -633,9 +621,7 @@ fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
     if !is_root(TEST) {
         return;
     }
-    let config = shared_bus("watched");
-    let node = open(&config, "victim");
-    let mut victim = queuing(&node, 7);
+    let (config, node, mut victim) = shared_bus_with_victim("watched");
     let mut stranger = attack(TEST, "watched", &config);
     let to = victim.destination("stranger", port(9)).unwrap();
     let started = Clock::now();
