@@ -4,7 +4,6 @@
 mod common;
 
 use std::fs;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use common::{Cell, Network, Peer, Program, Ros, eventually, participant};
 use serde_json::{Value, json};
 use tautline::{Priority, SamplingOptions};
 use tautline_bridge::election::Heartbeat;
+use tautline_bridge::testing::checked;
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::Host::{A, B};
 
@@ -48,12 +48,8 @@ fn a_check_shows_who_stands_by() {
     let check = |entries: &str, more: &[&str]| {
         let head = "name = \"one\"\nnode = \"node.toml\"\n";
         write("ros.toml", &format!("{head}{entries}"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_taut-ros"));
-        let command = command.args(["check", "--config"]);
-        let command = command.arg(files.path().join("ros.toml")).args(more);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        let file = files.path().join("ros.toml");
+        checked(env!("CARGO_BIN_EXE_taut-ros"), &file, more)
     };
     let told =
         |entries: &str| -> Value { serde_json::from_str(&check(entries, &["--json"])).unwrap() };

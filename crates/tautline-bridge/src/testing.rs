@@ -35,6 +35,15 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Output of a program that is to `check` a file, and finds nothing wrong.
+pub fn checked(program: &str, file: &Path, more: &[&str]) -> String {
+    let mut command = Command::new(program);
+    let command = command.args(["check", "--config"]).arg(file).args(more);
+    let output = command.output().expect("a program of this workspace");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
 /// A process that ends with its owner.
 #[derive(Debug)]
 pub struct Running(pub Child);
