@@ -56,7 +56,8 @@ fn main() -> Result<(), Failure> {
         ["zenoh-echo", config] => zenoh_echo(config),
         ["zenoh-ping-waiting", config] => zenoh_ping_waiting(config),
         ["zenoh-echo-waiting", config] => zenoh_echo_waiting(config),
-        ["zenoh-flood", config] => zenoh_flood(config),
+        ["zenoh-flood", config] => zenoh_flood(config, true),
+        ["zenoh-flood-in-batches", config] => zenoh_flood(config, false),
         ["zenoh-count", config] => zenoh_count(config),
         ["port-ping", bus] => port_ping(bus),
         ["port-echo", bus] => port_echo(bus),
@@ -104,7 +105,7 @@ fn measure(ways: bool) -> Result<(), Failure> {
 struct Way {
     name: &'static str,
     /// Roles of a round trip, of which the first measures, and of a flood.
-    trip: (&'static str, &'static str),
+    trip: Option<(&'static str, &'static str)>,
     flood: Option<(&'static str, &'static str)>,
     /// Zenoh's threads, if not those that it has by default: `ZENOH_RUNTIME`.
     threads: Option<&'static str>,
@@ -123,45 +124,52 @@ enum Parts {
 }
 
 /// The first is the one that the others are compared with.
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     Way {
         name: "plain Zenoh, callbacks",
-        trip: ("zenoh-ping", "zenoh-echo"),
+        trip: Some(("zenoh-ping", "zenoh-echo")),
         flood: Some(("zenoh-count", "zenoh-flood")),
         threads: None,
         parts: Parts::Zenoh,
     },
     Way {
         name: "plain Zenoh, programs that wait",
-        trip: ("zenoh-ping-waiting", "zenoh-echo-waiting"),
+        trip: Some(("zenoh-ping-waiting", "zenoh-echo-waiting")),
         flood: None,
         threads: None,
         parts: Parts::Zenoh,
     },
     Way {
         name: "plain Zenoh, callbacks, a gateway's threads",
-        trip: ("zenoh-ping", "zenoh-echo"),
+        trip: Some(("zenoh-ping", "zenoh-echo")),
         flood: Some(("zenoh-count", "zenoh-flood")),
         threads: Some(threads::GROUPS),
         parts: Parts::Zenoh,
     },
     Way {
+        name: "plain Zenoh, callbacks, in batches",
+        trip: None,
+        flood: Some(("zenoh-count", "zenoh-flood-in-batches")),
+        threads: None,
+        parts: Parts::Zenoh,
+    },
+    Way {
         name: "two gateways, Zenoh's own threads",
-        trip: ("port-ping", "port-echo"),
+        trip: Some(("port-ping", "port-echo")),
         flood: Some(("port-count", "port-flood")),
         threads: Some("()"),
         parts: Parts::Gateways,
     },
     Way {
         name: "two gateways",
-        trip: ("port-ping", "port-echo"),
+        trip: Some(("port-ping", "port-echo")),
         flood: Some(("port-count", "port-flood")),
         threads: None,
         parts: Parts::Gateways,
     },
     Way {
         name: "Cyclone DDS (ddsperf)",
-        trip: ("-D 4 ping 1kHz size 64", "pong"),
+        trip: Some(("-D 4 ping 1kHz size 64", "pong")),
         flood: Some(("-D 5 sub", "pub size 64")),
         threads: None,
         parts: Parts::Cyclone,
@@ -188,32 +196,18 @@ fn both_ways(bed: &Bed) -> Result<(), Failure> {
     );
     let ways = ways();
     println!("| | p50, us | ratio | p99, us | ratio |\n|---|---|---|---|---|");
-    let mut all: [Rounds; WAYS.len()] = Default::default();
-    for _ in 0..TRIP_ROUNDS {
-        for (way, rounds) in ways.iter().zip(&mut all) {
-            rounds.push(bed.round(way, way.trip)?);
-        }
-    }
-    for (way, rounds) in ways.iter().zip(&all) {
-        let [p50, p99] = [0, 1].map(|figure| cells(&all[0], rounds, figure, 1e3));
+    let trips = bed.rounds(ways, TRIP_ROUNDS, |way| way.trip)?;
+    let measured = ways.iter().zip(&trips);
+    for (way, rounds) in measured.filter(|(_, rounds)| !rounds.is_empty()) {
+        let [p50, p99] = [0, 1].map(|figure| cells(&trips[0], rounds, figure, 1e3));
         println!("| {} | {p50} | {p99} |", way.name);
     }
     println!("\nwanted: p50 and p99 of two gateways at most 1.2 of the first line\n");
     println!("| | messages a second | ratio |\n|---|---|---|");
-    let mut all: [Rounds; WAYS.len()] = Default::default();
-    for _ in 0..ROUNDS {
-        for (way, rounds) in ways.iter().zip(&mut all) {
-            if let Some(roles) = way.flood {
-                rounds.push(bed.round(way, roles)?);
-            }
-        }
-    }
-    for (way, rounds) in ways
-        .iter()
-        .zip(&all)
-        .filter(|(_, rounds)| !rounds.is_empty())
-    {
-        println!("| {} | {} |", way.name, cells(&all[0], rounds, 0, 1.0));
+    let floods = bed.rounds(ways, ROUNDS, |way| way.flood)?;
+    let measured = ways.iter().zip(&floods);
+    for (way, rounds) in measured.filter(|(_, rounds)| !rounds.is_empty()) {
+        println!("| {} | {} |", way.name, cells(&floods[0], rounds, 0, 1.0));
     }
     println!("\nwanted: two gateways at least 0.8 of the first line");
     Ok(())
@@ -296,6 +290,24 @@ impl Bed {
             .command(host, own.to_str().ok_or("a path in UTF-8")?);
         command.args([role, argument]).stdout(Stdio::piped());
         Ok(command)
+    }
+
+    /// Rounds of all ways in turn, as far as they have such roles.
+    fn rounds(
+        &self,
+        ways: &[Way],
+        count: usize,
+        roles: impl Fn(&Way) -> Option<(&'static str, &'static str)>,
+    ) -> Result<Vec<Rounds>, Failure> {
+        let mut all = vec![Rounds::new(); ways.len()];
+        for _ in 0..count {
+            for (way, rounds) in ways.iter().zip(&mut all) {
+                if let Some(roles) = roles(way) {
+                    rounds.push(self.round(way, roles)?);
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// A round of a way. The first role measures, at A.
@@ -469,11 +481,12 @@ fn session(config: &str) -> Result<zenoh::Session, Failure> {
 fn publisher(
     session: &zenoh::Session,
     key: &'static str,
+    express: bool,
 ) -> Result<zenoh::pubsub::Publisher<'static>, Failure> {
     session
         .declare_publisher(key)
         .congestion_control(CongestionControl::Drop)
-        .express(true)
+        .express(express)
         .wait()
 }
 
@@ -501,7 +514,7 @@ fn zenoh_ping(config: &str) -> Result<(), Failure> {
             }
         })
         .wait()?;
-    let ping = publisher(&session, "ping")?;
+    let ping = publisher(&session, "ping", true)?;
     while trips.lock().expect("nobody panics").len() < WARM_UP + TRIPS {
         ping.put(stamped()).wait()?;
         thread::sleep(PERIOD);
@@ -512,7 +525,7 @@ fn zenoh_ping(config: &str) -> Result<(), Failure> {
 
 fn zenoh_echo(config: &str) -> Result<(), Failure> {
     let session = session(config)?;
-    let pong = publisher(&session, "pong")?;
+    let pong = publisher(&session, "pong", true)?;
     let _ping = session
         .declare_subscriber("ping")
         .callback(move |sample| {
@@ -527,7 +540,7 @@ fn zenoh_ping_waiting(config: &str) -> Result<(), Failure> {
     let session = session(config)?;
     let mut trips = Vec::with_capacity(WARM_UP + TRIPS);
     let pong = session.declare_subscriber("pong").wait()?;
-    let ping = publisher(&session, "ping")?;
+    let ping = publisher(&session, "ping", true)?;
     while trips.len() < WARM_UP + TRIPS {
         let next = Instant::now() + PERIOD;
         ping.put(stamped()).wait()?;
@@ -541,7 +554,7 @@ fn zenoh_ping_waiting(config: &str) -> Result<(), Failure> {
 
 fn zenoh_echo_waiting(config: &str) -> Result<(), Failure> {
     let session = session(config)?;
-    let pong = publisher(&session, "pong")?;
+    let pong = publisher(&session, "pong", true)?;
     let ping = session.declare_subscriber("ping").wait()?;
     loop {
         let sample = ping.recv()?;
@@ -549,9 +562,9 @@ fn zenoh_echo_waiting(config: &str) -> Result<(), Failure> {
     }
 }
 
-fn zenoh_flood(config: &str) -> Result<(), Failure> {
+fn zenoh_flood(config: &str, express: bool) -> Result<(), Failure> {
     let session = session(config)?;
-    let flood = publisher(&session, "flood")?;
+    let flood = publisher(&session, "flood", express)?;
     loop {
         flood.put([0; MESSAGE_BYTES]).wait()?;
     }

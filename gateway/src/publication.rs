@@ -111,21 +111,28 @@ impl Outbound {
         mut sender: Sender<'_>,
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
-        let mut buffer = vec![0; port.message_bytes_max()];
+        let [mut buffer, mut next_buffer] = [(); 2].map(|()| vec![0; port.message_bytes_max()]);
+        let mut waiting = None;
         let mut overwritten = 0;
         while !stop.load(Relaxed) {
-            let received = port.receive_until(now() + LOOK, &mut buffer)?;
+            let received = match waiting.take() {
+                None => port.receive_until(now() + LOOK, &mut buffer)?,
+                known => known,
+            };
             count(&self.counters.overwritten, port.overwritten() - overwritten);
             overwritten = port.overwritten();
             let Some(message) = received else { continue };
+            waiting = port.receive(&mut next_buffer)?;
             let value = Value {
                 arrival: message.arrival,
                 priority: message.priority,
             };
             let bytes = &buffer[..message.length];
             if let Some(grant) = self.admit(value, bytes.len()) {
-                sender.send(grant, value, bytes);
+                let next = waiting.map(|next| next.priority);
+                sender.send(grant, value, bytes, next);
             }
+            std::mem::swap(&mut buffer, &mut next_buffer);
         }
         Ok(())
     }
@@ -150,7 +157,7 @@ impl Outbound {
                 held = None;
                 if let Some(grant) = self.admit(value, held_bytes.len()) {
                     match gate.judge(now().max(due), &held_bytes) {
-                        Decision::Publish => sender.send(grant, value, &held_bytes),
+                        Decision::Publish => sender.send(grant, value, &held_bytes, None),
                         _ => count(&self.counters.unchanged, 1),
                     }
                 }
@@ -174,7 +181,7 @@ impl Outbound {
             }
             self.remember(value, bytes);
             match gate.offer(now(), bytes) {
-                Decision::Publish => sender.send(grant, value, bytes),
+                Decision::Publish => sender.send(grant, value, bytes, None),
                 Decision::Decimated => count(&self.counters.decimated, 1),
                 Decision::Unchanged => count(&self.counters.unchanged, 1),
                 Decision::Later(due) => {
@@ -329,28 +336,43 @@ impl Outbound {
     }
 }
 
-/// The way of one publication into Zenoh: a publisher for each of Zenoh's priorities that is needed.
+/// The way of one publication into Zenoh.
 struct Sender<'o> {
     outbound: &'o Outbound,
-    publishers: Vec<(zenoh::qos::Priority, Publisher<'static>)>,
+    publishers: Vec<Publishers>,
     sequences: [u32; Priority::ALL.len()],
+}
+
+/// Publishers of one of Zenoh's priorities.
+struct Publishers {
+    priority: zenoh::qos::Priority,
+    /// Sends what it is given, and what the others of this priority have left in Zenoh's batch.
+    at_once: Publisher<'static>,
+    /// Leaves it in the batch, which Zenoh sends when it is full, or before a millisecond has passed.
+    in_batches: Publisher<'static>,
 }
 
 impl<'o> Sender<'o> {
     fn declare(outbound: &'o Outbound, session: &Session) -> zenoh::Result<Self> {
-        let mut publishers: Vec<(zenoh::qos::Priority, Publisher<'static>)> = Vec::new();
-        for priority in Priority::ALL.map(words::to_zenoh) {
-            if publishers.iter().any(|(known, _)| *known == priority) {
-                continue;
-            }
-            let publisher = session
+        let declare = |priority, express| {
+            session
                 .declare_publisher(outbound.config.key.clone())
                 .encoding(outbound.encoding.clone())
                 .congestion_control(CongestionControl::Drop)
                 .priority(priority)
-                .express(outbound.config.express)
-                .wait()?;
-            publishers.push((priority, publisher));
+                .express(express)
+                .wait()
+        };
+        let mut publishers: Vec<Publishers> = Vec::new();
+        for priority in Priority::ALL.map(words::to_zenoh) {
+            if publishers.iter().any(|known| known.priority == priority) {
+                continue;
+            }
+            publishers.push(Publishers {
+                priority,
+                at_once: declare(priority, outbound.config.express)?,
+                in_batches: declare(priority, false)?,
+            });
         }
         Ok(Self {
             outbound,
@@ -359,16 +381,21 @@ impl<'o> Sender<'o> {
         })
     }
 
-    fn send(&mut self, grant: Grant, value: Value, bytes: &[u8]) {
+    /// Publishes a value. `next` is the priority of the message that waits to be published next: while that goes the
+    /// same way, Zenoh need not send this one alone.
+    fn send(&mut self, grant: Grant, value: Value, bytes: &[u8], next: Option<Priority>) {
         let sequence = &mut self.sequences[value.priority.index()];
         *sequence = sequence.wrapping_add(1);
         let origin = self.outbound.origin(grant, value, *sequence, now()).bytes();
-        let wanted = words::to_zenoh(value.priority);
-        let found = self
-            .publishers
-            .iter()
-            .find(|(priority, _)| *priority == wanted);
-        let sent = found.map(|(_, publisher)| publisher.put(bytes).attachment(&origin[..]).wait());
+        let priority = words::to_zenoh(value.priority);
+        let found = self.publishers.iter().find(|way| way.priority == priority);
+        let sent = found.map(|way| {
+            let publisher = match next.map(words::to_zenoh) == Some(priority) {
+                true => &way.in_batches,
+                false => &way.at_once,
+            };
+            publisher.put(bytes).attachment(&origin[..]).wait()
+        });
         match sent {
             Some(Ok(())) => count(&self.outbound.counters.published, 1),
             _ => count(&self.outbound.counters.refused, 1),
