@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use common::{by_case, compile, past_the_kernel, run};
+use common::{both, by_case, compile, past_the_kernel, run};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 /// Sources of the program.
@@ -56,10 +56,18 @@ fn answer(asked: &UdpSocket, other: &UdpSocket) {
     }
 }
 
-fn run_cases(hosts: &Hosts, program: &Path, with_library: bool) -> (String, String) {
+/// Runs all cases between hosts of their own.
+fn run_cases(program: &Path, with_library: bool) -> (String, String) {
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let address = hosts.end(Host::B, 0).address();
+    let sockets = hosts.inside(Host::B, || {
+        [ASKED, OTHER].map(|port| UdpSocket::bind((address, port)).unwrap())
+    });
+    let [asked, other] = sockets.unwrap();
+    thread::spawn(move || answer(&asked, &other));
     let addresses = [Host::A, Host::B].map(|host| hosts.end(host, 0).address().to_string());
     let arguments = addresses.each_ref().map(String::as_str);
-    run(hosts, program, &arguments, with_library.then_some(&[]))
+    run(&hosts, program, &arguments, with_library.then_some(&[]))
 }
 
 #[test]
@@ -68,16 +76,8 @@ fn calls_answer_as_the_kernel_does() {
         println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
         return;
     }
-    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
-    let address = hosts.end(Host::B, 0).address();
-    let sockets = hosts.inside(Host::B, || {
-        [ASKED, OTHER].map(|port| UdpSocket::bind((address, port)).unwrap())
-    });
-    let [asked, other] = sockets.unwrap();
-    thread::spawn(move || answer(&asked, &other));
     let program = compile("cases", &SOURCES);
-    let (by_kernel, _) = run_cases(&hosts, &program, false);
-    let (by_port, explained) = run_cases(&hosts, &program, true);
+    let ((by_kernel, _), (by_port, explained)) = both(|library| run_cases(&program, library));
     let (by_kernel, by_port) = (by_case(&by_kernel), by_case(&by_port));
     let differ: Vec<&str> = by_kernel
         .iter()

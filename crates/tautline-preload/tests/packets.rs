@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use common::{by_case, compile, past_the_kernel, run};
+use common::{both, by_case, compile, past_the_kernel, run};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{
     AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind, recvfrom, send,
@@ -114,18 +114,18 @@ impl Peer {
     }
 }
 
-/// Words for the library, or none for the kernel.
-fn run_cases(hosts: &Hosts, program: &Path, with_library: bool) -> (String, String) {
+/// Runs all cases between hosts of their own.
+fn run_cases(program: &Path, with_library: bool) -> (String, String) {
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let (near, far) = (hosts.end(Host::A, 0), hosts.end(Host::B, 0));
+    let open = || Peer::open(&far.interface(), far.mac(), near.mac());
+    let peer = hosts.inside(Host::B, open).unwrap();
+    thread::spawn(move || peer.answer());
     let ethertypes: Vec<String> = TYPES.map(|one| format!("{one:#06x}")).collect();
     let ethertypes = ethertypes.join(",");
-    let interface = hosts.end(Host::A, 0).interface();
     let words = [("TAUTLINE_EXEC_ETHERTYPES", ethertypes.as_str())];
-    run(
-        hosts,
-        program,
-        &[&interface],
-        with_library.then_some(&words[..]),
-    )
+    let library = with_library.then_some(&words[..]);
+    run(&hosts, program, &[&near.interface()], library)
 }
 
 #[test]
@@ -134,14 +134,8 @@ fn calls_answer_as_the_kernel_does() {
         println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
         return;
     }
-    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
-    let (near, far) = (hosts.end(Host::A, 0), hosts.end(Host::B, 0));
-    let open = || Peer::open(&far.interface(), far.mac(), near.mac());
-    let peer = hosts.inside(Host::B, open).unwrap();
-    thread::spawn(move || peer.answer());
     let program = compile("packets", &SOURCES);
-    let (by_kernel, _) = run_cases(&hosts, &program, false);
-    let (by_port, explained) = run_cases(&hosts, &program, true);
+    let ((by_kernel, _), (by_port, explained)) = both(|library| run_cases(&program, library));
     let (by_kernel, by_port) = (by_case(&by_kernel), by_case(&by_port));
     let differ: Vec<&str> = by_kernel
         .iter()

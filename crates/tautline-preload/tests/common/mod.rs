@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -44,10 +45,10 @@ pub(crate) fn run(
     library: Option<&[(&str, &str)]>,
 ) -> (String, String) {
     let explained = program.with_extension("explained");
-    let _none = std::fs::remove_file(&explained);
     let mut command = hosts.command(Host::A, program.to_str().unwrap());
     command.args(arguments);
     if let Some(variables) = library {
+        let _none = std::fs::remove_file(&explained);
         command
             .env("LD_PRELOAD", built().join("libtautline_preload.so"))
             .env("TAUTLINE_EXEC_INTERFACE", hosts.end(Host::A, 0).interface())
@@ -60,8 +61,21 @@ pub(crate) fn run(
     let status = output.status;
     assert!(status.success(), "{status}: {said}{complaints}");
     assert_eq!(complaints, "");
-    let explained = std::fs::read_to_string(&explained).unwrap_or_default();
+    let explained = match library {
+        Some(_) => std::fs::read_to_string(&explained).unwrap(),
+        None => String::new(),
+    };
     (String::from_utf8(output.stdout).unwrap(), explained)
+}
+
+/// Runs all cases by the kernel's sockets (`false`) and with the library (`true`): both at the same time, since each
+/// waits for most of its time.
+pub(crate) fn both<R: Send>(run: impl Fn(bool) -> R + Sync) -> (R, R) {
+    thread::scope(|scope| {
+        let by_kernel = scope.spawn(|| run(false));
+        let by_port = run(true);
+        (by_kernel.join().unwrap(), by_port)
+    })
 }
 
 /// Text that each case wrote.
