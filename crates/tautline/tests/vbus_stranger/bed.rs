@@ -14,11 +14,12 @@ use std::time::{Duration, Instant as Clock};
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, bus_neighbour, now,
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
+    SamplingPort, bus_neighbour, now,
 };
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 
@@ -88,7 +89,15 @@ pub(crate) fn queuing(node: &Node, number: u16) -> QueuingPort {
     node.queuing_port(port(number), &options).unwrap()
 }
 
-/// The same with the node that is attacked, and its port 7.
+pub(crate) fn sampling(node: &Node, number: u16) -> SamplingPort {
+    let options = SamplingOptions {
+        value_bytes_max: 64,
+        ..SamplingOptions::default()
+    };
+    node.sampling_port(port(number), &options).unwrap()
+}
+
+/// A shared bus with the node that is attacked, and its queuing port 7.
 pub(crate) fn shared_bus_with_victim(test: &str) -> (OwnBus, Node, QueuingPort) {
     let config = shared_bus(test);
     let node = open(&config, "victim");
@@ -194,6 +203,14 @@ pub(crate) fn send(socket: &OwnedFd, message: &Message, descriptors: &[BorrowedF
 
 /// The next message within a second.
 pub(crate) fn answer(socket: &OwnedFd) -> Option<Message> {
+    let (message, descriptors) = answer_with_descriptors(socket)?;
+    // Kept by the attacker.
+    std::mem::forget(descriptors);
+    Some(message)
+}
+
+/// The same with its descriptors.
+pub(crate) fn answer_with_descriptors(socket: &OwnedFd) -> Option<(Message, Vec<OwnedFd>)> {
     let second = rustix::event::Timespec {
         tv_sec: 1,
         tv_nsec: 0,
@@ -210,18 +227,26 @@ pub(crate) fn answer(socket: &OwnedFd) -> Option<Message> {
     let mut parts = [IoSliceMut::new(&mut buffer)];
     let received = rustix::net::recvmsg(socket, &mut parts, &mut ancillary, flags);
     let bytes = received.ok()?.bytes;
-    // Kept by the attacker.
-    std::mem::forget(ancillary.drain().collect::<Vec<_>>());
-    Message::from_bytes(&buffer[..bytes]).ok()
+    let descriptors = ancillary.drain().filter_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights.collect::<Vec<OwnedFd>>()),
+        _ => None,
+    });
+    let descriptors = descriptors.flatten().collect();
+    Some((Message::from_bytes(&buffer[..bytes]).ok()?, descriptors))
 }
 
 pub(crate) fn connect_message(as_node: &str, number: u16) -> Message {
+    message(Step::Connect, as_node, number)
+}
+
+/// A message of port 3 of a node to a port.
+pub(crate) fn message(step: Step, as_node: &str, number: u16) -> Message {
     let name: tautline::NodeName = as_node.parse().unwrap();
     let mut node = [0; 32];
     node[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
     Message {
         peer_port: number,
-        ..Message::new(Step::Connect, node, 3, std::process::id())
+        ..Message::new(step, node, 3, std::process::id())
     }
 }
 

@@ -259,6 +259,79 @@ fn one_user_does_not_take_all_entries() {
     assert_served(&config, &mut victim);
 }
 
+/// Reads port 7 of the victim with a memory of its own, as far as the socket's handshake has come with `Follow`.
+fn offer_to_publisher(socket: &OwnedFd, memory: &(Message, Vec<OwnedFd>)) -> bool {
+    let (view, descriptors) = memory;
+    let offer = Message {
+        epoch: 7,
+        memory_bytes: view.memory_bytes,
+        ..message(Step::Offer, "stranger", 7)
+    };
+    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let taken = send(socket, &offer, &[descriptors[0].as_fd(), bell.as_fd()]);
+    let is_shown = taken && answer(socket).is_some_and(|message| message.step == Step::Here);
+    let accepted = Message {
+        epoch: 7,
+        ..message(Step::Accepted, "stranger", 7)
+    };
+    is_shown && send(socket, &accepted, &[])
+}
+
+#[test]
+fn handshakes_of_readers_that_are_under_way_take_no_more_places() {
+    const TEST: &str = "handshakes_of_readers_that_are_under_way_take_no_more_places";
+    /// Readers that one other user may have.
+    const MOST: usize = 24;
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let node = open(&config, "stranger");
+        let _port = sampling(&node, 3);
+        // The memory of a port that is real, which any handshake can offer.
+        let own = dial(&config.name, "stranger", 3).unwrap();
+        assert!(send(&own, &message(Step::Observe, "stranger", 3), &[]));
+        let memory = answer_with_descriptors(&own).unwrap();
+        let follow = || {
+            let socket = dial(&config.name, "victim", 7)?;
+            let sent = send(&socket, &message(Step::Follow, "stranger", 7), &[]);
+            let connect = answer(&socket).filter(|_| sent)?;
+            (connect.step == Step::Connect).then_some(socket)
+        };
+        let one_by_one = (1..MOST).filter_map(|_| {
+            let socket = follow()?;
+            offer_to_publisher(&socket, &memory).then_some(socket)
+        });
+        let mut readers: Vec<OwnedFd> = one_by_one.collect();
+        assert_eq!(readers.len(), MOST - 1);
+        // All ask while there is room for one.
+        let asking: Vec<OwnedFd> = (0..10).filter_map(|_| follow()).collect();
+        assert!(asking.len() > 1, "{} ask at once", asking.len());
+        let shown = asking.into_iter();
+        readers.extend(shown.filter(|socket| offer_to_publisher(socket, &memory)));
+        println!("the stranger has {} readers", readers.len());
+        assert_eq!(readers.len(), MOST);
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("readers");
+    let node = open(&config, "victim");
+    let mut victim = sampling(&node, 7);
+    let readers = victim.readers().unwrap();
+    let _stranger = attack(TEST, "all", &config);
+    let node = open(&config, "honest");
+    let mut honest = sampling(&node, 3);
+    honest.follow("victim", victim.number()).unwrap();
+    victim.send(readers, Priority::NORMAL, b"value").unwrap();
+    let mut buffer = [0; 64];
+    let sample = honest
+        .read_new_until(now() + PATIENCE, &mut buffer)
+        .unwrap();
+    let length = sample.expect("there is a place for root's reader").length;
+    assert_eq!(&buffer[..length], b"value");
+}
+
 #[test]
 fn one_user_does_not_take_all_descriptors() {
     const TEST: &str = "one_user_does_not_take_all_descriptors";

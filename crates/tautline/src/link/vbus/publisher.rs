@@ -131,23 +131,14 @@ impl PublisherShared {
 
     /// Service: whether a user may have one reader more.
     pub(super) fn has_place_for(&self, share: Share) -> bool {
-        let readers = self.list();
-        let others = || readers.iter().filter_map(|reader| reader.user);
-        let fits = match share.entries_max {
-            None => true,
-            Some(most) => {
-                let of_user = others().filter(|user| *user == share.user);
-                of_user.count() < most && others().count() < OTHERS_ENTRIES_MAX
-            }
-        };
-        fits && readers.len() < READERS_MAX
+        is_place_among(&self.list(), share)
     }
 
     /// Service: one who reads; before it learns of the memory, so that the writer sees it before its first sleep.
-    /// `false` if there are as many as there can be.
-    pub(super) fn add(&self, reader: &Arc<Reader>) -> bool {
+    /// `false` if its user may have no more by now: others have come since [`has_place_for`](Self::has_place_for).
+    pub(super) fn add(&self, reader: &Arc<Reader>, share: Share) -> bool {
         let mut readers = self.list();
-        if readers.len() >= READERS_MAX {
+        if !is_place_among(&readers, share) {
             return false;
         }
         readers.push(Arc::clone(reader));
@@ -162,6 +153,19 @@ impl PublisherShared {
         // Release: as above.
         self.generation.fetch_add(1, Release);
     }
+}
+
+/// Whether a user may have one more of these readers.
+fn is_place_among(readers: &[Arc<Reader>], share: Share) -> bool {
+    let others = || readers.iter().filter_map(|reader| reader.user);
+    let fits = match share.entries_max {
+        None => true,
+        Some(most) => {
+            let of_user = others().filter(|user| *user == share.user);
+            of_user.count() < most && others().count() < OTHERS_ENTRIES_MAX
+        }
+    };
+    fits && readers.len() < READERS_MAX
 }
 
 /// The writer's state of one reader.

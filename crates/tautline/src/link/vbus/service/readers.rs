@@ -178,7 +178,9 @@ impl Worker {
         let signaller = self.signaller_for(socket.user()).ok()?;
         let reader = reader(peer, socket.user(), offer, descriptors, signaller).ok()?;
         let reader = Arc::new(reader);
-        if !publisher.add(&reader) {
+        let share = self.access.share(socket.user(), bus_receiver.number)?;
+        if !publisher.add(&reader, share) {
+            bus_receiver.count_refused();
             return None;
         }
         let here = Message {
