@@ -28,6 +28,9 @@ const ENTRIES_MAX: usize = 65_536;
 /// Pause between attempts to lock a directory.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
+/// The file whose lock is a directory's.
+const LOCK: &str = ".lock";
+
 pub(crate) const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
@@ -81,10 +84,23 @@ pub enum EntryKind {
     Other,
 }
 
+/// A socket in a directory, whatever becomes of its name.
+#[derive(Debug)]
+pub struct SocketEntry {
+    entry: OwnedFd,
+}
+
+impl SocketEntry {
+    /// Path for `connect`, which leads through this descriptor, as that of [`Directory::reachable`] does.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.entry.as_raw_fd()))
+    }
+}
+
 /// A held lock on a directory, released when dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _descriptor: OwnedFd,
+    _file: File,
 }
 
 impl Directory {
@@ -178,6 +194,29 @@ impl Directory {
 
     fn reachable_itself(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
+    }
+
+    /// Holds a socket of the directory's owner, or of root, for `connect`: the entry itself, not where a link of that
+    /// name leads.
+    pub fn socket(&self, name: impl AsRef<OsStr>) -> Result<SocketEntry, StateError> {
+        let name = plain(name.as_ref())?;
+        let path = self.path.join(name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())
+            .map_err(StateError::errno("open", &path))?;
+        let found = stat_of(&entry, &path)?;
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Socket => {}
+            FileType::Symlink => return Err(StateError::SymbolicLink { path }),
+            _ => {
+                return Err(StateError::WrongKind {
+                    path,
+                    expected: "socket",
+                });
+            }
+        }
+        check_owner(&found, &path, Owner::Also(self.owner()?))?;
+        Ok(SocketEntry { entry })
     }
 
     /// Has a command start with this directory as its current one.
@@ -320,17 +359,16 @@ impl Directory {
             .map_or(listed, |found| FileType::from_raw_mode(found.st_mode))
     }
 
-    /// Locks the directory against other holders of this lock, waiting no longer than `wait`: whoever can open the
-    /// directory can hold the lock, and must not be able to stop us.
+    /// Locks the directory against other holders of this lock, waiting no longer than `wait`. The lock is that of a
+    /// file in it that only its owner and root can open: whoever can open the directory itself could lock that, and
+    /// keep it for ever.
     pub fn lock(&self, wait: Duration) -> Result<Lock, StateError> {
-        let fail = |errno| StateError::errno("lock", &self.path)(errno);
         // A lock belongs to an open file, so each holder opens its own.
-        let own = rustix::fs::openat(&self.descriptor, ".", DIRECTORY_FLAGS, Mode::empty())
-            .map_err(fail)?;
+        let own = self.open_lock()?;
         let deadline = Instant::now() + wait;
         loop {
             match rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Lock { _descriptor: own }),
+                Ok(()) => return Ok(Lock { _file: own }),
                 Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
                     std::thread::sleep(LOCK_PAUSE);
                 }
@@ -339,9 +377,35 @@ impl Directory {
                         path: self.path.clone(),
                     });
                 }
-                Err(errno) => return Err(fail(errno)),
+                Err(errno) => return Err(StateError::errno("lock", &self.path)(errno)),
             }
         }
+    }
+
+    /// Opens the file of the lock, and makes it where it is missing.
+    fn open_lock(&self) -> Result<File, StateError> {
+        let path = self.path.join(LOCK);
+        let file = self.open_entry(OsStr::new(LOCK), OFlags::RDWR | OFlags::CREATE, 0o600)?;
+        let found = stat_of(&file, &path)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(StateError::WrongKind {
+                path,
+                expected: "regular file",
+            });
+        }
+        let owner = self.owner()?;
+        check_owner(&found, &path, Owner::Also(owner))?;
+        if found.st_uid != owner && rustix::process::geteuid().is_root() {
+            // Made by root in a user's directory, it would keep that user out.
+            rustix::fs::fchown(&file, Some(Uid::from_raw(owner)), None)
+                .map_err(StateError::errno("change the owner of", &path))?;
+        }
+        if found.st_mode & 0o077 != 0 {
+            // Somebody has opened the whole directory to others.
+            rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
+                .map_err(StateError::errno("change the mode of", &path))?;
+        }
+        Ok(file)
     }
 
     /// Opens an entry with `flags` and without following a link. The caller checks what it is.

@@ -3,12 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::directory::{Owner, check_owner, plain, stat_of};
-use crate::temporary::unforeseeable;
+use crate::temporary::{UNFORESEEABLE_BYTES, unforeseeable};
 use crate::{Directory, StateError};
 
 /// Attempts to find a name that is not taken. Each is one of 2^64, so a second is needed only if somebody else
@@ -101,13 +102,27 @@ impl Directory {
         written
     }
 
+    /// Removes what killed writers of `name` left under other names. For whoever is its only writer now.
+    pub fn sweep(&self, name: impl AsRef<OsStr>) -> Result<(), StateError> {
+        let prefix = beside(name.as_ref(), "");
+        let is_left = |found: &OsStr| {
+            let random = found.as_bytes().strip_prefix(prefix.as_bytes());
+            random.is_some_and(|random| {
+                random.len() == UNFORESEEABLE_BYTES && random.iter().all(u8::is_ascii_hexdigit)
+            })
+        };
+        for entry in self.entries()? {
+            if is_left(&entry.name) {
+                let _ = self.remove(&entry.name); // its writer lived after all, or it is somebody else's
+            }
+        }
+        Ok(())
+    }
+
     fn create_beside(&self, name: &OsStr, mode: u32) -> Result<(File, OsString), StateError> {
         let mut attempts = 0;
         loop {
-            let mut beside = OsString::from(".");
-            beside.push(name);
-            beside.push(".");
-            beside.push(unforeseeable());
+            let beside = beside(name, &unforeseeable());
             match self.create_file(&beside, mode) {
                 Err(error)
                     if error.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS =>
@@ -118,6 +133,15 @@ impl Directory {
             }
         }
     }
+}
+
+/// Name under which a file is written before it is renamed.
+fn beside(name: &OsStr, random: &str) -> OsString {
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(".");
+    beside.push(random);
+    beside
 }
 
 /// Writes a file at a path that the user named, so that a reader sees the old content or the new. A path that is

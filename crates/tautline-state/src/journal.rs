@@ -133,6 +133,7 @@ impl Journal {
         left: Entries,
         lock: &Lock,
     ) -> Result<(Journal, Vec<String>), JournalError> {
+        directory.sweep(name)?;
         let mut journal = Journal::with(directory, name, left);
         let recovered = journal.put_back_locked(lock);
         journal.hold()?;
@@ -143,6 +144,7 @@ impl Journal {
     /// whose process lives, stays as it is.
     pub fn recover_in(directory: &Directory, name: &str) -> Result<Vec<String>, JournalError> {
         let lock = directory.lock(LOCK_TIME_MAX)?;
+        directory.sweep(name)?;
         let left = read(directory, name)?.filter(|left| left.pid != KEPT);
         let Some(left) = left.filter(|left| left.holder().is_none()) else {
             return Ok(Vec::new());
@@ -624,6 +626,30 @@ mod tests {
         Journal::open_in(directory, NAME, "taut lab")
     }
 
+    fn has_no_journal(scratch: &TemporaryDirectory) -> bool {
+        let entries = scratch.directory().entries().unwrap();
+        entries.iter().all(|entry| entry.name == ".lock")
+    }
+
+    #[test]
+    fn files_that_a_killed_writer_left_are_swept() {
+        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+        let left = format!(".{NAME}.0123456789abcdef");
+        let others = [
+            format!(".{NAME}.backup"),
+            ".other.0123456789abcdef".to_owned(),
+        ];
+        for name in others.iter().chain([&left]) {
+            drop(scratch.directory().create_file(name, 0o600).unwrap());
+        }
+        let directory = scratch.directory().try_clone().unwrap();
+        drop(Journal::open_in(directory, NAME, "a test").unwrap());
+        let entries = scratch.directory().entries().unwrap();
+        let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        assert_eq!(names, [&others[0], ".lock", &others[1]]);
+    }
+
     #[test]
     fn settings_come_back_in_reverse_order_and_files_go() {
         let scratch = TemporaryDirectory::make("taut-journal").unwrap();
@@ -642,7 +668,7 @@ mod tests {
         assert_eq!(comm.value(), "before");
         assert!(!files.path().exists());
         drop(journal);
-        assert!(scratch.directory().entries().unwrap().is_empty());
+        assert!(has_no_journal(&scratch));
     }
 
     #[test]
@@ -694,7 +720,7 @@ mod tests {
         assert_eq!(recovered.len(), 1);
         assert_eq!(comm.value(), "before");
         drop(journal);
-        assert!(scratch.directory().entries().unwrap().is_empty());
+        assert!(has_no_journal(&scratch));
     }
 
     /// A journal of another name, which changes the CPU list of `comm`.
@@ -743,7 +769,7 @@ mod tests {
                 }
                 assert_eq!(comm.value(), left.to_string(), "{order:?}");
             }
-            assert!(scratch.directory().entries().unwrap().is_empty());
+            assert!(has_no_journal(&scratch));
         }
     }
 
@@ -784,7 +810,7 @@ mod tests {
         std::mem::forget(journal);
         let recovered = Journal::recover_in(scratch.directory(), NAME).unwrap();
         assert_eq!((recovered.len(), comm.value().as_str()), (1, "before"));
-        assert!(scratch.directory().entries().unwrap().is_empty());
+        assert!(has_no_journal(&scratch));
     }
 
     #[test]

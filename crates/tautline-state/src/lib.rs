@@ -38,7 +38,7 @@ pub mod setting;
 mod temporary;
 pub mod told;
 
-pub use directory::{Directory, Entry, EntryKind, Lock, Owner};
+pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;
 pub use file::write_whole;
 pub use namespace::namespace_cookie;

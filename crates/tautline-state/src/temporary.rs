@@ -138,9 +138,12 @@ pub(crate) fn temporary_name(prefix: &str) -> OsString {
     OsString::from(format!("{prefix}-{}", unforeseeable()))
 }
 
+/// Length of a name that nobody could foresee.
+pub(crate) const UNFORESEEABLE_BYTES: usize = 16;
+
 /// 16 random hexadecimal digits, for a name that nobody has or could foresee.
 pub fn unforeseeable() -> String {
-    let mut bytes = [0; 8];
+    let mut bytes = [0; UNFORESEEABLE_BYTES / 2];
     // Cannot fail or block once the machine has started (getrandom(2)); were it cut short by a signal, the name
     // would be easier to foresee, and making it still fails if it is taken.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

@@ -300,25 +300,69 @@ fn a_temporary_directory_that_was_moved_away_takes_nothing_else_along() {
 }
 
 #[test]
-fn a_lock_that_a_stranger_holds_is_waited_for_no_longer_than_said() {
+fn a_stranger_who_locks_all_that_can_be_opened_holds_up_nobody() {
     let Some(public) = public(true) else { return };
-    let directory = Directory::open(public.path()).unwrap();
-    let mut holder = Command::new("flock")
-        .arg(public.path())
-        .args(["sleep", "20"])
+    let (directory, _) = Directory::open(public.path())
+        .unwrap()
+        .make_below("run", 0o755, Owner::SelfOrRoot)
+        .unwrap();
+    let open = || Journal::open_in(directory.try_clone().unwrap(), "journal.json", "taut lab");
+    let (journal, _nothing) = open().unwrap();
+    let line =
+        "for name in . .lock journal.json; do flock $name sleep 20 & done; touch ../locked; wait";
+    let mut holder = Command::new("sh")
+        .args(["-c", line])
+        .current_dir(directory.path())
         .uid(STRANGER)
+        .process_group(0)
         .spawn()
         .unwrap();
+    let is_locked = || {
+        let mut probe = Command::new("flock");
+        let probe = probe
+            .args(["-n", ".", "true"])
+            .current_dir(directory.path());
+        !probe.status().unwrap().success()
+    };
     let began = Instant::now();
-    // Until the stranger has it.
-    while directory.lock(Duration::ZERO).is_ok() && began.elapsed() < Duration::from_secs(10) {
+    while !below(&public, "locked").exists() || !is_locked() {
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "no stranger locked the directory"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
+    let began = Instant::now();
+    drop(journal);
+    assert!(!directory.path().join("journal.json").exists(), "put back");
+    drop(open().unwrap());
+    assert!(began.elapsed() < Duration::from_secs(2));
+    rustix::process::kill_process_group(
+        rustix::process::Pid::from_child(&holder),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    holder.wait().unwrap();
+}
+
+#[test]
+fn a_lock_is_waited_for_no_longer_than_said() {
+    let Some(public) = public(true) else { return };
+    let directory = Directory::open(public.path()).unwrap();
+    let held = directory.lock(Duration::ZERO).unwrap();
     let refused = directory.lock(Duration::from_millis(50)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::WouldBlock);
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    // `sleep` inherited the lock and is not waited for; the directory goes with the test.
+    drop(held);
+    // Opened to all by somebody, it is closed again.
+    let lock = below(&public, ".lock");
+    std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o666)).unwrap();
+    drop(directory.lock(Duration::ZERO).unwrap());
+    assert_eq!(std::fs::metadata(&lock).unwrap().mode() & 0o777, 0o600);
+    directory.remove(".lock").unwrap();
+    as_stranger("touch .lock", public.path());
+    // The kernel refuses it first where `fs.protected_regular` is set.
+    let refused = directory.lock(Duration::ZERO).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
 }
 
 #[test]
