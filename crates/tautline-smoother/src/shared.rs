@@ -1,10 +1,11 @@
-//! State that the two halves of a smoother share, and the thread that writes its status.
+//! State that the two halves of a smoother share with each other and with its threads without a priority.
 //!
 //! The receiving half measures and grants, and must never be late: it makes no request that waits for a lock of the
 //! kernel. The sending half changes classes and reads them, for which the kernel has one lock (rtnl) that anybody takes
 //! who makes an interface, and some drivers keep for seconds. Neither waits for the other: what they share is read and
-//! written whole, and nobody asks the kernel for anything while the lock of [`Shared::view`] is taken. A third thread,
-//! without a priority, writes the status and asks for the speed of the link: a file system may make it wait for a disk.
+//! written whole, and nobody asks the kernel for anything while the lock of [`Shared::view`] is taken. A third thread
+//! writes the status, for which a file system may make it wait for a disk. A fourth one asks for the speed of the link,
+//! for which it may wait for the kernel's lock. These two have no priority.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
     notes: Mutex<Vec<String>>,
     /// The newest status, until it is written.
     told: Mutex<Option<Status>>,
-    cpu_ns: [AtomicU64; 3],
+    cpu_ns: [AtomicU64; 4],
 }
 
 /// The threads.
@@ -43,6 +44,7 @@ pub(crate) enum Part {
     Receiving,
     Sending,
     Status,
+    Speed,
 }
 
 /// State of the receiving half, for the status.
@@ -72,7 +74,7 @@ impl Shared {
             }),
             notes: Mutex::default(),
             told: Mutex::default(),
-            cpu_ns: [const { AtomicU64::new(0) }; 3],
+            cpu_ns: [const { AtomicU64::new(0) }; 4],
         }
     }
 

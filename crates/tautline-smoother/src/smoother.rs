@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -136,6 +136,7 @@ impl Smoother {
         let name = journal_name(&setup.interface);
         let (mut journal, recovered) =
             Journal::open_in(directory.try_clone()?, &name, "taut smooth")?;
+        let file = StatusFile::new(directory, &setup.interface)?;
         let shared = Arc::new(Shared::new(Peers::new(mac, macs)));
         let made = set_up(&mut route, &mut journal, &setup, interface.index, &programs);
         let (holding, classes) = match made {
@@ -162,7 +163,6 @@ impl Smoother {
                 epoch,
             },
         );
-        let file = StatusFile::new(directory, &setup.interface);
         let sending = Sending::new(Parts {
             shared: Arc::clone(&shared),
             counts: SendCounts::new(counts_out, classes, &programs),
@@ -202,46 +202,69 @@ impl Smoother {
         self.shared.cpu_time()
     }
 
-    /// Smooths until `stop` is true: the receiving half on this thread, the sending half on one of its own, and an
-    /// ordinary thread writes the status.
+    /// Smooths until `stop` is true. Each half has a thread of its own, with a priority above ordinary work. An
+    /// ordinary thread writes the status, and another one asks for the speed of the link: neither half waits for a
+    /// disk, nor the speed for the status.
     ///
     /// # Errors
     /// [`SmootherError`], for example because the interface is gone.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), SmootherError> {
         let (shared, receiving, sending) = (&*self.shared, &mut self.receiving, &mut self.sending);
         let (file, interface) = (&self.file, self.interface);
-        let has_failed = AtomicBool::new(false);
-        let stops = || stop.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed);
-        let end = |result: Result<(), SmootherError>| {
-            has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            result
-        };
+        let over = &AtomicBool::new(false);
+        let stops = || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed);
         shared.sending_lives(sys::now());
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
-        let not_started = |error| {
-            has_failed.store(true, Ordering::Relaxed);
-            SmootherError::of("start a thread")(error)
-        };
         thread::scope(|scope| {
-            let status = named("smooth-status")
-                .spawn_scoped(scope, || end(write_status(file, interface, shared, stops)))
-                .map_err(not_started)?;
-            let writer = status.thread().clone();
-            let sending = named("smooth-send")
-                .spawn_scoped(scope, move || {
-                    raise_priority(SENDING_PRIORITY, shared);
-                    end(sending.run(stops, &writer))
-                })
-                .map_err(not_started)?;
-            raise_priority(RECEIVING_PRIORITY, shared);
-            let received = end(receiving.run(stops));
-            status.thread().unpark();
-            let joined = [sending, status].map(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
+            // One that cannot be started ends those that run.
+            let _ends = Ends(over);
+            let not_started = |error| SmootherError::of("start a thread")(error);
+            let status = named("smooth-status").spawn_scoped(scope, move || {
+                let _ends = Ends(over);
+                write_status(file, shared, stops);
             });
-            joined.into_iter().fold(received, Result::and)
+            let status = status.map_err(not_started)?;
+            let speed = named("smooth-speed").spawn_scoped(scope, move || {
+                let _ends = Ends(over);
+                ask_for_speed(interface, shared, stops);
+            });
+            let speed = speed.map_err(not_started)?;
+            let writer = status.thread().clone();
+            let sending = named("smooth-send").spawn_scoped(scope, move || {
+                let _ends = Ends(over);
+                raise_priority(SENDING_PRIORITY, shared);
+                sending.run(stops, &writer)
+            });
+            let sending = sending.map_err(not_started)?;
+            let receiving = named("smooth-receive").spawn_scoped(scope, move || {
+                let _ends = Ends(over);
+                raise_priority(RECEIVING_PRIORITY, shared);
+                receiving.run(stops)
+            });
+            let halves = [receiving.map_err(not_started)?, sending].map(joined);
+            for thread in [status, speed] {
+                thread.thread().unpark();
+                joined(thread);
+            }
+            halves.into_iter().fold(Ok(()), Result::and)
         })
+    }
+}
+
+/// Tells all threads of a smoother to end, when one of them ends in whatever way.
+struct Ends<'r>(&'r AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Result of a thread, once it has ended.
+fn joined<R>(thread: ScopedJoinHandle<'_, R>) -> R {
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 
@@ -254,23 +277,33 @@ impl Drop for Smoother {
     }
 }
 
-/// Writes the statuses that the sending half tells, and asks for the speed of the link as often.
-fn write_status(
-    file: &StatusFile,
-    interface: u32,
-    shared: &Shared,
-    stops: impl Fn() -> bool,
-) -> Result<(), SmootherError> {
+/// Writes the statuses that the sending half tells. One that cannot be written is noted, and the next one tried: other
+/// traffic is held on a full disk, too.
+fn write_status(file: &StatusFile, shared: &Shared, stops: impl Fn() -> bool) {
+    let mut has_failed = false;
     while !stops() {
         if let Some(status) = shared.told() {
-            let link_bps = sys::link_speed_bps(interface).unwrap_or(u64::MAX);
-            shared.link_bps.store(link_bps, Ordering::Relaxed);
             shared.write_cpu_time(Part::Status);
-            file.write(&status)?;
+            let written = file.write(&status);
+            if let Err(error) = &written
+                && !has_failed
+            {
+                shared.note(format!("the status could not be written: {error}"));
+            }
+            has_failed |= written.is_err();
         }
         thread::park_timeout(STATUS);
     }
-    Ok(())
+}
+
+/// Asks for the speed of the link, as often as there is a status.
+fn ask_for_speed(interface: u32, shared: &Shared, stops: impl Fn() -> bool) {
+    while !stops() {
+        let link_bps = sys::link_speed_bps(interface).unwrap_or(u64::MAX);
+        shared.link_bps.store(link_bps, Ordering::Relaxed);
+        shared.write_cpu_time(Part::Speed);
+        thread::park_timeout(STATUS);
+    }
 }
 
 /// Raises the calling thread's priority; a note if that is not allowed.
@@ -380,5 +413,6 @@ pub fn end(interface: &str) -> Result<Vec<String>, SmootherError> {
     }
     done.extend(Journal::recover_in(&directory, &journal_name(interface))?);
     let _ = directory.remove(status_name(interface));
+    let _ = directory.sweep(status_name(interface));
     Ok(done)
 }

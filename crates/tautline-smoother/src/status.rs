@@ -94,10 +94,12 @@ pub(crate) struct StatusFile {
 }
 
 impl StatusFile {
-    /// That of an interface in the calling thread's network namespace; nothing is written yet.
-    pub(crate) fn new(directory: Directory, interface: &str) -> Self {
+    /// That of an interface in the calling thread's network namespace, of whoever holds its journal. Nothing is
+    /// written yet, and what a killed writer left is removed.
+    pub(crate) fn new(directory: Directory, interface: &str) -> Result<Self, StateError> {
         let name = status_name(interface);
-        Self { directory, name }
+        directory.sweep(&name)?;
+        Ok(Self { directory, name })
     }
 
     pub(crate) fn write(&self, status: &Status) -> Result<(), SmootherError> {

@@ -4,7 +4,7 @@
 mod bed;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -264,7 +264,7 @@ impl Drop for Frozen {
 }
 
 #[test]
-fn a_sender_whose_disk_stands_still_goes_on_holding_and_reporting() {
+fn a_sender_whose_disk_stands_still_or_is_full_goes_on_holding_and_reporting() {
     let Some(cell) = cell(1) else { return };
     let files = TemporaryDirectory::make("taut-smoother").unwrap();
     let disk = files.path().join("disk");
@@ -283,13 +283,22 @@ fn a_sender_whose_disk_stands_still_goes_on_holding_and_reporting() {
         traffic.start(scope, &cell, REAL_TIME, OTHER);
         status(&cell, 1, |status| status.nodes[0].takes_part);
         let directory = format!("/proc/{}/root/run/tautline", smoother.id());
-        let frozen = Frozen::at(directory.into());
-        thread::sleep(Duration::from_secs(3));
-        let (_, held) = traffic.measure(Duration::from_secs(1));
-        assert!(held < 9.0, "{held}");
-        let receiver = status(&cell, 1, |_| true);
-        assert!(receiver.nodes[0].takes_part, "{receiver:?}");
+        let goes_on = || {
+            thread::sleep(Duration::from_secs(3));
+            let (_, held) = traffic.measure(Duration::from_secs(1));
+            assert!(held < 9.0, "{held}");
+            let receiver = status(&cell, 1, |_| true);
+            assert!(receiver.nodes[0].takes_part, "{receiver:?}");
+        };
+        let frozen = Frozen::at(directory.clone().into());
+        goes_on();
         drop(frozen);
+        let filler = Path::new(&directory).join("filler");
+        let mut all = File::create(&filler).unwrap();
+        let full = io::copy(&mut io::repeat(1), &mut all).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        goes_on();
+        std::fs::remove_file(filler).unwrap();
         signal(&smoother, Signal::TERM);
         assert!(smoother.wait().unwrap().success());
     });
