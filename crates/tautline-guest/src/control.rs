@@ -85,12 +85,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        // While somebody listens, nobody else has the name; afterwards a successor may.
+        let _ = self.directory.remove(&self.name); // somebody has cleaned up already
         self.stop.ring();
         if let Some(thread) = self.thread.take() {
             // A panic there has been reported already.
             let _ = thread.join();
         }
-        let _ = self.directory.remove(&self.name); // somebody has cleaned up already
     }
 }
 
@@ -159,6 +160,12 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
+/// Whether root or this user listens there.
+fn is_answered_by(stream: &UnixStream, user: u32) -> bool {
+    let listener = rustix::net::sockopt::socket_peercred(stream);
+    listener.is_ok_and(|listener| listener.uid.is_root() || listener.uid.as_raw() == user)
+}
+
 /// Reads up to the end of a line, or of the stream. The deadline is for the whole line: whoever sends a byte now and
 /// then gains no time.
 fn read_line(stream: &UnixStream, bytes_max: usize, deadline: Instant) -> io::Result<String> {
@@ -187,10 +194,15 @@ fn ask(
     name: &str,
     question: Question,
 ) -> Result<Option<GuestStatus>, GuestError> {
-    let path = directory.reachable(name)?;
     let silent = || GuestError::Silent(name.to_owned());
-    let stream = match connect(&path) {
-        Ok(stream) => stream,
+    // Root looks into the directories of others, who may put links there that lead to its own sockets.
+    let socket = match directory.socket(name) {
+        Err(error) if error.is_absent() => return Ok(None),
+        found => found?,
+    };
+    let stream = match connect(&socket.path()) {
+        Ok(stream) if is_answered_by(&stream, directory.owner()?) => stream,
+        Ok(_) => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent()),
         // Left by a process that was killed, or gone meanwhile.
         Err(_) => return Ok(None),
@@ -268,12 +280,16 @@ fn find_with(name: &str, question: Question) -> Result<(Directory, GuestStatus),
     if name.parse::<tautline::NodeName>().is_err() {
         return Err(absent());
     }
+    let mut missed = absent();
     for directory in directories() {
-        if let Some(status) = ask(&directory, name, question)? {
-            return Ok((directory, status));
+        match ask(&directory, name, question) {
+            Ok(Some(status)) => return Ok((directory, status)),
+            Ok(None) => {}
+            // Another user may have the guest.
+            Err(error) => missed = error,
         }
     }
-    Err(absent())
+    Err(missed)
 }
 
 /// Stops a guest, and waits until it has ended.
@@ -364,6 +380,49 @@ mod tests {
         let taken = free(directory, "full");
         assert!(matches!(taken, Err(GuestError::Exists(name)) if name == "full"));
         assert!(names(directory).contains(&"full".to_owned()));
+    }
+
+    #[test]
+    fn a_link_to_a_socket_of_root_is_not_followed() {
+        let temporary = temporary();
+        let directory = temporary.directory();
+        let elsewhere = self::temporary();
+        let secret = listener(elsewhere.directory(), "control");
+        secret.set_nonblocking(true).unwrap();
+        let target = elsewhere.path().join("control");
+        std::os::unix::fs::symlink(target, temporary.path().join("arm")).unwrap();
+        let refused = ask(directory, "arm", Question::Stop).unwrap_err();
+        assert!(refused.to_string().contains("link"), "{refused}");
+        assert!(secret.accept().is_err(), "nothing came");
+    }
+
+    #[test]
+    fn the_name_of_a_guest_that_ends_is_its_successors() {
+        let temporary = temporary();
+        let directory = temporary.directory();
+        let stop = Arc::new(Event::new().unwrap());
+        let ends = Arc::clone(&stop);
+        let first = listener(directory, "arm");
+        // One that takes its time.
+        let thread = std::thread::spawn(move || {
+            let mut polled = [PollFd::new(&*ends, PollFlags::IN)];
+            poll(&mut polled, None).unwrap();
+            drop(first);
+            std::thread::sleep(CHANGE_LOOK);
+        });
+        let service = Service {
+            directory: directory.try_clone().unwrap(),
+            name: "arm".to_owned(),
+            stop,
+            thread: Some(thread),
+        };
+        let ending = std::thread::spawn(move || drop(service));
+        while free(directory, "arm").is_err() {
+            std::thread::yield_now();
+        }
+        let _second = listener(directory, "arm");
+        ending.join().unwrap();
+        assert_eq!(names(directory), ["arm"], "the second is still there");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -53,9 +54,12 @@ pub struct Summary {
     pub restarts: u32,
 }
 
-/// Priority under SCHED_FIFO of the thread that passes messages on, in the guest's partition. Lower than the monitor's:
-/// a guest that never halts keeps messages waiting.
-const RELAY_PRIORITY: i32 = crate::monitor::PRIORITY + 2;
+/// Priorities under SCHED_FIFO in the guest's partition. The thread that passes messages on is above all others. These
+/// (the log, answers to `taut guest`, connections of the bus) are above the guest's processor: a guest that never halts
+/// keeps waiting what is lower.
+const RELAY_PRIORITY: i32 = OTHERS_PRIORITY + 1;
+const OTHERS_PRIORITY: i32 = crate::monitor::PRIORITY + 1;
+const SCHED_FIFO: i32 = 1;
 
 const STOP: u8 = 1;
 const RESTART: u8 = 2;
@@ -233,9 +237,8 @@ struct Urgency {
 
 impl Urgency {
     fn rise() -> Urgency {
-        const SCHED_FIFO: i32 = 1;
         let before = policy_of(0).ok();
-        match set_policy(0, SCHED_FIFO, RELAY_PRIORITY) {
+        match set_policy(0, SCHED_FIFO, OTHERS_PRIORITY) {
             Ok(()) => Urgency {
                 before,
                 limit: None,
@@ -345,17 +348,32 @@ fn live(
         tell(Occurrence::Limit(limit));
     }
     let is_over = AtomicBool::new(false);
+    let is_urgent = config.relay == RelayPlace::Partition;
     std::thread::scope(|scope| {
         let relaying = std::thread::Builder::new()
             .name("taut-guest".to_owned())
-            .spawn_scoped(scope, || relay.run(&window, &doorbells, &is_over))
+            .spawn_scoped(scope, || {
+                if is_urgent {
+                    // One that is not allowed is told as a limit already.
+                    let _ = set_policy(0, SCHED_FIFO, RELAY_PRIORITY);
+                }
+                relay.run(&window, &doorbells, &is_over)
+            })
             .map_err(GuestError::system("starting a thread"))?;
-        let end = watch(config, machine.as_mut(), &window, shared, stop, tell);
-        machine.kill();
-        // Pairs with the load in `Relay::run`.
-        is_over.store(true, Ordering::Release);
-        doorbells.to_linux.ring();
-        // A panic there has been reported already.
+        let end = {
+            let _ends = EndsRelay(&is_over, &doorbells);
+            let end = watch(
+                recipe,
+                machine.as_mut(),
+                &window,
+                shared,
+                (stop, &relaying),
+                tell,
+            );
+            machine.kill();
+            end
+        };
+        // A panic there has been reported already, and ended this life.
         if let Ok(relayed) = relaying.join() {
             relayed?;
         }
@@ -363,15 +381,27 @@ fn live(
     })
 }
 
+/// Ends the relay's thread, also if the thread that watches panics.
+struct EndsRelay<'l>(&'l AtomicBool, &'l Doorbells);
+
+impl Drop for EndsRelay<'_> {
+    fn drop(&mut self) {
+        // Pairs with the load in `Relay::run`.
+        self.0.store(true, Ordering::Release);
+        self.1.to_linux.ring();
+    }
+}
+
 /// Looks at a guest until its life has ended or is to end.
 fn watch(
-    config: &GuestConfig,
+    recipe: &Recipe<'_>,
     machine: &mut dyn Machine,
     window: &Window,
     shared: &Shared,
-    stop: &AtomicBool,
+    (stop, relaying): (&AtomicBool, &ScopedJoinHandle<'_, Result<(), GuestError>>),
     tell: &mut impl FnMut(Occurrence),
 ) -> LifeEnd {
+    let config = recipe.config;
     let began = Instant::now();
     let life = window.guests().life();
     let mut heartbeat = life.heartbeat.load(Ordering::Relaxed);
@@ -384,6 +414,9 @@ fn watch(
     loop {
         if let Some(end) = machine.ended() {
             return LifeEnd::Machine(end);
+        }
+        if relaying.is_finished() {
+            return LifeEnd::Machine(End::Failed("its messages are not passed on".to_owned()));
         }
         match shared.asked.load(Ordering::Relaxed) {
             STOP => return LifeEnd::Stopped,

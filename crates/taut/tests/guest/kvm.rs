@@ -380,7 +380,11 @@ fn a_partition_holds_the_machine_and_its_processor() {
     );
     let running = running.expect("there is KVM");
     let policies = policies_on(running.child.id(), &cpu);
-    assert_eq!(policies.last(), Some(&(1, 42)), "{policies:?}");
+    // Threads that write files or answer others keep no message waiting, and the guest does not keep them waiting.
+    let (relay, others) = policies.split_last().unwrap();
+    assert_eq!(relay, &(1, 42), "{policies:?}");
+    assert!(others.contains(&(1, 41)), "{policies:?}");
+    assert!(others.iter().all(|other| *other <= (1, 41)), "{policies:?}");
     let machine = policies_on(running.monitors()[0], &cpu);
     assert_eq!(machine[0], (1, 40), "{machine:?}");
     drop(running.stop());
