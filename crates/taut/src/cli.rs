@@ -14,6 +14,7 @@ use crate::commands::{
     status, task, top, types, vbus,
 };
 use crate::lab;
+use tautline_report::text::plain_lines;
 use tautline_testbed::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
@@ -154,13 +155,19 @@ impl CommandError {
         }
     }
 
+    /// A command that only shows ends quietly: the reader of its output has enough (`| head`).
+    pub fn reader_gone() -> CommandError {
+        CommandError::answer(0)
+    }
+
     fn report(self) -> ExitCode {
         let mut stderr = io::stderr().lock();
+        // Names and paths in them may be anybody's, and a terminal would obey them.
         if !self.what.is_empty() {
-            let _ = writeln!(stderr, "taut: {}", self.what);
+            let _ = writeln!(stderr, "taut: {}", plain_lines(&self.what));
         }
         if let Some(remedy) = self.remedy {
-            let _ = writeln!(stderr, "  what to do: {remedy}");
+            let _ = writeln!(stderr, "  what to do: {}", plain_lines(&remedy));
         }
         ExitCode::from(self.status)
     }
@@ -247,19 +254,33 @@ fn refined(command: clap::Command) -> clap::Command {
     command.mut_subcommands(refined)
 }
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+/// Writes to standard output. A reader that has gone away is no error: the command has other work to do.
 pub fn print(text: &str) -> Result<(), CommandError> {
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(
-            format!("cannot write to standard output: {error}"),
-            "check where the output goes to",
-        )),
-        _ => Ok(()),
+    match write_out(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| not_shown(&error)),
     }
+}
+
+/// The same for a command that does nothing but show, again and again: it ends when its reader has gone
+/// ([`CommandError::reader_gone`]).
+pub fn show(bytes: &[u8]) -> Result<(), CommandError> {
+    write_out(bytes).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => CommandError::reader_gone(),
+        _ => not_shown(&error),
+    })
+}
+
+fn write_out(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush())
+}
+
+fn not_shown(error: &io::Error) -> CommandError {
+    CommandError::failed(
+        format!("cannot write to standard output: {error}"),
+        "check where the output goes to",
+    )
 }
 
 /// Writes a result file; `-` is standard output.

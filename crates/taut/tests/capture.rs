@@ -1,7 +1,7 @@
 //! `taut capture` on flows between hosts and on a bus, its files read by tshark with our dissector.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
@@ -644,8 +644,54 @@ fn a_full_disk_ends_the_capture_with_a_whole_file() {
 }
 
 #[test]
+fn a_full_device_is_an_error_and_a_reader_that_goes_is_an_end() {
+    let Some(hosts) = hosts() else { return };
+    let [a, b] = [Host::A, Host::B].map(|host| hosts.end(host, 0).interface());
+    let peer = mac(&hosts, Host::B);
+    let send = || {
+        let sent = taut(
+            &hosts,
+            Host::A,
+            &["send", &peer, "7", "x", "--interface", &a],
+        )
+        .output();
+        assert!(sent.unwrap().status.success());
+    };
+    let begin = |arguments: &[&str], to: Stdio| {
+        let mut command = taut(
+            &hosts,
+            Host::B,
+            &[&["capture", "-i", &b], arguments].concat(),
+        );
+        let mut capture = command.stdout(to).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(capture.stderr.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().contains("capturing"));
+        (capture, lines)
+    };
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    for arguments in [&[][..], &["--json"]] {
+        let (mut capture, lines) = begin(arguments, full());
+        send();
+        assert_eq!(capture.wait().unwrap().code(), Some(1), "{arguments:?}");
+        let said: Vec<String> = lines.map(Result::unwrap).collect();
+        let is_named = said
+            .iter()
+            .any(|line| line.contains("cannot write to standard output"));
+        assert!(is_named, "{arguments:?}: {said:?}");
+    }
+    for arguments in [&[][..], &["--json"]] {
+        let (mut capture, _lines) = begin(arguments, Stdio::piped());
+        drop(capture.stdout.take());
+        send();
+        assert_eq!(capture.wait().unwrap().code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
 fn wrong_use_and_missing_rights_are_told_with_a_remedy() {
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 10] = [
+        (&["-w", "-", "--json"], 2, "cannot have both"),
+        (&["--udp-port", "0"], 2, "--udp-port"),
         (&["-i", "nosuch0"], 1, "no interface `nosuch0`"),
         (&["-i", "a name that is longer than any"], 1, "no interface"),
         (&["--bus", "/nowhere/bus"], 1, "there is no bus"),

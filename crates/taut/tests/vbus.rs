@@ -340,6 +340,41 @@ fn top_shows_rates_and_what_waits() {
 }
 
 #[test]
+fn a_view_ends_when_its_reader_has_gone() {
+    let directory = BusDirectory::new("head");
+    let _receiver = directory.receiver(&[]);
+    let bus = directory.bus();
+    let top = ["vbus", "top", "--json", "--interval", "50ms", "--bus", &bus];
+    let mut top = taut(&top).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut reader = BufReader::new(top.stdout.take().unwrap());
+    reader.read_line(&mut line).unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    drop(reader);
+    assert_eq!(top.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_receiver_whose_reader_has_gone_takes_no_more_messages() {
+    let directory = BusDirectory::new("enough");
+    let bus = directory.bus();
+    let mut receiver = taut(&["recv", "7", "--bus", &bus, "--count", "500"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(receiver.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("listening on port 7")));
+    drop(receiver.stdout.take());
+    let list = run(&["vbus", "list", "--json", "--bus", &bus]);
+    let port = json(&list)["buses"][0]["ports"][0]["port"].clone();
+    let (node, _) = port.as_str().unwrap().split_once('.').unwrap().to_owned();
+    let sent = run(&["send", node, "7", "one", "--bus", &bus]);
+    assert!(sent.status.success(), "{}", stderr(&sent));
+    assert_eq!(receiver.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn wrong_use_is_answered_with_what_to_do() {
     let directory = BusDirectory::new("wrong");
     let receiver = directory.receiver(&[]);

@@ -1,7 +1,7 @@
 //! `taut capture`: what the ports of this machine send and receive, on the screen or for Wireshark.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,7 @@ use tautline::types::Declaration;
 use tautline_capture::frame::{self, Frame};
 use tautline_capture::message::Flow;
 use tautline_capture::sink::Sink;
-use tautline_capture::{
-    Batch, CaptureError, FlowNames, Item, KnownNodes, MessageRead, Way, bus_message, pcapng,
-};
+use tautline_capture::{Batch, FlowNames, Item, KnownNodes, MessageRead, Way, bus_message, pcapng};
 use tautline_proto::authentication::{self, Protection, Trailer};
 use tautline_proto::wire::Header;
 use tautline_report::plot::latency_text;
@@ -37,7 +35,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Only plain UDP to or from this UDP port, where link xdp or xsk carries it.
-    #[arg(long, value_name = "PORT", conflicts_with_all = ["port", "bus"])]
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["port", "bus"], value_parser = clap::value_parser!(u16).range(1..))]
     udp_port: Option<u16>,
     /// Also when the application reads each message of --port or --udp-port, for a reading of the clock a message.
     #[arg(long)]
@@ -55,6 +53,12 @@ pub struct Arguments {
 /// Copies until it is ended. Fewer than `--count` came in time: exit status 1.
 pub fn run(mut arguments: Arguments) -> Result<(), CommandError> {
     arguments.sources.udp_port = arguments.udp_port;
+    if arguments.json.has_stdout() && arguments.write.as_deref() == Some(Path::new("-")) {
+        return Err(CommandError::usage(
+            "standard output cannot have both the file for Wireshark and JSON",
+            "give one of them a file: --json=FILE, or --write FILE",
+        ));
+    }
     let nodes = arguments.sources.known.ask()?;
     let mut taps = arguments.sources.open()?;
     if arguments.reads {
@@ -96,19 +100,12 @@ fn copy(
                 .map_err(|error| failed(&error))?;
         }
         let rest = sources::pause_after(&*taps, batch.len());
-        let written = output.write(&mut batch, taps);
-        match written {
-            // Wireshark was closed, or `head` has enough.
-            Err(error) if Sink::is_reader_gone(&error) => return Ok(()),
-            written => written.map_err(|error| failed(&error))?,
-        }
+        output.write(&mut batch, taps)?;
         if is_over || output.is_full() || pause(rest).is_some() {
             for (tap, origin) in taps.iter_mut().zip(0..) {
                 tap.look_last(origin, &mut batch);
             }
-            return output
-                .write(&mut batch, taps)
-                .map_err(|error| failed(&error));
+            return output.write(&mut batch, taps);
         }
     }
 }
@@ -163,9 +160,9 @@ impl<'a> Output<'a> {
     }
 
     /// Writes what was copied.
-    fn write(&mut self, batch: &mut Batch, taps: &mut [Tap]) -> Result<(), CaptureError> {
+    fn write(&mut self, batch: &mut Batch, taps: &mut [Tap]) -> Result<(), CommandError> {
         let mut text = String::new();
-        batch.drain(|item, bytes| {
+        batch.drain(|item, bytes| -> Result<(), CommandError> {
             let tap = &mut taps[item.origin as usize];
             if self.is_full() || !self.arguments.sources.wants(tap, bytes) {
                 return Ok(());
@@ -178,20 +175,21 @@ impl<'a> Output<'a> {
             if let Some(nodes) = &mut self.nodes {
                 let line = line((self.arguments.sources.ethertype, nodes), tap, item, bytes);
                 let _ = writeln!(text, "{}", line.text);
-                let written = self.lines.write(&line.json);
-                written.map_err(|_| CaptureError::Write {
-                    source: std::io::ErrorKind::BrokenPipe.into(),
-                })?;
+                self.lines.write(&line.json)?;
             }
             Ok(())
         })?;
-        if let Some(file) = &mut self.file {
-            file.flush()?;
-        } else if !self.lines.has_stdout() {
-            // Its errors are those of a reader that has gone.
-            let _ = cli::print(&text);
+        match &mut self.file {
+            // Wireshark was closed, or `head` has enough.
+            Some(file) => file
+                .flush()
+                .map_err(|error| match Sink::is_reader_gone(&error) {
+                    true => CommandError::reader_gone(),
+                    false => failed(&error),
+                }),
+            None if self.lines.has_stdout() => Ok(()),
+            None => cli::show(text.as_bytes()),
         }
-        Ok(())
     }
 
     /// Ends the file with the figures of each source.

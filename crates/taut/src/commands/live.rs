@@ -65,9 +65,9 @@ impl LiveArguments {
             lines.write(&json)?;
             if is_live {
                 // Home, and clear what is below.
-                cli::print(&format!("\x1b[H\x1b[J{text}"))?;
+                cli::show(format!("\x1b[H\x1b[J{text}").as_bytes())?;
             } else if !lines.has_stdout() {
-                cli::print(&text)?;
+                cli::show(text.as_bytes())?;
             }
             if self.once {
                 return Ok(());

@@ -1,7 +1,7 @@
 //! Standard output of the commands: tables or JSON, and messages.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -73,7 +73,7 @@ impl JsonLines {
     pub fn write(&mut self, json: &Value) -> Result<(), CommandError> {
         match &mut self.0 {
             None => Ok(()),
-            Some((_, None)) => cli::print(&format!("{json}\n")),
+            Some((_, None)) => cli::show(format!("{json}\n").as_bytes()),
             Some((path, Some(file))) => {
                 writeln!(file, "{json}").map_err(|error| cli::not_written(path, &error))
             }
@@ -127,8 +127,8 @@ impl Output {
             return Ok(());
         }
         match self.hex {
-            true => cli::print(&(hex(bytes) + "\n")),
-            false => cli::print(&format!("{line}\n")),
+            true => show_line(&hex(bytes)),
+            false => show_line(line),
         }
     }
 
@@ -147,29 +147,22 @@ impl Output {
             return Ok(());
         }
         if self.hex {
-            return cli::print(&(hex(bytes) + "\n"));
+            return show_line(&hex(bytes));
         }
         if let Some(fields) = fields {
-            return cli::print(&(fields + "\n"));
+            return show_line(&fields);
         }
-        let mut stdout = io::stdout().lock();
-        if stdout.is_terminal() {
+        if io::stdout().is_terminal() {
             // Others wrote them, and a terminal would obey them.
-            return cli::print(&(plain_lines(&String::from_utf8_lossy(bytes)) + "\n"));
+            return show_line(&plain_lines(&String::from_utf8_lossy(bytes)));
         }
         // The bytes as they are: they need not be text.
-        let written = stdout
-            .write_all(bytes)
-            .and_then(|()| stdout.write_all(b"\n"))
-            .and_then(|()| stdout.flush());
-        match written {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(
-                format!("cannot write to standard output: {error}"),
-                "check where the output goes to",
-            )),
-            _ => Ok(()),
-        }
+        cli::show(&[bytes, b"\n"].concat())
     }
+}
+
+fn show_line(line: &str) -> Result<(), CommandError> {
+    cli::show(format!("{line}\n").as_bytes())
 }
 
 /// Fields of a message by name, as a line and in `json`; `None` if it has another size than its type.

@@ -1,6 +1,6 @@
 //! `taut record`: the messages of ports in an MCAP file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -30,6 +30,12 @@ pub struct Arguments {
 
 /// Records until it is ended. Fewer than `--count` came in time: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    if arguments.file == Path::new("-") {
+        return Err(CommandError::usage(
+            "a recording is a file, and not standard output: its index is written at the end",
+            "name a file, such as record.mcap",
+        ));
+    }
     let nodes = arguments.sources.known.ask()?;
     let taps = arguments.sources.open()?;
     let recorder =
