@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use tautline::vbus::Bus;
 use tautline_partition::PartitionError;
 use tautline_smoother::SmootherError;
 use tautline_state::journal::{Journal, JournalError, Left};
@@ -44,6 +45,9 @@ pub enum LeftoversError {
     /// The runtime directory.
     #[error("{0}")]
     State(#[from] StateError),
+    /// Buses.
+    #[error("looking for buses: {0}")]
+    Buses(#[from] std::io::Error),
 }
 
 /// Everything that killed processes of this user left, as text. Nothing is changed.
@@ -60,7 +64,10 @@ pub fn found() -> Result<Vec<String>, LeftoversError> {
         }
         let smoothers = tautline_smoother::left(&directory)?.into_iter();
         found.extend(smoothers.map(|interface| format!("smoother of {interface}")));
+        found.extend(half_written(&directory, false)?);
     }
+    let buses = dead_buses()?.into_iter();
+    found.extend(buses.map(|bus| format!("bus {} without a living node", bus.name)));
     let namespaces = stale(None)?.into_iter();
     found.extend(namespaces.map(|name| format!("network namespace {name}")));
     Ok(found)
@@ -80,8 +87,29 @@ pub fn put_back() -> Result<Vec<String>, LeftoversError> {
                 None => Journal::recover_in(&directory, &left.name)?,
             });
         }
+        done.extend(half_written(&directory, true)?.map(|text| format!("{text} removed")));
+    }
+    for bus in dead_buses()? {
+        // Somebody is there again, or it is another user's.
+        if bus.clear().is_ok() {
+            done.push(format!("bus {} removed", bus.name));
+        }
     }
     Ok(done)
+}
+
+/// Files of journals that were being written.
+fn half_written(directory: &Directory, remove: bool) -> Result<Option<String>, JournalError> {
+    let count = Journal::half_written(directory, remove)?;
+    Ok((count > 0).then(|| format!("half-written journals: {count}")))
+}
+
+/// Buses on which nobody lives, which this user may clear.
+fn dead_buses() -> Result<Vec<Bus>, LeftoversError> {
+    let user = rustix::process::geteuid();
+    let mut buses = tautline::vbus::buses(None)?;
+    buses.retain(|bus| bus.is_dead() && (user.is_root() || bus.user == user.as_raw()));
+    Ok(buses)
 }
 
 /// Puts back what killed flights left, and returns it as text: partitions, network namespaces, directories. Of

@@ -375,6 +375,27 @@ fn a_receiver_whose_reader_has_gone_takes_no_more_messages() {
 }
 
 #[test]
+fn a_bus_of_killed_nodes_is_shown_and_removed_by_the_doctor() {
+    let name = format!("taut-doctor-{}", std::process::id());
+    let mut echo = taut(&["echo", "--bus", &name])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut lines = BufReader::new(echo.stdout.take().unwrap());
+    lines.read_line(&mut line).unwrap();
+    let left = || stdout(&run(&["doctor", "--json"])).contains(&format!("bus {name} "));
+    assert!(!left(), "it is alive");
+    echo.kill().unwrap();
+    echo.wait().unwrap();
+    assert!(left());
+    let done = stdout(&run(&["doctor", "--put-back"]));
+    assert!(done.contains(&format!("bus {name} removed")), "{done}");
+    assert!(!left());
+}
+
+#[test]
 fn wrong_use_is_answered_with_what_to_do() {
     let directory = BusDirectory::new("wrong");
     let receiver = directory.receiver(&[]);

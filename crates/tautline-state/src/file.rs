@@ -104,19 +104,21 @@ impl Directory {
 
     /// Removes what killed writers of `name` left under other names. For whoever is its only writer now.
     pub fn sweep(&self, name: impl AsRef<OsStr>) -> Result<(), StateError> {
-        let prefix = beside(name.as_ref(), "");
-        let is_left = |found: &OsStr| {
-            let random = found.as_bytes().strip_prefix(prefix.as_bytes());
-            random.is_some_and(|random| {
-                random.len() == UNFORESEEABLE_BYTES && random.iter().all(u8::is_ascii_hexdigit)
-            })
-        };
-        for entry in self.entries()? {
-            if is_left(&entry.name) {
-                let _ = self.remove(&entry.name); // its writer lived after all, or it is somebody else's
-            }
+        for left in self.left_beside(|found| found == name.as_ref())? {
+            let _ = self.remove(left); // its writer lived after all, or it is somebody else's
         }
         Ok(())
+    }
+
+    /// Names under which files that `is_meant` names are being written, or were when their writers were killed.
+    pub(crate) fn left_beside(
+        &self,
+        is_meant: impl Fn(&OsStr) -> bool,
+    ) -> Result<Vec<OsString>, StateError> {
+        let names = self.entries()?.into_iter().map(|entry| entry.name);
+        Ok(names
+            .filter(|name| written_beside(name).is_some_and(&is_meant))
+            .collect())
     }
 
     fn create_beside(&self, name: &OsStr, mode: u32) -> Result<(File, OsString), StateError> {
@@ -142,6 +144,15 @@ fn beside(name: &OsStr, random: &str) -> OsString {
     beside.push(".");
     beside.push(random);
     beside
+}
+
+/// The file that is written under such a name.
+fn written_beside(name: &OsStr) -> Option<&OsStr> {
+    let name = name.as_bytes().strip_prefix(b".")?;
+    let (name, random) = name.split_at_checked(name.len().checked_sub(UNFORESEEABLE_BYTES)?)?;
+    let name = name.strip_suffix(b".")?;
+    let is_random = random.iter().all(u8::is_ascii_hexdigit);
+    is_random.then(|| OsStr::from_bytes(name))
 }
 
 /// Writes a file at a path that the user named, so that a reader sees the old content or the new. A path that is

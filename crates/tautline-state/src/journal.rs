@@ -18,7 +18,9 @@
 mod file;
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -153,6 +155,19 @@ impl Journal {
         let recovered = journal.put_back_locked(&lock);
         journal.disown();
         Ok(recovered)
+    }
+
+    /// Files that killed processes have left of journals that they were writing; their changes were not made yet.
+    /// Removed if `remove` is set.
+    pub fn half_written(directory: &Directory, remove: bool) -> Result<usize, JournalError> {
+        // Nobody writes a journal without it.
+        let _lock = directory.lock(LOCK_TIME_MAX)?;
+        let is_journal = |name: &OsStr| name.as_bytes().ends_with(SUFFIX.as_bytes());
+        let left = directory.left_beside(is_journal)?;
+        for name in left.iter().filter(|_| remove) {
+            directory.remove(name)?;
+        }
+        Ok(left.len())
     }
 
     fn with(directory: Directory, name: &str, entries: Entries) -> Journal {

@@ -281,29 +281,34 @@ impl Directory {
                 clear(self.bus.as_fd(), place, self.node.as_str().as_ref())?;
             }
         }
-        for name in names(self.bus.as_fd())? {
-            let Ok(place) = open(self.bus.as_fd(), &name) else {
-                continue;
-            };
-            // Of this user, or of anybody for root. Somebody who is busy there clears it.
-            let owner = look(&place)?.st_uid;
-            let may_clear = owner == own_user() || rustix::process::geteuid().is_root();
-            if may_clear && let Ok(Some(_locked)) = lock(place.as_fd(), Duration::ZERO) {
-                // One that cannot be cleared is no reason to keep the others.
-                let _kept = clear(self.bus.as_fd(), place.as_fd(), &name);
-            }
-        }
-        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
-            return Ok(());
-        };
-        let parent = walk(parent, None)?;
-        let there = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if is_same(&there, &look(&self.bus)?) {
-            // Refused while others are there.
-            rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
-        }
-        Ok(())
+        clear_bus(&self.path, self.bus.as_fd())
     }
+}
+
+/// Clears what dead processes left on a bus, as far as this user may, and removes it if nobody uses it.
+pub(crate) fn clear_bus(path: &Path, bus: BorrowedFd<'_>) -> io::Result<()> {
+    for name in names(bus)? {
+        let Ok(place) = open(bus, &name) else {
+            continue;
+        };
+        // Of this user, or of anybody for root. Somebody who is busy there clears it.
+        let owner = look(&place)?.st_uid;
+        let may_clear = owner == own_user() || rustix::process::geteuid().is_root();
+        if may_clear && let Ok(Some(_locked)) = lock(place.as_fd(), Duration::ZERO) {
+            // One that cannot be cleared is no reason to keep the others.
+            let _kept = clear(bus, place.as_fd(), &name);
+        }
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let parent = walk(parent, None)?;
+    let there = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if is_same(&there, &look(bus)?) {
+        // Refused while others are there.
+        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
 }
 
 impl Drop for Directory {

@@ -27,7 +27,7 @@ use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX, Shape, consumer_by
 use tautline_shm::vbus::wait::WAKE_MODE;
 
 use super::ask::ask;
-use super::directory::{bases, connect_in, nodes, open_to_watch, path_of};
+use super::directory::{bases, clear_bus, connect_in, nodes, open_to_watch, path_of};
 use super::newest::copy_newest;
 use super::publisher::READERS_MAX;
 use super::stamps::{Stamps, newest_stamp};
@@ -111,6 +111,22 @@ pub fn buses(also: Option<&Path>) -> io::Result<Vec<Bus>> {
         }
     }
     Ok(buses)
+}
+
+impl Bus {
+    /// Whether no node lives on it: whoever was there was killed.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.members.is_empty() && self.ports.is_empty()
+    }
+
+    /// Removes what killed nodes have left on a bus, and the bus where nobody is left; of other users, root alone can.
+    ///
+    /// # Errors
+    /// Those of removing it, among them that somebody is there again.
+    pub fn clear(&self) -> io::Result<()> {
+        clear_bus(&self.path, open_to_watch(&self.path)?.as_fd())
+    }
 }
 
 fn is_absent(error: &io::Error) -> bool {
