@@ -104,12 +104,21 @@ fn a_protected_message_is_taken_and_a_plain_one_is_not() {
         let sent = run(&[&["send", "peer", "30", message, "--config", &from], more].concat());
         assert!(sent.status.success(), "{}", said(&sent));
     };
-    send("plain", &[]);
+    send("plain", &["--protection", "none"]);
+    // Nothing goes out openly to a neighbour with keys because an option was forgotten.
+    let refused = run(&["send", "peer", "31", "TOPSECRET", "--config", &from]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("--protection encrypted"),
+        "{}",
+        said(&refused)
+    );
     send("authentic", &["--protection", "authenticated"]);
     let status = run(&["status", "--json"]);
     let nodes: Value = serde_json::from_slice(&status.stdout).unwrap();
     let text = String::from_utf8_lossy(&run(&["status"]).stdout).into_owned();
-    send("hidden", &["--protection", "encrypted"]);
+    // As the file has it for the port of this number.
+    send("hidden", &[]);
     let output = receiver.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(

@@ -375,20 +375,32 @@ fn frames_are_sent_and_received_from_the_shell() {
 fn a_port_of_the_file_is_received_from_under_its_name() {
     let file = std::env::temp_dir().join(format!("taut-recv-{}.toml", std::process::id()));
     let text_of_file = "address = \"127.0.12.5\"\nlink = \"udp\"\n\n\
-                        [[port]]\nname = \"recv_by_name\"\nnumber = 100\nkind = \"sampling\"\n";
+                        [[port]]\nname = \"recv_by_name\"\nnumber = 100\nkind = \"sampling\"\n\
+                        [[port]]\nname = \"recv_all\"\nnumber = 101\nkind = \"queuing\"\n";
     std::fs::write(&file, text_of_file).unwrap();
     let config = file.to_str().unwrap();
-    let receive = ["recv", "100", "--config", config, "--timeout", "30"];
-    for (more, kind) in [(&[][..], "queuing"), (&["--sampling"], "sampling")] {
+    for (number, name, more, kind) in [
+        ("100", "recv_by_name", &[][..], "sampling"),
+        ("101", "recv_all", &[], "queuing"),
+        ("101", "recv_all", &["--sampling"], "sampling"),
+    ] {
+        let receive = ["recv", number, "--config", config, "--timeout", "30"];
         let (code, output) = received(&[&receive[..], more].concat(), &mut || {
             let status = run(&["status", "--json"]);
             let status: Value = serde_json::from_slice(&status.stdout).unwrap();
             let nodes = status["nodes"].as_array().unwrap();
             let ports = nodes.iter().filter_map(|node| node["ports"].as_array());
             let mut ports = ports.flatten();
-            let port = ports.find(|port| port["name"] == "recv_by_name");
+            let port = ports.find(|port| port["name"] == name);
             assert_eq!(port.expect("it has its name")["kind"], kind);
-            let to = ["send", "127.0.12.5", "100", "--address", "127.0.12.2", "hi"];
+            let to = [
+                "send",
+                "127.0.12.5",
+                number,
+                "--address",
+                "127.0.12.2",
+                "hi",
+            ];
             assert!(run(&to).status.success());
         });
         assert_eq!((code, output.as_str()), (Some(0), "hi\n"));
@@ -404,7 +416,23 @@ fn wrong_usage_is_told_with_what_to_do() {
     let bad = bad.to_str().unwrap();
     let place = format!("{bad}:2:1: there is no key `speed`");
     let own = ["--address", "127.0.13.1"];
-    let cases: [(&[&str], &[&str], i32, &str); 21] = [
+    let cases: [(&[&str], &[&str], i32, &str); 27] = [
+        (
+            &["send", "127.0.13.9", "7", "x", "--field", "a=1"],
+            &own,
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["send", "127.0.13.9", "7", "--hex", "02:07"],
+            &own,
+            2,
+            "cannot be used with",
+        ),
+        (&["echo", "--count", "0"], &own, 2, "1 or more"),
+        (&["echo", "--bus", ".hidden"], &[], 2, "a dot first"),
+        (&["echo", "--config", "/dev/zero"], &[], 2, "longer than"),
+        (&["ping", "\x1b[31mred"], &own, 2, "`\u{fffd}[31mred`"),
         (&["recv"], &own, 2, "<PORT>"),
         (&["recv", "--raw", "0x0800"], &own, 2, "Linux's own"),
         (

@@ -6,6 +6,9 @@ use crate::declaration::{Declaration, Field};
 
 /// Words that C or C++, Rust or Python keep for themselves: as a field's name they get a `_` behind them there.
 const KEYWORDS: &[&str] = &[
+    "False",
+    "None",
+    "True",
     "abstract",
     "alignas",
     "alignof",

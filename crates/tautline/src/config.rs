@@ -125,6 +125,8 @@ mod smoother;
 mod tune;
 mod types;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -189,7 +191,7 @@ impl ServiceConfig {
     /// [`OpenError::ConfigUnreadable`], [`OpenError::Config`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| OpenError::ConfigUnreadable {
+        let text = read(path).map_err(|source| OpenError::ConfigUnreadable {
             path: path.to_owned(),
             source,
         })?;
@@ -200,6 +202,19 @@ impl ServiceConfig {
             })
         })
     }
+}
+
+/// Longest configuration. Higher: a file without end (`/dev/zero`) fills the memory.
+const CONFIG_BYTES_MAX: u64 = 4 << 20;
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let mut file = File::open(path)?.take(CONFIG_BYTES_MAX + 1);
+    if file.read_to_string(&mut text)? as u64 > CONFIG_BYTES_MAX {
+        let message = format!("it is longer than {CONFIG_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(text)
 }
 
 impl NodeConfig {

@@ -8,6 +8,7 @@ use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer::{self, ECHO_PORT, NodeArguments};
+use crate::units;
 
 /// How long a wait for a message lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -21,7 +22,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = echo_port())]
     port: PortNumber,
     /// End after this many answers.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
 }
 

@@ -1,11 +1,12 @@
 //! `taut key`: key files of two nodes, for protected ports.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use tautline::keys::{self, Cipher, KeyRing, SECRET_BYTES};
-use tautline_state::Directory;
+use tautline_state::{Directory, StateError};
 
 use crate::cli::CommandError;
 use crate::units;
@@ -78,8 +79,19 @@ fn own_cipher() -> Cipher {
 fn failed(file: &Path, error: impl std::fmt::Display) -> CommandError {
     CommandError::failed(
         format!("{}: {error}", file.display()),
-        "name a file in a directory that nobody else may write",
+        "name a file of yours that `taut key` can read, for your user alone, in a directory that nobody else may write",
     )
+}
+
+/// The same with the remedy that goes with the kind of the error.
+fn not_placed(error: &StateError) -> CommandError {
+    let remedy = match error.kind() {
+        io::ErrorKind::AlreadyExists => "name another file, or renew its key: taut key add FILE",
+        io::ErrorKind::NotFound => "make the directory, or name a file in one that is there",
+        _ => "name a file in a directory of yours that nobody else may write",
+    };
+    // It names the file itself.
+    CommandError::failed(error.to_string(), remedy)
 }
 
 fn secret(file: &Path) -> Result<[u8; SECRET_BYTES], CommandError> {
@@ -94,7 +106,7 @@ fn place(file: &Path) -> Result<(Directory, PathBuf), CommandError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let directory = Directory::open(parent).map_err(|error| failed(file, error))?;
+    let directory = Directory::open(parent).map_err(|error| not_placed(&error))?;
     Ok((directory, name))
 }
 
@@ -104,7 +116,7 @@ fn make(new: &New) -> Result<(), CommandError> {
     let text = keys::key_entry(1, cipher, 0, &secret(&new.file)?);
     let (directory, name) = place(&new.file)?;
     let made = directory.create_file(&name, MODE);
-    let mut file = made.map_err(|error| failed(&new.file, error))?;
+    let mut file = made.map_err(|error| not_placed(&error))?;
     file.write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .map_err(|error| failed(&new.file, error))?;
@@ -135,7 +147,7 @@ fn renew(add: &Add) -> Result<(), CommandError> {
     let (directory, name) = place(file)?;
     directory
         .write(&name, text.as_bytes(), MODE)
-        .map_err(|error| failed(file, error))?;
+        .map_err(|error| not_placed(&error))?;
     eprintln!(
         "{} has epoch {epoch}, which begins in {} s; bring it to the other node before that, and have both nodes read it",
         file.display(),

@@ -37,11 +37,24 @@ pub struct NodeArguments {
     #[arg(long, value_name = "LINK", value_parser = link)]
     link: Option<LinkKind>,
     /// Bus of the node, in place of an interface; the peer is a node on it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["interface", "config", "link", "address"])]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = bus_name,
+        conflicts_with_all = ["interface", "config", "link", "address"]
+    )]
     bus: Option<String>,
     /// This node's own IPv4 address [default: the interface's first]. With --link udp it is enough.
     #[arg(long, value_name = "IPV4")]
     address: Option<Ipv4Addr>,
+}
+
+/// Reads the name or path of a bus.
+fn bus_name(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.starts_with('.') {
+        true => Err("expected a name or a path, neither empty nor with a dot first".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 fn link(name: &str) -> Result<LinkKind, String> {
@@ -73,6 +86,11 @@ pub fn priority(text: &str) -> Result<Priority, String> {
 }
 
 impl NodeArguments {
+    /// Whether no configuration file is named.
+    pub fn has_no_file(&self) -> bool {
+        self.config.is_none()
+    }
+
     /// The configuration that the arguments describe.
     pub fn node_config(&self) -> Result<NodeConfig, CommandError> {
         if let Some(bus) = &self.bus {
@@ -221,6 +239,15 @@ pub fn open_error(error: OpenError) -> CommandError {
 
 /// A port that a command cannot open, or a destination that it cannot resolve.
 pub fn port_error(error: PortError) -> CommandError {
+    if let PortError::NeighbourIncomplete { name, lacks, .. } = &error
+        && lacks.starts_with("MAC address")
+        && name.parse::<Ipv4Addr>().is_ok()
+    {
+        return CommandError::failed(
+            format!("nobody answers at {name}: its MAC address could not be learnt"),
+            "check that the host is up and on this network, and that the address is not this node's own",
+        );
+    }
     CommandError::failed(error.to_string(), error.remedy())
 }
 
@@ -260,6 +287,12 @@ pub fn port_protection(config: &NodeConfig, number: PortNumber) -> Option<Protec
         PortOptions::Queuing(options) => options.protection,
         PortOptions::Sampling(options) => options.protection,
     }
+}
+
+/// Whether the configuration makes the port of this number a sampling port.
+pub fn is_sampling(config: &NodeConfig, number: PortNumber) -> bool {
+    let port = config.ports.iter().find(|port| port.number == number);
+    port.is_some_and(|port| matches!(port.kind, PortOptions::Sampling(_)))
 }
 
 /// Types that the configuration gives to the port of this number.

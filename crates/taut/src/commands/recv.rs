@@ -47,7 +47,7 @@ pub struct Arguments {
     /// Time to wait for all of them, 500ms or plain seconds [default: for ever].
     #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
-    /// Open a sampling port, and print each new last value.
+    /// Open a sampling port, and print each new last value [default: as the configuration says for the port].
     #[arg(long)]
     sampling: bool,
     #[command(flatten)]
@@ -107,7 +107,8 @@ fn messages(
     let types = peer::port_types(&config, number);
     let protection = arguments.protection;
     let protection = protection.or_else(|| peer::port_protection(&config, number));
-    let kind = kind(arguments.sampling, protection);
+    let is_sampling = arguments.sampling || peer::is_sampling(&config, number);
+    let kind = kind(is_sampling, protection);
     // A port of the file keeps its name and its types there, and is what this command wants otherwise.
     let mut configured = config.ports.iter_mut();
     let configured = configured.find(|port| port.number == number);

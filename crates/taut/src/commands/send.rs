@@ -31,7 +31,7 @@ pub struct Arguments {
     )]
     raw: Option<EtherType>,
     /// Payload of the frame in hexadecimal, such as 02:07:04 [default: all of standard input, as it is].
-    #[arg(long, value_name = "HEX", requires = "raw", value_parser = raw::payload)]
+    #[arg(long, value_name = "HEX", requires = "raw", conflicts_with = "port", value_parser = raw::payload)]
     hex: Option<Payload>,
     /// Type of the message, a [[type]] of the configuration file; fields that are not given are 0.
     #[arg(
@@ -42,7 +42,14 @@ pub struct Arguments {
     )]
     type_name: Option<String>,
     /// Value of a field, with commas between the numbers of an array; may be given several times.
-    #[arg(long, value_name = "NAME=VALUE", requires = "type_name", value_parser = field, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        requires = "type_name",
+        conflicts_with = "message",
+        value_parser = field,
+        allow_hyphen_values = true
+    )]
     field: Vec<(String, String)>,
     /// Priority, 7 being the most urgent [default: 3; of a frame, none, which is a frame without a tag].
     #[arg(long, value_name = "P", value_parser = peer::priority)]
@@ -50,10 +57,10 @@ pub struct Arguments {
     /// Own port to send from [default: a free one of the 64 below 4095].
     #[arg(long, value_name = "N", value_parser = peer::port_number)]
     from: Option<PortNumber>,
-    /// Protect the port: authenticated or encrypted, with the key_file of the neighbour [default: as the configuration
-    /// says for the port].
-    #[arg(long, value_name = "KIND", requires = "config", value_parser = peer::protection)]
-    protection: Option<Protection>,
+    /// Protect the message: authenticated or encrypted, with the key_file of the neighbour, or none [default: as the
+    /// configuration says for the own port, or for one with the peer's number].
+    #[arg(long, value_name = "KIND", requires = "config", value_parser = wanted_protection)]
+    protection: Option<Wanted>,
     #[command(flatten)]
     node: NodeArguments,
 }
@@ -87,14 +94,53 @@ fn send_message(arguments: &Arguments, to_port: PortNumber) -> Result<(), Comman
         sends: declared,
         ..PortTypes::default()
     };
-    let protection = match (arguments.protection, arguments.from) {
-        (None, Some(from)) => peer::port_protection(&arguments.node.node_config()?, from),
-        (given, _) => given,
+    let protection = match arguments.protection {
+        Some(Wanted(protection)) => protection,
+        None => configured_protection(arguments, &name, to_port)?,
     };
     let mut port = peer::open_declared(&node, arguments.from, &types, protection)?;
     let to = port.destination(&name, to_port).map_err(peer::port_error)?;
     let priority = arguments.priority.unwrap_or(Priority::NORMAL);
     port.send(to, priority, &message).map_err(peer::send_error)
+}
+
+/// Protection that was asked for, which may be none. A type of its own, because clap takes an `Option` for an option
+/// that need not be given.
+#[derive(Clone, Copy, Debug)]
+struct Wanted(Option<Protection>);
+
+fn wanted_protection(text: &str) -> Result<Wanted, String> {
+    match text {
+        "none" => Ok(Wanted(None)),
+        _ => peer::protection(text).map(|protection| Wanted(Some(protection))),
+    }
+}
+
+/// Protection that the configuration says. With a neighbour that has keys nothing is sent openly unless that was asked
+/// for.
+fn configured_protection(
+    arguments: &Arguments,
+    neighbour: &str,
+    to: PortNumber,
+) -> Result<Option<Protection>, CommandError> {
+    if arguments.node.has_no_file() {
+        return Ok(None);
+    }
+    let config = arguments.node.node_config()?;
+    if let Some(from) = arguments.from {
+        return Ok(peer::port_protection(&config, from));
+    }
+    let protection = peer::port_protection(&config, to);
+    let has_keys = config.keys.iter().any(|keys| keys.neighbour == neighbour);
+    if protection.is_none() && has_keys {
+        return Err(CommandError::usage(
+            format!(
+                "`{neighbour}` has keys, and the configuration does not say whether its port {to} is protected"
+            ),
+            "say how to send: --protection encrypted, authenticated or none",
+        ));
+    }
+    Ok(protection)
 }
 
 /// Reads a field and its value.
@@ -118,6 +164,17 @@ fn typed(arguments: &Arguments, name: &str) -> Result<Typed, CommandError> {
             },
         )
     })?;
+    for (index, (field, _)) in arguments.field.iter().enumerate() {
+        if arguments.field[..index]
+            .iter()
+            .any(|(other, _)| other == field)
+        {
+            return Err(CommandError::usage(
+                format!("the field `{field}` is given twice"),
+                "give each field once",
+            ));
+        }
+    }
     let fields = arguments.field.iter();
     let message = declared
         .message(fields.map(|(name, value)| (name.as_str(), value.as_str())))

@@ -80,7 +80,7 @@ fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::InvalidInput => {
             "name a network namespace with --netns: `ip netns` lists them"
         }
-        _ => "choose another port with --listen 127.0.0.1:PORT, or 0 for a free one",
+        _ => "choose another address or port with --listen 127.0.0.1:PORT; port 0 is a free one",
     }
 }
 

@@ -144,6 +144,12 @@ fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
 
 fn off(arguments: &OffArguments) -> Result<(), CommandError> {
     let done = end(&arguments.interface).map_err(|error| failed(&error))?;
+    if done.is_empty() && tautline_testbed::interface::index(&arguments.interface).is_err() {
+        return Err(CommandError::usage(
+            format!("there is no interface `{}`", arguments.interface),
+            "`ip link` lists the interfaces",
+        ));
+    }
     if done.is_empty() {
         return cli::print(&format!("{} is not smoothed\n", arguments.interface));
     }

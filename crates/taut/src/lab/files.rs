@@ -31,13 +31,20 @@ pub struct CompareArguments {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Share by which a percentile may be higher without being worse.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.25, value_parser = tolerance)]
     pub tolerance: f64,
     /// Write a page.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArguments,
+}
+
+/// Reads a share: with one that is no number nothing would ever be worse.
+fn tolerance(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok();
+    let share = share.filter(|share: &f64| share.is_finite() && *share >= 0.0);
+    share.ok_or_else(|| "expected a share from 0 on, such as 0.25".to_owned())
 }
 
 /// Runs `taut lab report`.

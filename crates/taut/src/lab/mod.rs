@@ -98,10 +98,13 @@ fn answer(status: u8) -> Result<(), CommandError> {
 
 impl From<ResultFileError> for CommandError {
     fn from(error: ResultFileError) -> CommandError {
-        CommandError::failed(
-            error.to_string(),
-            "give a file that taut lab run or cyclictest --json wrote",
-        )
+        let remedy = match &error {
+            ResultFileError::NotWritten(_) => {
+                "name a file in a directory that exists, that you may write to, and that has space"
+            }
+            _ => "give a file that taut lab run or cyclictest --json wrote",
+        };
+        CommandError::failed(error.to_string(), remedy)
     }
 }
 

@@ -250,12 +250,28 @@ impl OpenError {
             Self::NotLocked { .. } => {
                 "raise the limit (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
             }
-            Self::Refused { .. } | Self::NoLink { .. } => {
-                "`taut doctor` shows what this machine lacks"
-            }
+            Self::Refused { doing, source } => refused_remedy(doing, source.as_ref()),
+            Self::NoLink { .. } => "`taut doctor` shows what this machine lacks",
         }
     }
 }
+
+fn refused_remedy(doing: &str, source: &(dyn std::error::Error + 'static)) -> &'static str {
+    let kind = source.downcast_ref::<io::Error>().map(io::Error::kind);
+    if doing.starts_with(JOINING_BUS) {
+        return "name another bus, or its path: `taut vbus list` shows those of the system and of this user";
+    }
+    match kind {
+        Some(io::ErrorKind::PermissionDenied) => "run it as root, or as a user who may",
+        Some(io::ErrorKind::AddrNotAvailable) => {
+            "give an address of this machine: `ip address` lists them"
+        }
+        _ => "`taut doctor` shows what this machine lacks",
+    }
+}
+
+/// Beginning of what is said of a bus that cannot be joined.
+pub(crate) const JOINING_BUS: &str = "joining bus";
 
 fn on(interface: &Option<String>) -> String {
     match interface {

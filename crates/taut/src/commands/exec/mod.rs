@@ -4,6 +4,7 @@ mod program;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use tautline::config::ExecConfig;
 use tautline::{EtherType, LinkKind, NodeConfig, ServiceConfig};
 use tautline_testbed::interface;
 
-use crate::cli::CommandError;
+use crate::cli::{self, CommandError};
 use crate::commands::peer;
 
 /// File of the library that the program gets.
@@ -99,7 +100,12 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     };
     match arguments.explain {
         Some(None) => command.env("TAUTLINE_EXPLAIN", "1"),
-        Some(Some(file)) => command.env("TAUTLINE_EXPLAIN", absolute(&file)),
+        Some(Some(file)) => {
+            // The library tells nobody of a line that it cannot write.
+            let opened = File::options().append(true).create(true).open(&file);
+            opened.map_err(|error| cli::not_written(&file, &error))?;
+            command.env("TAUTLINE_EXPLAIN", absolute(&file))
+        }
         None => &mut command,
     };
     let failed = command.exec();

@@ -34,13 +34,13 @@ pub(super) struct Arguments {
     html: Option<PathBuf>,
 }
 
-/// Prints the analysis. Exit status 1 if the set is refused.
+/// Prints the analysis. Exit status 1 if the set is refused, 2 if there is none to analyse.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let name = arguments.file.display().to_string();
     let file = file::read(&arguments.file)
-        .map_err(|error| CommandError::failed(error.message, error.remedy))?;
+        .map_err(|error| CommandError::usage(error.message, error.remedy))?;
     let modes = Analysis::of_all(&file.set)
-        .map_err(|error| CommandError::failed(format!("{name}: {error}"), error.remedy()))?;
+        .map_err(|error| CommandError::usage(format!("{name}: {error}"), error.remedy()))?;
     let report = Report {
         partition: file.partition,
         ..Report::new(name, &file.set, modes)

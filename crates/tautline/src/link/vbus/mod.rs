@@ -57,7 +57,7 @@ use super::{
     PortRequest, RawFrames, Route,
 };
 use crate::address::NodeName;
-use crate::error::{OpenError, PortError, ReceiveError, SendError};
+use crate::error::{JOINING_BUS, OpenError, PortError, ReceiveError, SendError};
 use crate::limits::DESTINATIONS_MAX;
 use crate::message::{LentSample, Message, Numbering, Outgoing, Sample, bytes_of};
 use crate::statistics::Statistics;
@@ -81,7 +81,7 @@ impl BusLink {
     /// [`OpenError::Refused`].
     pub(crate) fn open(config: &BusConfig) -> Result<Self, OpenError> {
         let refused = |source: std::io::Error| OpenError::Refused {
-            doing: format!("joining bus `{}`", config.name),
+            doing: format!("{JOINING_BUS} `{}`", config.name),
             source: source.into(),
         };
         let access = Access::of(config).map_err(refused)?;
