@@ -20,8 +20,8 @@ use crate::sys::Event;
 
 /// Directory below the runtime directory.
 const DIRECTORY: &str = "guests";
-/// Time for a question and for its answer. Lower: a busy machine's guests seem to be silent. Higher: a stopped one
-/// holds up a list of all.
+/// Time for a question and for its answer; in a list, for those of all guests of a user. Lower: a busy machine's guests
+/// seem to be silent. Higher: a stopped one holds up a list of all.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Time for a guest to end, or to begin again. Lower: on a busy machine it is said to have failed.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
@@ -194,6 +194,15 @@ fn ask(
     name: &str,
     question: Question,
 ) -> Result<Option<GuestStatus>, GuestError> {
+    ask_until(directory, name, question, Instant::now() + ANSWER_MAX)
+}
+
+fn ask_until(
+    directory: &Directory,
+    name: &str,
+    question: Question,
+    deadline: Instant,
+) -> Result<Option<GuestStatus>, GuestError> {
     let silent = || GuestError::Silent(name.to_owned());
     // Root looks into the directories of others, who may put links there that lead to its own sockets.
     let socket = match directory.socket(name) {
@@ -211,7 +220,7 @@ fn ask(
     line.push('\n');
     // A fresh connection has room for so little.
     (&stream).write_all(line.as_bytes()).map_err(|_| silent())?;
-    match read_line(&stream, ANSWER_BYTES_MAX, Instant::now() + ANSWER_MAX) {
+    match read_line(&stream, ANSWER_BYTES_MAX, deadline) {
         // It has ended in this moment.
         Ok(text) if text.is_empty() => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
@@ -251,11 +260,12 @@ pub fn list() -> (Vec<GuestStatus>, Vec<String>) {
     let mut silent = Vec::new();
     for directory in directories() {
         let mut left = GUESTS_MAX;
+        let deadline = Instant::now() + ANSWER_MAX;
         for name in names(&directory) {
             if left == 0 {
                 break;
             }
-            match ask(&directory, &name, Question::Status) {
+            match ask_until(&directory, &name, Question::Status, deadline) {
                 Ok(Some(status)) => found.push(status),
                 // Left by a process that was killed: it takes nobody's place.
                 Ok(None) => continue,

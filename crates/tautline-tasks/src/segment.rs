@@ -173,11 +173,13 @@ fn sweep(directory: &Directory) {
         // A live one that begins may not have its lock yet.
         let name = entry.name.to_string_lossy();
         let number = name.trim_start_matches('.').split('-').next();
-        if number.is_some_and(|number| number.parse().is_ok_and(is_there)) {
+        let is_there = number.is_some_and(|number| number.parse().is_ok_and(is_there));
+        if is_new(&entry.name) && is_there {
             continue;
         }
+        // A lock to share shows that nobody has the run's own, and is had though a stranger who may read holds one.
         if let Ok(file) = open(directory, &entry.name)
-            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
         {
             let _ = directory.remove(&entry.name); // another one sweeps as well
         }
@@ -438,6 +440,34 @@ mod tests {
         drop(segment);
         assert!(!seen[0].is_alive());
         assert_eq!(own_runs().len(), 0, "{path} is gone");
+    }
+
+    #[test]
+    fn what_killed_runs_left_is_swept_whoever_shares_its_lock() {
+        let place = tautline_state::TemporaryDirectory::make("tautline-test").unwrap();
+        let directory = place.directory();
+        let own = std::process::id();
+        // One of a run that lives, two that were left: one of them of a process namespace in which its process had the
+        // number of one that is here.
+        let names = [
+            "4000000-0".to_owned(),
+            format!("{own}-0"),
+            format!("{own}-1"),
+        ];
+        let files: Vec<_> = names
+            .iter()
+            .map(|name| directory.create_file(name, 0o644).unwrap())
+            .collect();
+        let stranger = open(directory, &names[0]).unwrap();
+        rustix::fs::flock(&stranger, FlockOperation::LockShared).unwrap();
+        rustix::fs::flock(&files[1], FlockOperation::LockExclusive).unwrap();
+        sweep(directory);
+        let left = directory.entries().unwrap();
+        let left: Vec<_> = left
+            .iter()
+            .map(|entry| entry.name.to_str().unwrap())
+            .collect();
+        assert_eq!(left, [names[1].as_str()]);
     }
 
     #[test]

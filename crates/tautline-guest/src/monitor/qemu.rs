@@ -1,6 +1,6 @@
 //! A virtual machine under QEMU, whose processor is emulated.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -16,6 +16,11 @@ use crate::window::Window;
 
 /// The program.
 const PROGRAM: &str = "qemu-system-aarch64";
+
+/// Longest line that QEMU says, and most lines of one look. Higher: one that a guest has taken over, and that talks
+/// without end, takes more memory and time.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+const LINES_MAX: usize = 64;
 
 /// A machine under QEMU.
 #[derive(Debug)]
@@ -149,7 +154,8 @@ impl Qemu {
 
     fn hear(&mut self) -> Result<Value, String> {
         let mut line = String::new();
-        match self.monitor.read_line(&mut line) {
+        let mut monitor = (&mut self.monitor).take(LINE_BYTES_MAX);
+        match monitor.read_line(&mut line) {
             Ok(0) => Err("it ended at once".to_owned()),
             Ok(_) => serde_json::from_str(&line).map_err(|error| error.to_string()),
             Err(error) => Err(format!("it said nothing within {START_MAX:?}: {error}")),
@@ -174,9 +180,12 @@ impl Qemu {
 
     /// Takes what QEMU has said.
     fn listen(&mut self) {
-        loop {
+        for _ in 0..LINES_MAX {
             // A line that has come in part stays there until the rest has come, too.
-            match self.monitor.read_line(&mut self.line) {
+            let room = LINE_BYTES_MAX.saturating_sub(self.line.len() as u64);
+            let mut monitor = (&mut self.monitor).take(room);
+            match monitor.read_line(&mut self.line) {
+                Ok(_) if self.line.len() as u64 >= LINE_BYTES_MAX => self.line.clear(),
                 Ok(1..) if self.line.ends_with('\n') => {
                     let event = serde_json::from_str(&self.line);
                     self.line.clear();
