@@ -10,7 +10,7 @@ use tautline::vbus::Bus;
 use tautline_partition::PartitionError;
 use tautline_smoother::SmootherError;
 use tautline_state::journal::{Journal, JournalError, Left};
-use tautline_state::{Directory, StateError, find_runtime_directory};
+use tautline_state::{Directory, StateError, find_runtime_directory, network_namespaces};
 use tautline_testbed::hosts::{HostsError, clear_named, inside_named, may_create, stale};
 
 use crate::tune::{self, TuneError, Tuned};
@@ -19,6 +19,8 @@ use crate::tune::{self, TuneError, Tuned};
 const SMOOTHER: &str = "smoother-";
 const TUNE: &str = "tune-";
 const SUFFIX: &str = ".json";
+/// From here on numbers are inodes of namespaces, which journals of before had in their names.
+const INODES: u64 = 0xF000_0000;
 /// Time in which processes that die with a flight let its directory and its groups go.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,6 +67,11 @@ pub fn found() -> Result<Vec<String>, LeftoversError> {
         let smoothers = tautline_smoother::left(&directory)?.into_iter();
         found.extend(smoothers.map(|interface| format!("smoother of {interface}")));
         found.extend(half_written(&directory, false)?);
+        found.extend(
+            of_gone_namespaces(&directory)?
+                .iter()
+                .map(|name| format!("{name}, of a network namespace that is gone")),
+        );
     }
     let buses = dead_buses()?.into_iter();
     found.extend(buses.map(|bus| format!("bus {} without a living node", bus.name)));
@@ -88,6 +95,10 @@ pub fn put_back() -> Result<Vec<String>, LeftoversError> {
             });
         }
         done.extend(half_written(&directory, true)?.map(|text| format!("{text} removed")));
+        for name in of_gone_namespaces(&directory)? {
+            directory.remove(&name)?;
+            done.push(format!("{name} removed"));
+        }
     }
     for bus in dead_buses()? {
         // Somebody is there again, or it is another user's.
@@ -96,6 +107,34 @@ pub fn put_back() -> Result<Vec<String>, LeftoversError> {
         }
     }
     Ok(done)
+}
+
+/// Files of smoothers and tuned interfaces whose network namespace has gone, and with it all that they changed.
+fn of_gone_namespaces(directory: &Directory) -> Result<Vec<String>, StateError> {
+    let names = directory.entries()?.into_iter();
+    let names = names.filter_map(|entry| entry.name.into_string().ok());
+    let named = names.filter_map(|name| {
+        let rest = [SMOOTHER, TUNE]
+            .iter()
+            .find_map(|kind| name.strip_prefix(kind))?;
+        let namespace: u64 = rest.split('-').next()?.parse().ok()?;
+        Some((namespace, name))
+    });
+    let is_cookie = |namespace: &u64| (1..INODES).contains(namespace);
+    let named: Vec<(u64, String)> = named
+        .filter(|(namespace, _)| is_cookie(namespace))
+        .collect();
+    // It looks at all processes.
+    let living = match named.is_empty() {
+        true => None,
+        false => network_namespaces(),
+    };
+    Ok(living.map_or_else(Vec::new, |living| {
+        let gone = named
+            .into_iter()
+            .filter(|(namespace, _)| !living.contains(namespace));
+        gone.map(|(_, name)| name).collect()
+    }))
 }
 
 /// Files of journals that were being written.

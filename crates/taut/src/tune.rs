@@ -3,18 +3,16 @@
 //! Every change goes through a journal of the interface, so that it is undone after a kill too. Nothing here runs
 //! while messages do.
 
-use std::fs;
 use std::io;
-use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tautline::config::TuneConfig;
 use tautline::link::XdpMode;
 use tautline::{LinkKind, Node, NodeConfig};
-use tautline_state::find_runtime_directory;
 use tautline_state::journal::{Change, Journal, JournalError};
 use tautline_state::setting::{Setting, Thread};
+use tautline_state::{find_runtime_directory, own_network_namespace};
 
 use tautline_report::table;
 use tautline_testbed::interface::{self, Polls};
@@ -273,7 +271,8 @@ pub fn tuned_interfaces() -> Vec<String> {
 
 /// One journal for each interface of each network namespace.
 pub(crate) fn journal_name(interface: &str) -> String {
-    let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.st_ino());
+    // A number that no other namespace gets; an inode's may be that of one that is gone. 0 before Linux 5.14.
+    let namespace = own_network_namespace().unwrap_or(0);
     format!("tune-{namespace}-{interface}.json")
 }
 

@@ -72,6 +72,52 @@ fn inside(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
 }
 
 #[test]
+fn what_a_killed_smoother_of_a_namespace_that_is_gone_left_is_removed() {
+    let Some(hosts) = hosts() else { return };
+    let (near, far) = (hosts.end(Host::A, 0), hosts.end(Host::B, 0));
+    let config = std::env::temp_dir().join(format!("taut-gone-{}.toml", std::process::id()));
+    let file = format!(
+        "interface = \"{}\"\n[[neighbour]]\nname = \"peer\"\nmac = \"{}\"\n[smoother]\ncapacity_bps = 100_000_000\n",
+        near.interface(),
+        far.mac().map(|byte| format!("{byte:02x}")).join(":"),
+    );
+    std::fs::write(&config, file).unwrap();
+    let mut smoother = inside(&hosts, Host::A, &["smooth", "on", "--config"]);
+    let mut smoother = smoother
+        .arg(&config)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let namespace = hosts.inside(Host::A, tautline_state::own_network_namespace);
+    let journal = format!(
+        "smoother-{}-{}.json",
+        namespace.unwrap().unwrap(),
+        near.interface()
+    );
+    let mut line = String::new();
+    BufReader::new(smoother.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    smoother.kill().unwrap();
+    smoother.wait().unwrap();
+    std::fs::remove_file(&config).unwrap();
+    let doctor = |more: &[&str]| text(&run(&[&["doctor"], more].concat()).stdout);
+    assert!(
+        !doctor(&[]).contains(&journal),
+        "its namespace can be entered"
+    );
+    drop(hosts);
+    let said = doctor(&[]);
+    assert!(
+        said.contains(&format!("{journal}, of a network namespace that is gone")),
+        "{said}"
+    );
+    let done = doctor(&["--put-back"]);
+    assert!(done.contains(&format!("{journal} removed")), "{done}");
+    assert!(!doctor(&[]).contains(&journal));
+}
+
+#[test]
 fn a_ping_without_privilege_comes_back_whatever_its_size() {
     let mut echo = taut(&["echo", "--address", "127.0.10.1"]);
     let _echo = started(&mut echo, "answering on port 4095", false);

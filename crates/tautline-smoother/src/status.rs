@@ -1,9 +1,9 @@
 //! State of a running smoother, in a file of the runtime directory.
 
 use serde::{Deserialize, Serialize};
-use tautline_state::{Directory, StateError};
+use tautline_state::{Directory, StateError, own_network_namespace};
 
-use crate::{SmootherError, sys};
+use crate::SmootherError;
 
 /// Longest status. A node takes some hundred bytes.
 const STATUS_BYTES_MAX: usize = 64 << 10;
@@ -17,7 +17,9 @@ pub(crate) fn status_name(interface: &str) -> String {
 }
 
 pub(crate) fn file_name(interface: &str) -> String {
-    format!("smoother-{}-{interface}", sys::namespace_cookie())
+    // 0 where the kernel does not tell (before Linux 5.14).
+    let namespace = own_network_namespace().unwrap_or(0);
+    format!("smoother-{namespace}-{interface}")
 }
 
 /// State of a smoother, written once a second.

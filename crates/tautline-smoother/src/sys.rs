@@ -44,14 +44,6 @@ pub(crate) fn interface_name(index: u32) -> Option<String> {
     rustix::net::netdevice::index_to_name(&socket, index).ok()
 }
 
-/// Number of the calling thread's network namespace, which no other one has had since the machine started; its inode
-/// may be that of one that is gone. 0 where the kernel does not tell.
-pub(crate) fn namespace_cookie() -> u64 {
-    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0));
-    let cookie = socket.and_then(|socket| tautline_state::namespace_cookie(&socket));
-    cookie.unwrap_or(0)
-}
-
 /// `struct ethtool_cmd` (linux/ethtool.h), as far as its second half of the speed.
 #[repr(C)]
 #[derive(Default)]

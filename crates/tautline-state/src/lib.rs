@@ -41,7 +41,7 @@ pub mod told;
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;
 pub use file::write_whole;
-pub use namespace::namespace_cookie;
+pub use namespace::{namespace_cookie, network_namespaces, own_network_namespace};
 pub use runtime::{
     find_runtime_directory, known_runtime_directories, runtime_directories_of_users,
     runtime_directory, service_directory,
