@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use tautline_bridge::program::{self, Failed, output, signals};
+use tautline_bridge::program::{self, Failed, output, say, signals};
 use tautline_bridge::standby::Standby;
 
 use arguments::{Arguments, Command};
@@ -162,17 +162,17 @@ fn record(
     let (config, zenoh) = watcher(config, zenoh)?;
     let stop = signals()?;
     let session = open(zenoh)?;
-    eprintln!("recording {}", wishes.keys.join(", "));
+    say(&format!("recording {}", wishes.keys.join(", ")));
     let recorded = record::run(&session, config.as_ref(), wishes, &stop).map_err(|error| {
         (
             format!("{}: {error}", wishes.file.display()),
             "name a file on a disk with room, and keys as Zenoh has them, such as plant/cell1/**",
         )
     })?;
-    eprintln!(
+    say(&format!(
         "{} recorded, {} lost, {} left out",
         recorded.messages, recorded.lost, recorded.left_out
-    );
+    ));
     Ok(())
 }
 

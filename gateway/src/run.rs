@@ -8,7 +8,7 @@ use std::time::Duration;
 use tautline::{Instant, Node, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
-use tautline_bridge::program::{Failure, start};
+use tautline_bridge::program::{Failure, join, say, start};
 use tautline_bridge::standby::{LastShown, Votes, process_number};
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
@@ -81,7 +81,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         standby.prepare(&mut node);
     }
     let node = Node::open(node)?;
-    eprintln!("gateway {}: {}", config.name, node.report());
+    say(&format!("gateway {}: {}", config.name, node.report()));
     let activity = Arc::new(Activity::new(gateway));
     let mut ports = Vec::new();
     let mut outbound = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     });
     let telling = Arc::clone(&shared);
     let status = status::serve(Arc::clone(stop), move || telling.status())?;
-    eprintln!("gateway {}: connecting", shared.name);
+    say(&format!("gateway {}: connecting", shared.name));
     let Some(session) = open_session(&config.zenoh, &shared.name, stop) else {
         return Ok(());
     };
@@ -143,9 +143,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     }
     let kept = keep_house(&session, &shared, &own_key, stop);
     stop.store(true, Relaxed);
-    let ended = threads
-        .into_iter()
-        .map(|thread| thread.join().expect("no thread panics"));
+    let ended = threads.into_iter().map(join);
     let ended = ended.fold(kept, |before, ended| before.and(ended));
     status.join().expect("no thread panics");
     session.close().wait()?;
@@ -159,7 +157,9 @@ fn open_session(config: &zenoh::Config, name: &str, stop: &AtomicBool) -> Option
         match zenoh::open(config.clone()).wait() {
             Ok(session) => return Some(session),
             Err(error) if !said => {
-                eprintln!("gateway {name}: no session yet, will try again: {error}");
+                say(&format!(
+                    "gateway {name}: no session yet, will try again: {error}"
+                ));
                 said = true;
             }
             Err(_) => {}

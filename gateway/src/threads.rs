@@ -7,7 +7,7 @@
 
 use std::env;
 
-use tautline_bridge::program::run_again;
+use tautline_bridge::program::{run_again, say};
 
 /// Variable from which Zenoh takes its groups of threads.
 const VARIABLE: &str = "ZENOH_RUNTIME";
@@ -25,5 +25,7 @@ pub(crate) fn choose() {
     let error = run_again(|command| {
         command.env(VARIABLE, GROUPS);
     });
-    eprintln!("gateway: Zenoh keeps its own choice of threads: {error}");
+    say(&format!(
+        "gateway: Zenoh keeps its own choice of threads: {error}"
+    ));
 }

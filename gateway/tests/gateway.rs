@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -381,6 +382,39 @@ fn another_gateway_takes_over() {
     // `one` is where the claims go, whichever process that is by now.
     let refused = [&one, other, &three].map(|one| one.status()["heartbeats_refused"].as_u64());
     assert!(refused.into_iter().flatten().any(|count| count > 0));
+}
+
+#[test]
+fn a_gateway_takes_over_when_nobody_reads_its_output_any_more() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let cell = Cell::new();
+    let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n\
+        [[port]]\nname = \"votes\"\nnumber = 9\nkind = \"sampling\"\n";
+    let command = |name: &str, other: &str| {
+        let entries = format!(
+            "[standby]\nport = \"votes\"\npeers = [\"{other}.9\"]\n[[publish]]\nport = \"state\"\n"
+        );
+        let mut command = network.gateway_command(&cell, name, B, "site/a", ports, &entries, "");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let two = network.started("two", B, command("two", "one"));
+    eventually("the first is active", || two.is_active());
+    let mut one = network.started("one", B, command("one", "two"));
+    eventually("the other stands by", || {
+        one.state() == "standing by" && one.knows_others()
+    });
+    drop((one.running.0.stdout.take(), one.running.0.stderr.take()));
+    two.running.kill();
+    // The motor sends to `one`.
+    let mut motor = program(&cell, "motor");
+    eventually("the other publishes", || {
+        motor.publish(1, b"state");
+        one.count("state", "published") > 0
+    });
+    assert!(one.is_active());
 }
 
 #[test]

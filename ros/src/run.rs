@@ -8,7 +8,7 @@ use std::time::Duration;
 use tautline::Node;
 use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
-use tautline_bridge::program::{Failure, run_again, start};
+use tautline_bridge::program::{Failure, join, run_again, say, start};
 use tautline_bridge::standby::{LastShown, Votes, process_number};
 
 use crate::config::Config;
@@ -92,7 +92,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         standby.prepare(&mut node);
     }
     let node = Node::open(node)?;
-    eprintln!("ros {name}: {}", node.report());
+    say(&format!("ros {name}: {}", node.report()));
     let activity = Arc::new(match config.standby {
         Some(_) => Activity::new(process),
         None => Activity::alone(process),
@@ -169,17 +169,20 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
             Ok(())
         })?);
     }
-    eprintln!("ros {}: joined domain {}", shared.name, shared.domain);
+    say(&format!(
+        "ros {}: joined domain {}",
+        shared.name, shared.domain
+    ));
     let kept = shared.keep_house(stop);
     // A signal has come, or a thread has ended, whatever has become of DDS.
     let is_asked_for = stop.swap(true, Relaxed);
     let mut ended = match election {
-        Some(election) => election.join().expect("no thread panics"),
+        Some(election) => join(election),
         None => Ok(()),
     };
     if kept? {
         // Threads that wait for DDS wait for ever. Only a new process has all of its threads.
-        eprintln!("ros {}: DDS has stopped", shared.name);
+        say(&format!("ros {}: DDS has stopped", shared.name));
         return match is_asked_for {
             true => Ok(()),
             false => {
@@ -189,7 +192,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         };
     }
     for thread in threads {
-        ended = ended.and(thread.join().expect("no thread panics"));
+        ended = ended.and(join(thread));
     }
     status.join().expect("no thread panics");
     ended

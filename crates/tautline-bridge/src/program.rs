@@ -24,7 +24,7 @@ pub fn ended(command: &str, result: Result<(), Failed>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err((what, remedy)) => {
-            eprintln!("{command}: {what}\n  what to do: {remedy}");
+            say(&format!("{command}: {what}\n  what to do: {remedy}"));
             ExitCode::FAILURE
         }
     }
@@ -58,13 +58,31 @@ pub fn start(
     stop: &Arc<AtomicBool>,
     work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
 ) -> Result<JoinHandle<Result<(), Failure>>, Failure> {
-    let stop = Arc::clone(stop);
+    let end = End(Arc::clone(stop));
     let thread = thread::Builder::new().name(name.to_owned());
     Ok(thread.spawn(move || {
-        let ended = work();
-        stop.store(true, Relaxed);
-        ended
+        let _end = end;
+        work()
     })?)
+}
+
+/// Sets a flag when it is dropped, by a panic too.
+struct End(Arc<AtomicBool>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Waits for the end of a thread.
+///
+/// # Errors
+/// That of its work, or it has panicked.
+pub fn join(thread: JoinHandle<Result<(), Failure>>) -> Result<(), Failure> {
+    let name = thread.thread().name().unwrap_or_default().to_owned();
+    let panicked = |_| Err(format!("the thread `{name}` has panicked").into());
+    thread.join().unwrap_or_else(panicked)
 }
 
 /// Runs this program again in this process, with its own arguments and what `change` does to the command. Returns only
@@ -108,7 +126,38 @@ pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Resu
     Ok(())
 }
 
+/// Writes a line to standard error; a reader that has gone away is no error. `eprintln!` would panic.
+pub fn say(line: &str) {
+    let _gone = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 /// Writes to standard output; a reader that has gone away is no error.
 fn print(text: &str) {
     let _gone = io::stdout().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_thread_is_the_programs_whichever_it_is() {
+        let works: [fn() -> Result<(), Failure>; 3] = [
+            || Ok(()),
+            || Err("no room".into()),
+            || panic!("as the test has it"),
+        ];
+        let told = works.map(|work| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let ended = join(start("work", &stop, work).unwrap());
+            assert!(stop.load(Relaxed), "{ended:?}");
+            ended.err().map(|error| error.to_string())
+        });
+        let expected = [
+            None,
+            Some("no room"),
+            Some("the thread `work` has panicked"),
+        ];
+        assert_eq!(told.each_ref().map(Option::as_deref), expected);
+    }
 }

@@ -1,8 +1,9 @@
 //! Several programs of one cell that carry the same ports: one is active, the others stand by. Their heartbeats go
 //! through a sampling port of the cell, so that nobody on the other network has a part in the decision.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::activity::Activity;
 use crate::config::Ports;
 use crate::election::{BEAT, Election, Heartbeat, LEASE, LISTENING, SILENCE_MAX, State};
 use crate::port::PeerPort;
-use crate::program::Failure;
+use crate::program::{Failure, say};
 
 /// Programs that may stand by for one. Lower: fewer. Higher: heartbeats grow with the square of it.
 const PEERS_MAX: usize = 7;
@@ -168,11 +169,11 @@ impl LastShown {
 
     /// Sets it, and says on standard error when the state is another one.
     pub fn set(&self, now: Shown) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.state != now.state {
-            eprintln!("{}: {}", self.program, now.state);
+        let before = mem::replace(&mut *self.lock(), now);
+        // Without the lock: a reader of standard error that hangs holds up nobody who asks for the state.
+        if before.state != now.state {
+            say(&format!("{}: {}", self.program, now.state));
         }
-        *last = now;
     }
 
     /// The same for a program without others.
@@ -186,7 +187,11 @@ impl LastShown {
     /// The last one.
     #[must_use]
     pub fn last(&self) -> Shown {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

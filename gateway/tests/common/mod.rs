@@ -200,6 +200,32 @@ impl Network {
         entries: &str,
         mode: &str,
     ) -> Gateway<'_> {
+        let command = self.gateway_command(cell, name, host, prefix, ports, entries, mode);
+        self.started(name, host, command)
+    }
+
+    /// Starts a gateway by its command.
+    pub(crate) fn started(&self, name: &str, host: Host, mut command: Command) -> Gateway<'_> {
+        Gateway {
+            network: self,
+            host,
+            name: name.to_owned(),
+            running: Running(command.spawn().expect("a gateway")),
+        }
+    }
+
+    /// The command of [`gateway`](Self::gateway).
+    #[allow(clippy::too_many_arguments)] // as there
+    pub(crate) fn gateway_command(
+        &self,
+        cell: &Cell,
+        name: &str,
+        host: Host,
+        prefix: &str,
+        ports: &str,
+        entries: &str,
+        mode: &str,
+    ) -> Command {
         let mode = if mode.is_empty() { "peer" } else { mode };
         let unique = format!("{name}-{}", cell.name);
         let write = |end: &str, text: String| {
@@ -227,17 +253,8 @@ impl Network {
             ),
         );
         let mut command = self.hosts.command(host, env!("CARGO_BIN_EXE_taut-gateway"));
-        let child = command
-            .args(["run", "--config"])
-            .arg(config)
-            .spawn()
-            .expect("a gateway");
-        Gateway {
-            network: self,
-            host,
-            name: name.to_owned(),
-            running: Running(child),
-        }
+        command.args(["run", "--config"]).arg(config);
+        command
     }
 
     /// The program at a host, with a configuration of Zenoh for a watcher there.
