@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tautline::{Instant, Node, now};
 use tautline_bridge::activity::Activity;
+use tautline_bridge::destinations::look;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::{Failure, join, say, start};
 use tautline_bridge::standby::{LastShown, Votes, process_number};
@@ -19,7 +20,7 @@ use crate::publication::{Declared, Outbound};
 use crate::status::{self, GatewayStatus};
 use crate::subscription::Inbound;
 
-/// Time between two looks at connections, declarations and ports that were not there.
+/// Time between two looks at connections and declarations.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
 /// Pause before another attempt to open the session.
 const SESSION_PAUSE: Duration = Duration::from_secs(1);
@@ -120,7 +121,11 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     })?;
     let destinations = start("destinations", stop, {
         let (shared, stop) = (Arc::clone(&shared), Arc::clone(stop));
-        move || connect(&shared, &stop)
+        move || {
+            let all = shared.inbound.iter().map(|one| one.destinations());
+            look(&all.collect::<Vec<_>>(), &stop);
+            Ok(())
+        }
     })?;
     let mut threads = vec![election, destinations];
     if let Some(settings) = config.fleet {
@@ -243,15 +248,6 @@ fn keep_house(
         for (outbound, declared) in shared.outbound.iter().zip(&mut declared) {
             outbound.declare(session, declared)?;
         }
-        thread::sleep(HOUSEKEEPING);
-    }
-    Ok(())
-}
-
-/// Looks for ports of the cell that were not there.
-fn connect(shared: &Shared, stop: &AtomicBool) -> Result<(), Failure> {
-    while !stop.load(Relaxed) {
-        shared.inbound.iter().for_each(|one| one.connect());
         thread::sleep(HOUSEKEEPING);
     }
     Ok(())

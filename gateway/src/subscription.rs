@@ -1,12 +1,13 @@
-//! From Zenoh to ports. Zenoh's own threads call [`Inbound::take`]; a send into the cell never waits.
+//! From Zenoh to ports. Zenoh's own threads call [`Inbound::take`]; a send into the cell waits for no program of it.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tautline::{Destination, Instant, Priority, SendError, now};
+use tautline::{Instant, Priority, SendError, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::baseline::Baseline;
+use tautline_bridge::destinations::Destinations;
 use tautline_bridge::port::Port;
 use zenoh::bytes::Encoding;
 use zenoh::sample::{Sample, SampleKind};
@@ -27,15 +28,12 @@ pub(crate) struct Inbound {
     type_bytes: Option<usize>,
     activity: Arc<Activity>,
     counters: Received,
-    /// Whether a port of `to` is being looked for.
-    connecting: AtomicBool,
+    destinations: Destinations,
     state: Mutex<State>,
 }
 
 /// Zenoh may call from several threads.
 struct State {
-    port: Port,
-    destinations: Vec<Option<Destination>>,
     paid_ns: u64,
     source: Option<Source>,
 }
@@ -73,10 +71,8 @@ impl Inbound {
             type_bytes: sends.map(|declared| declared.bytes()),
             activity,
             counters: Received::default(),
-            connecting: AtomicBool::new(false),
+            destinations: Destinations::new(port, config.to.clone()),
             state: Mutex::new(State {
-                port,
-                destinations: vec![None; config.to.len().max(1)],
                 paid_ns: 0,
                 source: None,
             }),
@@ -99,36 +95,9 @@ impl Inbound {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Counters and a port: a panic elsewhere leaves nothing half done that matters.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The same for Zenoh's threads, which do not wait until a peer of the cell that hangs has been asked.
-    fn state_unless_connecting(&self) -> Result<MutexGuard<'_, State>, Dropped> {
-        match self.state.try_lock() {
-            Ok(state) => Ok(state),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if self.connecting.load(Relaxed) => {
-                Err(Dropped::Undelivered)
-            }
-            Err(TryLockError::WouldBlock) => Ok(self.state()),
-        }
-    }
-
-    /// Resolves ports of `to` that were not there. By a thread of its own: a peer that hangs holds it up.
-    pub(crate) fn connect(&self) {
-        let mut state = self.state();
-        let State {
-            port, destinations, ..
-        } = &mut *state;
-        self.connecting.store(true, Relaxed);
-        for (place, known) in destinations.iter_mut().enumerate() {
-            if known.is_none() {
-                *known = port.destination(self.config.to.get(place)).ok();
-            }
-        }
-        self.connecting.store(false, Relaxed);
+    /// The ports of `to`.
+    pub(crate) fn destinations(&self) -> &Destinations {
+        &self.destinations
     }
 
     /// Takes a sample.
@@ -156,7 +125,8 @@ impl Inbound {
         }
         let attached = sample.attachment().map(|bytes| bytes.to_bytes());
         let origin = attached.and_then(|bytes| Origin::parse(&bytes));
-        let mut state = self.state_unless_connecting()?;
+        // Counters: a panic elsewhere leaves nothing half done that matters.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // The source is followed by a gateway that stands by, too: it knows it when it takes over.
         let age = match &origin {
             Some(origin) => Some(self.follow(&mut state, origin, now)?),
@@ -180,7 +150,15 @@ impl Inbound {
             |origin| origin.priority,
         );
         let priority = priority.min(self.config.priority_max);
-        send(&mut state, priority, &sample.payload().to_bytes())
+        let sent = self
+            .destinations
+            .send(priority, &sample.payload().to_bytes());
+        sent.map_err(|error| match error {
+            SendError::MessageTooLarge { .. } | SendError::LargerThanReceiver { .. } => {
+                Dropped::OtherSize
+            }
+            _ => Dropped::Undelivered,
+        })
     }
 
     /// Age of a value, if it comes from the gateway whose values are taken.
@@ -255,31 +233,4 @@ impl Inbound {
         }
         Ok(())
     }
-}
-
-/// Sends to all ports of `to`, whatever becomes of one of them.
-fn send(state: &mut State, priority: Priority, bytes: &[u8]) -> Result<(), Dropped> {
-    let State {
-        port, destinations, ..
-    } = state;
-    let mut dropped = None;
-    for destination in destinations.iter_mut() {
-        let Some(to) = *destination else {
-            dropped = Some(Dropped::Undelivered);
-            continue;
-        };
-        match port.send(to, priority, bytes) {
-            Ok(()) => {}
-            Err(SendError::MessageTooLarge { .. } | SendError::LargerThanReceiver { .. }) => {
-                dropped = Some(Dropped::OtherSize);
-            }
-            Err(SendError::PeerGone) => {
-                // Looked for again.
-                *destination = None;
-                dropped = Some(Dropped::Undelivered);
-            }
-            Err(_) => dropped = Some(Dropped::Undelivered),
-        }
-    }
-    dropped.map_or(Ok(()), Err)
 }

@@ -585,6 +585,37 @@ fn an_expired_certificate_connects_nobody_and_disturbs_nobody() {
     });
 }
 
+#[test]
+fn a_port_that_is_there_gets_every_sample_of_a_flood() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let cell = Cell::new();
+    let ports = "[[port]]\nname = \"set\"\nnumber = 3\nkind = \"sampling\"\n";
+    let (key, count) = ("desk/set", 100_000_u64);
+    let entries = format!(
+        "[[subscribe]]\nkey = \"{key}\"\nport = \"set\"\nto = [\"motor.7\"]\nrate = 10000000\nburst = 1000000\n"
+    );
+    let mut motor = program(&cell, "motor");
+    let gateway = network.gateway(&cell, "one", A, "site/a", ports, &entries, "");
+    eventually("active", || gateway.is_active());
+    let Some(mut peer) = participant(&network, B, "client-of-a") else {
+        return;
+    };
+    eventually("a value arrives", || {
+        peer.tell(json!(["put", key, "00"]));
+        motor.value().is_some()
+    });
+    let [delivered, undelivered] =
+        ["delivered", "undelivered"].map(|counter| gateway.count(key, counter));
+    peer.tell(json!(["flood", key, "07", count, 1_000_000_000]));
+    eventually("all of the flood arrives", || {
+        gateway.count(key, "delivered") >= delivered + count
+            || gateway.count(key, "undelivered") > undelivered
+    });
+    assert_eq!(gateway.count(key, "undelivered"), undelivered);
+}
+
 /// Bus on which this test, started again by itself, is a receiving program.
 const RECEIVER_BUS: &str = "TAUT_GATEWAY_TEST_BUS";
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tautline::Node;
 use tautline_bridge::activity::Activity;
+use tautline_bridge::destinations::look;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::{Failure, join, run_again, say, start};
 use tautline_bridge::standby::{LastShown, Votes, process_number};
@@ -158,9 +159,9 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         threads.push(start("publication", stop, work)?);
     }
     for (one, reader) in inbound {
-        let (connecting, ending) = (Arc::clone(&one), Arc::clone(stop));
+        let (looking, ending) = (Arc::clone(&one), Arc::clone(stop));
         threads.push(start("destinations", stop, move || {
-            connecting.connect(&ending);
+            look(&[looking.destinations()], &ending);
             Ok(())
         })?);
         let ending = Arc::clone(stop);

@@ -1,16 +1,17 @@
-//! From a topic to ports: a thread for each subscription. A send into the cell never waits.
+//! From a topic to ports: a thread for each subscription. A send into the cell waits for no program of it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rustdds::{GUID, QosPolicies};
-use tautline::{Destination, Instant, SendError, now};
+use tautline::{Instant, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::baseline::Baseline;
+use tautline_bridge::destinations::Destinations;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::Failure;
 
@@ -22,13 +23,6 @@ use crate::status::{Received, SubscriptionStatus};
 /// Writers whose quickest message is remembered. Lower: with more of them, messages that waited are taken as new.
 /// Higher: a hostile participant takes more memory.
 const SOURCES_MAX: usize = 64;
-/// Time between two attempts to find a port of `to` that is not there. Lower: more work. Higher: a program of the cell
-/// that starts hears later.
-const CONNECT_PAUSE: Duration = Duration::from_millis(500);
-
-/// Pauses in which a message waits for the ports while one of them is looked for, and their length. Lower: it is
-/// dropped while a program of the cell starts. Higher: a program that hangs delays the messages for the others.
-const LOOKING: (u32, Duration) = (25, Duration::from_micros(200));
 
 /// One subscription.
 pub(crate) struct Inbound {
@@ -37,16 +31,7 @@ pub(crate) struct Inbound {
     counters: Received,
     participant: Arc<Participant>,
     activity: Arc<Activity>,
-    destinations: Mutex<Destinations>,
-    /// Whether a port of `to` is not there.
-    is_missing: AtomicBool,
-}
-
-/// Port that sends, and where to. A thread of its own looks for ports that are not there, since a peer that hangs holds
-/// it up; the topic's thread never waits for it.
-struct Destinations {
-    port: Port,
-    known: Vec<Option<Destination>>,
+    destinations: Destinations,
 }
 
 /// State of the topic's thread.
@@ -99,11 +84,7 @@ impl Inbound {
             counters: Received::default(),
             participant: Arc::clone(participant),
             activity: Arc::clone(activity),
-            destinations: Mutex::new(Destinations {
-                port,
-                known: vec![None; config.to.len().max(1)],
-            }),
-            is_missing: AtomicBool::new(true),
+            destinations: Destinations::new(port, config.to.clone()),
             config,
         };
         Ok((Arc::new(inbound), reader))
@@ -129,26 +110,9 @@ impl Inbound {
         }
     }
 
-    /// Looks for ports of `to` that are not there, again and again until `stop` is set.
-    pub(crate) fn connect(&self, stop: &AtomicBool) {
-        let mut paused = CONNECT_PAUSE;
-        while !stop.load(Relaxed) {
-            if paused >= CONNECT_PAUSE && self.is_missing.load(Relaxed) {
-                paused = Duration::ZERO;
-                let locked = self.destinations.lock();
-                let mut destinations = locked.unwrap_or_else(PoisonError::into_inner);
-                let Destinations { port, known } = &mut *destinations;
-                for (place, known) in known.iter_mut().enumerate() {
-                    if known.is_none() {
-                        *known = port.destination(self.config.to.get(place)).ok();
-                    }
-                }
-                self.is_missing
-                    .store(known.iter().any(Option::is_none), Relaxed);
-            }
-            thread::sleep(LOOK);
-            paused += LOOK;
-        }
+    /// The ports of `to`.
+    pub(crate) fn destinations(&self) -> &Destinations {
+        &self.destinations
     }
 
     /// Delivers what comes until `stop` is set.
@@ -221,39 +185,8 @@ impl Inbound {
             self.config.must_be_finite,
             &mut state.value,
         )?;
-        self.send(&state.value)
-    }
-
-    /// Sends to all ports of `to`, whatever becomes of one of them.
-    fn send(&self, value: &[u8]) -> Result<(), Dropped> {
-        let mut destinations = self.destinations.try_lock();
-        for _ in 0..LOOKING.0 {
-            if destinations.is_ok() {
-                break;
-            }
-            thread::sleep(LOOKING.1);
-            destinations = self.destinations.try_lock();
-        }
-        let Ok(mut destinations) = destinations else {
-            return Err(Dropped::Undelivered);
-        };
-        let Destinations { port, known } = &mut *destinations;
-        let priority = self.config.priority;
-        let mut sent_to_all = Ok(());
-        for destination in known.iter_mut() {
-            let Some(to) = *destination else {
-                sent_to_all = Err(Dropped::Undelivered);
-                continue;
-            };
-            if let Err(error) = port.send(to, priority, value) {
-                if error == SendError::PeerGone {
-                    *destination = None;
-                    self.is_missing.store(true, Relaxed);
-                }
-                sent_to_all = Err(Dropped::Undelivered);
-            }
-        }
-        sent_to_all
+        let sent = self.destinations.send(self.config.priority, &state.value);
+        sent.map_err(|_| Dropped::Undelivered)
     }
 }
 

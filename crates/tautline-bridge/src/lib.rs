@@ -9,7 +9,8 @@
 //! |---|---|
 //! | [`program`] | signals, output, threads whose end is the program's |
 //! | [`config`] | the file: ports of the node, rules, rates |
-//! | [`port`] | a port of either kind, and its destinations |
+//! | [`port`] | a port of either kind |
+//! | [`destinations`] | the ways from a port to its receivers, and the look for those that are not there |
 //! | [`status`] | counters, and the state for whoever asks |
 //! | [`standby`] | several programs of one cell, of which one is active: heartbeats and their port |
 //! | [`election`], [`activity`] | the decision among them; the right of the active one |
@@ -20,6 +21,7 @@
 pub mod activity;
 pub mod baseline;
 pub mod config;
+pub mod destinations;
 pub mod election;
 pub mod gate;
 pub mod port;

@@ -1,4 +1,4 @@
-//! A port of either kind, and its destinations.
+//! A port of either kind, with one interface to send.
 
 use std::fmt;
 
