@@ -1,7 +1,7 @@
 //! The right of the active program of a cell to publish and deliver: one thread decides, and all others ask before they
 //! do either.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tautline::Instant;
 
@@ -10,12 +10,21 @@ use tautline::Instant;
 #[derive(Debug)]
 pub struct Activity {
     process: u64,
-    cell: AtomicU64,
-    term: AtomicU32,
-    since_ns: AtomicU64,
-    /// Written last, read first: 0 while the others change.
-    until_ns: AtomicU64,
+    /// The lock is held for a copy, and never while anything waits.
+    lease: Mutex<Lease>,
 }
+
+/// The last decision. All of it changes at once, so that a takeover cannot mix two of them.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    cell: u64,
+    term: u32,
+    since: Instant,
+    until: Instant,
+}
+
+/// End of a lease that was ended before its time.
+const PAST: Instant = Instant::from_nanos(0);
 
 /// A program's right to publish and deliver.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +45,12 @@ impl Activity {
     pub fn new(process: u64) -> Self {
         Self {
             process,
-            cell: AtomicU64::new(process),
-            term: AtomicU32::new(0),
-            since_ns: AtomicU64::new(u64::MAX),
-            until_ns: AtomicU64::new(0),
+            lease: Mutex::new(Lease {
+                cell: process,
+                term: 0,
+                since: Instant::FAR_FUTURE,
+                until: PAST,
+            }),
         }
     }
 
@@ -51,40 +62,42 @@ impl Activity {
         activity
     }
 
-    /// Begins or renews the time in which this program is active. One thread calls this and [`end`](Self::end).
+    /// Begins or renews the time in which this program is active.
     pub fn grant(&self, cell: u64, term: u32, since: Instant, until: Instant) {
-        if self.since_ns.load(Ordering::Relaxed) != since.as_nanos() {
-            self.end(cell);
-            self.term.store(term, Ordering::Relaxed);
-            self.since_ns.store(since.as_nanos(), Ordering::Relaxed);
-        }
-        // Release: pairs with the acquire in `now`.
-        self.until_ns.store(until.as_nanos(), Ordering::Release);
+        *self.lease() = Lease {
+            cell,
+            term,
+            since,
+            until,
+        };
     }
 
     /// Ends it.
     pub fn end(&self, cell: u64) {
-        self.until_ns.store(0, Ordering::Release);
-        self.since_ns.store(u64::MAX, Ordering::Release);
-        self.cell.store(cell, Ordering::Relaxed);
+        let mut lease = self.lease();
+        (lease.cell, lease.until) = (cell, PAST);
     }
 
     /// The right, if this program has it now.
-    #[inline]
     #[must_use]
     pub fn now(&self, now: Instant) -> Option<Grant> {
-        (now.as_nanos() < self.until_ns.load(Ordering::Acquire)).then(|| Grant {
+        let lease = *self.lease();
+        (now < lease.until).then_some(Grant {
             process: self.process,
-            cell: self.cell(),
-            term: self.term(),
-            since: Instant::from_nanos(self.since_ns.load(Ordering::Acquire)),
+            cell: lease.cell,
+            term: lease.term,
+            since: lease.since,
         })
+    }
+
+    fn lease(&self) -> MutexGuard<'_, Lease> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of the cell.
     #[must_use]
     pub fn cell(&self) -> u64 {
-        self.cell.load(Ordering::Relaxed)
+        self.lease().cell
     }
 
     /// Number of this process.
@@ -96,13 +109,34 @@ impl Activity {
     /// The last term in which it was active.
     #[must_use]
     pub fn term(&self) -> u32 {
-        self.term.load(Ordering::Relaxed)
+        self.lease().term
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn a_takeover_mixes_no_two_decisions() {
+        let activity = Activity::new(0);
+        thread::scope(|scope| {
+            let takeovers = scope.spawn(|| {
+                for term in 1..2_000_000 {
+                    let since = Instant::from_nanos(term.into());
+                    activity.grant(term.into(), term, since, Instant::FAR_FUTURE);
+                }
+            });
+            while !takeovers.is_finished() {
+                if let Some(grant) = activity.now(PAST) {
+                    let term = u64::from(grant.term);
+                    assert_eq!((grant.cell, grant.since.as_nanos()), (term, term));
+                }
+            }
+        });
+    }
 
     #[test]
     fn a_right_ends_by_itself_and_begins_anew_with_the_next_term() {
