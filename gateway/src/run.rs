@@ -57,6 +57,7 @@ impl Shared {
             term: self.activity.term(),
             gateways_standing_by: shown.others,
             heartbeats_refused: shown.refused,
+            heartbeats_unplaced: shown.unplaced,
             foreign_gateways: neighbours
                 .iter()
                 .filter(|(other, _)| *other != cell)

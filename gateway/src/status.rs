@@ -87,6 +87,9 @@ pub(crate) struct GatewayStatus {
     /// Values on the heartbeats' port that are no heartbeats of a peer.
     #[serde(default)]
     pub(crate) heartbeats_refused: u64,
+    /// Heartbeats of more programs than are remembered.
+    #[serde(default)]
+    pub(crate) heartbeats_unplaced: u64,
     /// Gateways of another cell below the same prefix.
     pub(crate) foreign_gateways: usize,
     /// Routers and peers of Zenoh that the session is connected to.
@@ -152,6 +155,13 @@ impl GatewayStatus {
         if self.heartbeats_refused > 0 {
             let refused = self.heartbeats_refused;
             let _ = writeln!(text, "  {refused} heartbeats refused: not of a peer");
+        }
+        if self.heartbeats_unplaced > 0 {
+            let unplaced = self.heartbeats_unplaced;
+            let _ = writeln!(
+                text,
+                "  {unplaced} heartbeats of more programs than are remembered"
+            );
         }
         if self.foreign_gateways > 0 {
             let _ = writeln!(

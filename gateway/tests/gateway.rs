@@ -135,7 +135,7 @@ fn a_check_shows_who_stands_by() {
     assert_eq!(
         check(&both, &[]),
         "gateway north\n  events -> plant/events\n  standby: port votes, rank 2, peers south.9; \
-         a heartbeat every 100 ms, dead after 350 ms of silence\n"
+         a heartbeat every 50 ms, dead after 350 ms of silence\n"
     );
     assert_eq!(told(&both)["standby"]["peers"], json!(["south.9"]));
     assert_eq!(told(&both)["standby"]["silence_ms_max"], 350);

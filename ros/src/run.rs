@@ -52,6 +52,7 @@ impl Shared {
             peers: self.peers,
             peers_heard: shown.others,
             heartbeats_refused: shown.refused,
+            heartbeats_unplaced: shown.unplaced,
             publications: self.outbound.iter().map(|one| one.status()).collect(),
             subscriptions: self.inbound.iter().map(|one| one.status()).collect(),
         }

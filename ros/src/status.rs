@@ -79,6 +79,9 @@ pub(crate) struct RosStatus {
     pub(crate) peers_heard: usize,
     /// Values on the heartbeats' port that are no heartbeats of a peer.
     pub(crate) heartbeats_refused: u64,
+    /// Heartbeats of more programs than are remembered.
+    #[serde(default)]
+    pub(crate) heartbeats_unplaced: u64,
     pub(crate) publications: Vec<PublicationStatus>,
     pub(crate) subscriptions: Vec<SubscriptionStatus>,
 }
@@ -137,6 +140,13 @@ impl RosStatus {
         if self.heartbeats_refused > 0 {
             let refused = self.heartbeats_refused;
             let _ = writeln!(text, "  {refused} heartbeats refused: not of a peer");
+        }
+        if self.heartbeats_unplaced > 0 {
+            let unplaced = self.heartbeats_unplaced;
+            let _ = writeln!(
+                text,
+                "  {unplaced} heartbeats of more programs than are remembered"
+            );
         }
         for one in &self.publications {
             let _ = writeln!(

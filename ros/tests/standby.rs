@@ -58,7 +58,7 @@ fn a_check_shows_who_stands_by() {
                  /cmd_vel -> command (geometry_msgs/msg/Twist)\n";
     assert_eq!(check(&alone, &[]), lines);
     assert_eq!(told(&alone)["standby"], Value::Null);
-    let standby = "  standby: port votes, rank 0, peers two.9; a heartbeat every 100 ms, \
+    let standby = "  standby: port votes, rank 0, peers two.9; a heartbeat every 50 ms, \
                    dead after 350 ms of silence\n";
     assert_eq!(check(&entries("two"), &[]), format!("{lines}{standby}"));
     let told = &told(&entries("two"))["standby"];

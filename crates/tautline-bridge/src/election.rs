@@ -1,4 +1,4 @@
-//! Decision which of a cell's programs is active. Never reads a clock, and sends nothing: it is told the heartbeats of
+//! Decision which of a cell's programs is active. Never reads a clock, and knows no port: it is told the heartbeats of
 //! the others and says whether this program is active, and since when.
 //!
 //! A program that is active stays so. Of several that could be, one with a connection to its network goes before one
@@ -10,25 +10,30 @@ use std::time::Duration;
 
 use tautline::Instant;
 
+use crate::activity::Activity;
+
 /// Bytes of a heartbeat.
 pub const HEARTBEAT_BYTES: usize = 40;
 const MAGIC: [u8; 4] = *b"TLE1";
-/// Time between two heartbeats of a program. Lower: more traffic. Higher: a takeover takes longer.
-pub const BEAT: Duration = Duration::from_millis(100);
+/// Time between two decisions of a program; a heartbeat follows each. Lower: more wake-ups and traffic. Higher: a
+/// takeover takes longer.
+pub const BEAT: Duration = Duration::from_millis(50);
 /// Silence after which a program counts as dead. Lower: a busy machine's program is replaced for nothing. Higher: a
 /// takeover takes longer.
 pub const SILENCE_MAX: Duration = Duration::from_millis(350);
 /// Time for which a program listens before it may be active. Lower: it may miss the heartbeat of the active one.
 /// Higher: a cell with one program waits for longer.
 pub const LISTENING: Duration = Duration::from_millis(500);
-/// Time after a decision until which it holds. A program whose process was stopped for longer is no longer active,
-/// before it can publish anything. Lower: a busy machine interrupts itself. Above `SILENCE_MAX`: two are active.
+/// Time for which a program may be active after the heartbeat before its last one. The others have heard one of the two
+/// and wait for [`SILENCE_MAX`] after that, so one heartbeat may be lost, and decisions may be late. Lower: a busy
+/// machine interrupts itself. Above `SILENCE_MAX`: two are active.
 pub const LEASE: Duration = Duration::from_millis(300);
 /// Programs of one cell that are remembered. Lower: fewer may stand by. Higher: a sender of false heartbeats takes more
 /// memory.
 const OTHERS_MAX: usize = 16;
 
-const _: () = assert!(LEASE.as_millis() < SILENCE_MAX.as_millis());
+const _: () = assert!(LEASE.as_millis() + BEAT.as_millis() <= SILENCE_MAX.as_millis());
+const _: () = assert!(SILENCE_MAX.as_millis() < LISTENING.as_millis());
 
 /// State that a program tells the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,13 +109,16 @@ pub enum State {
 pub struct Election {
     own: Heartbeat,
     state: State,
-    ticked: Instant,
+    /// Times of the last two decisions, the earlier one first.
+    decided: [Instant; 2],
     /// The highest term that was heard of.
     term_max: u32,
     grace: Duration,
     /// Since when another program is connected and this one is not.
     outdone: Option<Instant>,
     others: Vec<(Instant, Heartbeat)>,
+    /// Heartbeats of more programs than are remembered.
+    unplaced: u64,
 }
 
 impl Election {
@@ -127,11 +135,12 @@ impl Election {
                 connected: false,
             },
             state: State::Listening(now + LISTENING),
-            ticked: now,
+            decided: [now; 2],
             term_max: 0,
             grace,
             outdone: None,
             others: Vec::with_capacity(OTHERS_MAX),
+            unplaced: 0,
         }
     }
 
@@ -155,21 +164,47 @@ impl Election {
         match known {
             Some(place) => others[place] = (at, heartbeat),
             None if others.len() < OTHERS_MAX => others.push((at, heartbeat)),
-            None => {}
+            None => self.unplaced = self.unplaced.saturating_add(1),
         }
     }
 
-    /// Decides; called every [`BEAT`] or more often.
-    pub fn tick(&mut self, now: Instant, connected: bool) -> State {
-        let stopped = now.saturating_duration_since(self.ticked) > LEASE;
-        self.ticked = now;
+    /// Decides every [`BEAT`], tells the others by `send`, and then takes the right or gives it up in `activity`. `now`
+    /// is a time before the last look for heartbeats.
+    pub fn decide(
+        &mut self,
+        now: Instant,
+        connected: bool,
+        activity: &Activity,
+        send: impl FnOnce(&Heartbeat),
+    ) -> State {
+        let state = self.tick(now, connected);
+        let Heartbeat { cell, term, .. } = self.own;
+        if !self.own.active {
+            // Before another one hears of it.
+            activity.end(cell);
+        }
+        send(&self.own);
+        if let State::Active(since) = state {
+            activity.grant(cell, term, since, self.lease_end());
+        }
+        state
+    }
+
+    /// End of the time for which the others are known to wait.
+    fn lease_end(&self) -> Instant {
+        self.decided[0] + LEASE
+    }
+
+    fn tick(&mut self, now: Instant, connected: bool) -> State {
+        let lapsed = now >= self.lease_end();
+        self.decided = [self.decided[1], now];
         self.own.connected = connected;
         self.others
             .retain(|(at, _)| now.saturating_duration_since(*at) <= SILENCE_MAX);
         let gives_way = matches!(self.state, State::Active(_)) && self.gives_way(now);
         self.state = match self.state {
             // Another one may be active by now.
-            _ if stopped => State::Listening(now + LISTENING),
+            _ if lapsed => State::Listening(now + LISTENING),
             State::Listening(until) if now < until => self.state,
             State::Active(_) if gives_way => State::StandingBy,
             State::Active(since) => State::Active(since),
@@ -183,16 +218,23 @@ impl Election {
         self.state
     }
 
-    /// The heartbeat to be sent now.
-    #[must_use]
-    pub fn heartbeat(&self) -> Heartbeat {
-        self.own
+    /// Gives the right up and tells the others.
+    pub fn resign(&mut self, activity: &Activity, send: impl FnOnce(&Heartbeat)) {
+        activity.end(self.own.cell);
+        (self.own.active, self.own.connected) = (false, false);
+        send(&self.own);
     }
 
     /// Programs of the cell that were heard of late, without this one.
     #[must_use]
     pub fn others(&self) -> usize {
         self.others.len()
+    }
+
+    /// Heartbeats that were not counted in, because they came from more programs than are remembered.
+    #[must_use]
+    pub fn unplaced(&self) -> u64 {
+        self.unplaced
     }
 
     /// Whether this program, which is active, leaves that to another one.
@@ -216,7 +258,8 @@ impl Election {
 mod tests {
     use super::*;
 
-    const STEP_MS: u64 = 50;
+    #[allow(clippy::cast_possible_truncation)] // 50
+    const STEP_MS: u64 = BEAT.as_millis() as u64;
 
     fn ms(number: u64) -> Instant {
         Instant::from_nanos(number * 1_000_000)
@@ -226,9 +269,11 @@ mod tests {
     struct Cell {
         now_ms: u64,
         programs: Vec<Election>,
+        activities: Vec<Activity>,
         connected: Vec<bool>,
         running: Vec<bool>,
         cut: bool,
+        was_cut: bool,
     }
 
     impl Cell {
@@ -237,22 +282,30 @@ mod tests {
             Self {
                 now_ms: 0,
                 programs: (0..count).map(each).collect(),
+                activities: (0..count).map(Activity::new).collect(),
                 connected: vec![true; count as usize],
                 running: vec![true; count as usize],
                 cut: false,
+                was_cut: false,
             }
         }
 
         fn run(&mut self, duration_ms: u64) {
             for _ in 0..duration_ms / STEP_MS {
                 self.now_ms += STEP_MS;
+                self.was_cut |= self.cut;
                 let now = ms(self.now_ms);
+                let holds = |one: &&Activity| one.now(now).is_some();
+                let holders = self.activities.iter().filter(holds).count();
+                assert!(self.was_cut || holders <= 1, "at {} ms", self.now_ms);
                 for index in 0..self.programs.len() {
                     if !self.running[index] {
                         continue;
                     }
-                    self.programs[index].tick(now, self.connected[index]);
-                    let heartbeat = self.programs[index].heartbeat();
+                    let (mut told, connected) = (None, self.connected[index]);
+                    let activity = &self.activities[index];
+                    self.programs[index].decide(now, connected, activity, |one| told = Some(*one));
+                    let heartbeat = told.expect("one after each decision");
                     for other in 0..self.programs.len() {
                         if other != index && self.running[other] && !self.cut {
                             let bytes = heartbeat.bytes();
@@ -265,7 +318,7 @@ mod tests {
         }
 
         fn active(&self) -> Vec<usize> {
-            let is_active = |one: &usize| self.programs[*one].heartbeat().active;
+            let is_active = |one: &usize| self.programs[*one].own.active;
             (0..self.programs.len())
                 .filter(|one| self.running[*one] && is_active(one))
                 .collect()
@@ -285,17 +338,17 @@ mod tests {
     fn another_takes_over_within_half_a_second_and_the_first_stays_behind_when_it_is_back() {
         let mut cell = Cell::new(3);
         cell.run(1_000);
-        let number = cell.programs[1].heartbeat().cell;
+        let number = cell.programs[1].own.cell;
         cell.running[0] = false;
         cell.run(500);
         assert_eq!(cell.active(), [1]);
-        assert_eq!(cell.programs[1].heartbeat().term, 2);
-        assert_eq!(cell.programs[1].heartbeat().cell, number);
+        assert_eq!(cell.programs[1].own.term, 2);
+        assert_eq!(cell.programs[1].own.cell, number);
         cell.programs[0] = Election::new(9, 0, Duration::ZERO, ms(cell.now_ms));
         cell.running[0] = true;
         cell.run(2_000);
         assert_eq!(cell.active(), [1]);
-        assert_eq!(cell.programs[0].heartbeat().cell, number);
+        assert_eq!(cell.programs[0].own.cell, number);
     }
 
     #[test]
@@ -363,10 +416,82 @@ mod tests {
         for process in 2..1_000 {
             let heartbeat = Heartbeat {
                 process,
-                ..election.heartbeat()
+                ..election.own
             };
             election.hear(ms(1), heartbeat);
         }
         assert_eq!(election.others(), OTHERS_MAX);
+        assert_eq!(election.unplaced(), 998 - OTHERS_MAX as u64);
+    }
+
+    /// A program on a busy machine.
+    struct Busy {
+        election: Election,
+        activity: Activity,
+        next_ms: u64,
+        heard: Vec<(Instant, Heartbeat)>,
+        /// Whether the last heartbeat to each of the others was lost.
+        lost: [bool; 3],
+    }
+
+    impl Busy {
+        fn new(number: u64) -> Self {
+            Self {
+                election: Election::new(number, 0, Duration::ZERO, ms(0)),
+                activity: Activity::new(number),
+                next_ms: 0,
+                heard: Vec::new(),
+                lost: [false; 3],
+            }
+        }
+
+        fn decide(&mut self, now: Instant) -> Heartbeat {
+            for (at, heartbeat) in self.heard.drain(..) {
+                self.election.hear(at, heartbeat);
+            }
+            let mut told = None;
+            let send = |one: &Heartbeat| told = Some(*one);
+            self.election.decide(now, true, &self.activity, send);
+            told.expect("one after each decision")
+        }
+    }
+
+    #[test]
+    fn no_two_hold_the_right_at_once_though_decisions_are_late_and_heartbeats_are_lost() {
+        for seed in 1..=100 {
+            let mut random: u64 = seed;
+            let mut below = |bound: u64| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                (random >> 33) % bound
+            };
+            let mut programs = [1, 2, 3].map(Busy::new);
+            let mut held_ms = 0;
+            for now_ms in 0..20_000 {
+                for index in 0..programs.len() {
+                    let program = &mut programs[index];
+                    if program.next_ms > now_ms {
+                        continue;
+                    }
+                    let late = [3, 3, 3, 3, 3, 60, 60, 200, 350, 600][below(10) as usize];
+                    program.next_ms = now_ms + STEP_MS + below(late);
+                    let heartbeat = program.decide(ms(now_ms));
+                    for other in (0..3).filter(|other| *other != index) {
+                        let lost = &mut programs[index].lost[other];
+                        // Never two in a row.
+                        *lost = !*lost && below(5) == 0;
+                        if !*lost {
+                            programs[other].heard.push((ms(now_ms), heartbeat));
+                        }
+                    }
+                }
+                let holds = |one: &&Busy| one.activity.now(ms(now_ms)).is_some();
+                let holders = programs.iter().filter(holds).count();
+                assert!(holders <= 1, "seed {seed}, at {now_ms} ms");
+                held_ms += holders;
+            }
+            assert!(held_ms > 1_000, "seed {seed}: {held_ms} of 20000 ms");
+        }
     }
 }

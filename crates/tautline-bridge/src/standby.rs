@@ -25,8 +25,6 @@ const PEERS_MAX: usize = 7;
 /// Places of the heartbeats' port beyond those of the peers. Lower: whoever else of the cell sends there takes a peer's
 /// place, or replaces its heartbeats. Higher: memory, 4.5 KiB each.
 const SPARE_SOURCES: usize = 8;
-/// Time between two decisions. Lower: more wake-ups. Higher: a takeover takes longer.
-const TICK: Duration = Duration::from_millis(50);
 
 /// Section `[standby]` of a file.
 #[derive(Debug, Deserialize)]
@@ -144,6 +142,8 @@ pub struct Shown {
     pub others: usize,
     /// Values on the heartbeats' port that are no heartbeats, or none of a peer.
     pub refused: u64,
+    /// Heartbeats of more programs than are remembered.
+    pub unplaced: u64,
 }
 
 /// State of a program among the others, which one thread sets and all may read.
@@ -203,7 +203,6 @@ pub struct Votes {
     neighbours: NeighbourTable,
     election: Election,
     buffer: Vec<u8>,
-    sent: Option<(Instant, Heartbeat)>,
     refused: u64,
 }
 
@@ -227,7 +226,6 @@ impl Votes {
             peers: peers.map(|peer| (peer, None)).collect(),
             neighbours: node.neighbours(),
             election: Election::new(process, standby.rank, grace, now()),
-            sent: None,
             refused: 0,
         })
     }
@@ -252,29 +250,6 @@ impl Votes {
         Ok(())
     }
 
-    /// Sends the heartbeat when it is due or says something new.
-    fn tell(&mut self, now: Instant, heartbeat: Heartbeat) {
-        let is_due = self.sent.is_none_or(|(at, told)| {
-            told != heartbeat || now.saturating_duration_since(at) >= BEAT
-        });
-        if !is_due {
-            return;
-        }
-        self.sent = Some((now, heartbeat));
-        for (peer, known) in &mut self.peers {
-            if known.is_none() {
-                // Never waits: a peer that hangs would make this program miss its own decisions.
-                let found = self.port.destination_until(&peer.neighbour, peer.port, now);
-                *known = found.ok();
-            }
-            let Some(to) = *known else { continue };
-            let sent = self.port.send(to, Priority::NORMAL, &heartbeat.bytes());
-            if sent.is_err() {
-                *known = None;
-            }
-        }
-    }
-
     fn shown(&self, state: State) -> Shown {
         Shown {
             state: match state {
@@ -284,6 +259,7 @@ impl Votes {
             },
             others: self.election.others(),
             refused: self.refused,
+            unplaced: self.election.unplaced(),
         }
     }
 
@@ -299,29 +275,42 @@ impl Votes {
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
         while !stop.load(Relaxed) {
-            self.listen()?;
+            // Before it listens: what comes after that is heard in time.
             let now = now();
-            let state = self.election.tick(now, is_connected());
-            let heartbeat = self.election.heartbeat();
-            match state {
-                State::Active(since) => {
-                    let until = now.checked_add(LEASE).unwrap_or(now);
-                    activity.grant(heartbeat.cell, heartbeat.term, since, until);
-                }
-                State::StandingBy | State::Listening(_) => activity.end(heartbeat.cell),
-            }
+            self.listen()?;
+            let Self {
+                port,
+                peers,
+                election,
+                ..
+            } = &mut self;
+            let send = |heartbeat: &Heartbeat| tell(port, peers, now, heartbeat);
+            let state = election.decide(now, is_connected(), activity, send);
             show(self.shown(state));
-            self.tell(now, heartbeat);
-            thread::sleep(TICK);
+            thread::sleep(BEAT);
         }
-        activity.end(activity.cell());
-        let resigned = Heartbeat {
-            active: false,
-            connected: false,
-            ..self.election.heartbeat()
-        };
-        self.tell(now(), resigned);
+        let send = |heartbeat: &Heartbeat| tell(&mut self.port, &mut self.peers, now(), heartbeat);
+        self.election.resign(activity, send);
         Ok(())
+    }
+}
+
+/// Sends a heartbeat to all peers that are there.
+fn tell(
+    port: &mut SamplingPort,
+    peers: &mut [(PeerPort, Option<Destination>)],
+    now: Instant,
+    heartbeat: &Heartbeat,
+) {
+    for (peer, known) in peers {
+        if known.is_none() {
+            // Never waits: a peer that hangs would make this program miss its own decisions.
+            *known = port.destination_until(&peer.neighbour, peer.port, now).ok();
+        }
+        let Some(to) = *known else { continue };
+        if port.send(to, Priority::NORMAL, &heartbeat.bytes()).is_err() {
+            *known = None;
+        }
     }
 }
 
@@ -361,7 +350,7 @@ mod tests {
         let standby = section.check(&mut Ports::new(&node)).unwrap();
         assert_eq!(
             standby.text(),
-            "  standby: port votes, rank 2, peers south.9, west.10; a heartbeat every 100 ms, \
+            "  standby: port votes, rank 2, peers south.9, west.10; a heartbeat every 50 ms, \
              dead after 350 ms of silence\n"
         );
         let told = standby.told();
@@ -371,7 +360,7 @@ mod tests {
         let times = ["heartbeat_ms", "silence_ms_max", "lease_ms", "listening_ms"];
         assert_eq!(
             times.map(|name| told[name].as_u64()),
-            [100, 350, 300, 500].map(Some)
+            [50, 350, 300, 500].map(Some)
         );
     }
 
@@ -383,6 +372,7 @@ mod tests {
             state: "active",
             others: 1,
             refused: 3,
+            unplaced: 0,
         });
         let last = shown.last();
         assert_eq!((last.state, last.others, last.refused), ("active", 1, 3));
