@@ -199,7 +199,7 @@ impl Outbound {
         let now = now();
         let grant = self
             .activity
-            .now(now)
+            .now()
             .filter(|grant| value.arrival >= grant.since);
         if grant.is_none() {
             count(&self.counters.standby, 1);
@@ -239,7 +239,7 @@ impl Outbound {
 
     /// Whether the port has something to say: a queuing port always, a sampling port while its last value is valid.
     fn is_alive(&self, now: Instant) -> bool {
-        let Some(grant) = self.activity.now(now) else {
+        let Some(grant) = self.activity.now() else {
             return false;
         };
         match self.config.port.kind {
@@ -258,7 +258,7 @@ impl Outbound {
         declared: &mut Declared,
     ) -> zenoh::Result<()> {
         let now = now();
-        let is_active = self.activity.now(now).is_some();
+        let is_active = self.activity.now().is_some();
         match (self.is_alive(now), declared.token.is_some()) {
             (true, false) => {
                 declared.token = Some(
@@ -289,7 +289,7 @@ impl Outbound {
 
     fn answer(&self, query: &Query) {
         let now = now();
-        let found = self.activity.now(now).and_then(|grant| {
+        let found = self.activity.now().and_then(|grant| {
             let last = self.last();
             let value = last.value?;
             let is_of_now = value.arrival >= grant.since && !self.is_stale(value, now);

@@ -132,7 +132,7 @@ impl Inbound {
             Some(origin) => Some(self.follow(&mut state, origin, now)?),
             None => self.unknown(&state, now).map(|()| None)?,
         };
-        if self.activity.now(now).is_none() {
+        if self.activity.now().is_none() {
             return Err(Dropped::Standby);
         }
         let admitted = self.config.bucket.admit(state.paid_ns, now.as_nanos());

@@ -182,7 +182,7 @@ impl Outbound {
 
     /// The right to publish a value that arrived at `arrival`; counted if there is none.
     fn admit(&self, arrival: Instant) -> Option<Grant> {
-        let grant = self.activity.now(now());
+        let grant = self.activity.now();
         let grant = grant.filter(|grant| arrival >= grant.since);
         if grant.is_none() {
             count(&self.counters.standby, 1);
@@ -229,7 +229,7 @@ impl Feed<'_> {
     fn forget_what_is_past(&mut self) -> Result<(), Failure> {
         let outbound = self.outbound;
         let is_kept = self.is_used && outbound.config.topic.reliable;
-        if !is_kept || outbound.activity.now(now()).is_some() {
+        if !is_kept || outbound.activity.now().is_some() {
             return Ok(());
         }
         let old = self.writer.take().map(|writer| writer.number());

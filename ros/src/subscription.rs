@@ -170,7 +170,7 @@ impl Inbound {
         // A program that stands by follows the writers, too: it knows them when it takes over.
         let waited = follow(&mut state.sources, message, now);
         let written = now.as_nanos().saturating_sub(nanoseconds(waited));
-        let grant = self.activity.now(now);
+        let grant = self.activity.now();
         if grant.is_none_or(|grant| written < grant.since.as_nanos()) {
             return Err(Dropped::Standby);
         }

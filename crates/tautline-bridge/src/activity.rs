@@ -5,8 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tautline::Instant;
 
-/// A decision of the election, which ends by itself unless it is renewed: a program that was stopped is not active when
-/// it goes on.
+use crate::clocks::boottime;
+
+/// A decision of the election, which ends by itself unless it is renewed: a program that was stopped, or whose machine
+/// was suspended, is not active when it goes on.
 #[derive(Debug)]
 pub struct Activity {
     process: u64,
@@ -20,6 +22,7 @@ struct Lease {
     cell: u64,
     term: u32,
     since: Instant,
+    /// On CLOCK_BOOTTIME.
     until: Instant,
 }
 
@@ -62,7 +65,8 @@ impl Activity {
         activity
     }
 
-    /// Begins or renews the time in which this program is active.
+    /// Begins or renews the time in which this program is active. It ends at `until` on CLOCK_BOOTTIME;
+    /// [`Instant::FAR_FUTURE`] is no end.
     pub fn grant(&self, cell: u64, term: u32, since: Instant, until: Instant) {
         *self.lease() = Lease {
             cell,
@@ -78,11 +82,16 @@ impl Activity {
         (lease.cell, lease.until) = (cell, PAST);
     }
 
-    /// The right, if this program has it now.
+    /// The right, if this program has it now. Looks at the clock last, and not at all if the right has no end.
     #[must_use]
-    pub fn now(&self, now: Instant) -> Option<Grant> {
+    pub fn now(&self) -> Option<Grant> {
+        self.at(boottime)
+    }
+
+    /// The same by a clock of the caller.
+    pub(crate) fn at(&self, now: impl FnOnce() -> Instant) -> Option<Grant> {
         let lease = *self.lease();
-        (now < lease.until).then_some(Grant {
+        (lease.until == Instant::FAR_FUTURE || now() < lease.until).then_some(Grant {
             process: self.process,
             cell: lease.cell,
             term: lease.term,
@@ -130,7 +139,7 @@ mod tests {
                 }
             });
             while !takeovers.is_finished() {
-                if let Some(grant) = activity.now(PAST) {
+                if let Some(grant) = activity.now() {
                     let term = u64::from(grant.term);
                     assert_eq!((grant.cell, grant.since.as_nanos()), (term, term));
                 }
@@ -141,23 +150,24 @@ mod tests {
     #[test]
     fn a_right_ends_by_itself_and_begins_anew_with_the_next_term() {
         let at = Instant::from_nanos;
-        let always = Activity::alone(7).now(at(1));
+        let right = |activity: &Activity, now: u64| activity.at(|| at(now));
+        let always = Activity::alone(7).now();
         assert_eq!(
             always.map(|grant| (grant.term, grant.since)),
             Some((1, at(0)))
         );
         let activity = Activity::new(7);
-        assert!(activity.now(at(0)).is_none());
+        assert!(right(&activity, 0).is_none());
         activity.grant(7, 1, at(10), at(40));
-        let grant = activity.now(at(39)).unwrap();
+        let grant = right(&activity, 39).unwrap();
         assert_eq!((grant.term, grant.since), (1, at(10)));
-        assert!(activity.now(at(40)).is_none());
+        assert!(right(&activity, 40).is_none());
         activity.grant(7, 1, at(10), at(60));
-        assert!(activity.now(at(59)).is_some());
+        assert!(right(&activity, 59).is_some());
         activity.end(8);
-        assert!(activity.now(at(12)).is_none());
+        assert!(right(&activity, 12).is_none());
         assert_eq!(activity.cell(), 8);
         activity.grant(8, 2, at(100), at(200));
-        assert_eq!(activity.now(at(150)).unwrap().term, 2);
+        assert_eq!(right(&activity, 150).unwrap().term, 2);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tautline::Instant;
 
 use crate::activity::Activity;
+use crate::clocks::Moment;
 
 /// Bytes of a heartbeat.
 pub const HEARTBEAT_BYTES: usize = 40;
@@ -109,7 +110,7 @@ pub enum State {
 pub struct Election {
     own: Heartbeat,
     state: State,
-    /// Times of the last two decisions, the earlier one first.
+    /// Times of the last two decisions on CLOCK_BOOTTIME, the earlier one first.
     decided: [Instant; 2],
     /// The highest term that was heard of.
     term_max: u32,
@@ -124,7 +125,7 @@ pub struct Election {
 impl Election {
     /// Begins to listen. It gives way to a program that is connected after it has not been so itself for `grace`.
     #[must_use]
-    pub fn new(process: u64, rank: u32, grace: Duration, now: Instant) -> Self {
+    pub fn new(process: u64, rank: u32, grace: Duration, now: Moment) -> Self {
         Self {
             own: Heartbeat {
                 process,
@@ -134,8 +135,8 @@ impl Election {
                 active: false,
                 connected: false,
             },
-            state: State::Listening(now + LISTENING),
-            decided: [now; 2],
+            state: State::Listening(now.monotonic + LISTENING),
+            decided: [now.boottime; 2],
             term_max: 0,
             grace,
             outdone: None,
@@ -172,7 +173,7 @@ impl Election {
     /// is a time before the last look for heartbeats.
     pub fn decide(
         &mut self,
-        now: Instant,
+        now: Moment,
         connected: bool,
         activity: &Activity,
         send: impl FnOnce(&Heartbeat),
@@ -190,14 +191,15 @@ impl Election {
         state
     }
 
-    /// End of the time for which the others are known to wait.
+    /// End of the time for which the others are known to wait, on CLOCK_BOOTTIME.
     fn lease_end(&self) -> Instant {
         self.decided[0] + LEASE
     }
 
-    fn tick(&mut self, now: Instant, connected: bool) -> State {
-        let lapsed = now >= self.lease_end();
-        self.decided = [self.decided[1], now];
+    fn tick(&mut self, now: Moment, connected: bool) -> State {
+        let lapsed = now.boottime >= self.lease_end();
+        self.decided = [self.decided[1], now.boottime];
+        let now = now.monotonic;
         self.own.connected = connected;
         self.others
             .retain(|(at, _)| now.saturating_duration_since(*at) <= SILENCE_MAX);
@@ -265,6 +267,14 @@ mod tests {
         Instant::from_nanos(number * 1_000_000)
     }
 
+    /// A moment of a machine that was suspended for so long before.
+    fn moment(number_ms: u64, suspended_ms: u64) -> Moment {
+        Moment {
+            monotonic: ms(number_ms - suspended_ms),
+            boottime: ms(number_ms),
+        }
+    }
+
     /// Programs of a cell in virtual time, each heard by the others, unless cut off, stopped or dead.
     struct Cell {
         now_ms: u64,
@@ -272,19 +282,22 @@ mod tests {
         activities: Vec<Activity>,
         connected: Vec<bool>,
         running: Vec<bool>,
+        /// Time for which each one's machine was suspended.
+        suspended_ms: Vec<u64>,
         cut: bool,
         was_cut: bool,
     }
 
     impl Cell {
         fn new(count: u64) -> Self {
-            let each = |number| Election::new(number + 1, 0, Duration::ZERO, ms(0));
+            let each = |number| Election::new(number + 1, 0, Duration::ZERO, moment(0, 0));
             Self {
                 now_ms: 0,
                 programs: (0..count).map(each).collect(),
                 activities: (0..count).map(Activity::new).collect(),
                 connected: vec![true; count as usize],
                 running: vec![true; count as usize],
+                suspended_ms: vec![0; count as usize],
                 cut: false,
                 was_cut: false,
             }
@@ -294,8 +307,8 @@ mod tests {
             for _ in 0..duration_ms / STEP_MS {
                 self.now_ms += STEP_MS;
                 self.was_cut |= self.cut;
-                let now = ms(self.now_ms);
-                let holds = |one: &&Activity| one.now(now).is_some();
+                let now_ms = self.now_ms;
+                let holds = |one: &&Activity| one.at(|| ms(now_ms)).is_some();
                 let holders = self.activities.iter().filter(holds).count();
                 assert!(self.was_cut || holders <= 1, "at {} ms", self.now_ms);
                 for index in 0..self.programs.len() {
@@ -303,6 +316,7 @@ mod tests {
                         continue;
                     }
                     let (mut told, connected) = (None, self.connected[index]);
+                    let now = moment(now_ms, self.suspended_ms[index]);
                     let activity = &self.activities[index];
                     self.programs[index].decide(now, connected, activity, |one| told = Some(*one));
                     let heartbeat = told.expect("one after each decision");
@@ -310,7 +324,8 @@ mod tests {
                         if other != index && self.running[other] && !self.cut {
                             let bytes = heartbeat.bytes();
                             let heard = Heartbeat::parse(&bytes).expect("a heartbeat");
-                            self.programs[other].hear(now, heard);
+                            let at = ms(now_ms - self.suspended_ms[other]);
+                            self.programs[other].hear(at, heard);
                         }
                     }
                 }
@@ -344,7 +359,7 @@ mod tests {
         assert_eq!(cell.active(), [1]);
         assert_eq!(cell.programs[1].own.term, 2);
         assert_eq!(cell.programs[1].own.cell, number);
-        cell.programs[0] = Election::new(9, 0, Duration::ZERO, ms(cell.now_ms));
+        cell.programs[0] = Election::new(9, 0, Duration::ZERO, moment(cell.now_ms, 0));
         cell.running[0] = true;
         cell.run(2_000);
         assert_eq!(cell.active(), [1]);
@@ -358,13 +373,37 @@ mod tests {
         cell.running[0] = false;
         cell.run(600);
         cell.running[0] = true;
-        let now = ms(cell.now_ms + STEP_MS);
+        let now = moment(cell.now_ms + STEP_MS, 0);
         assert!(matches!(
             cell.programs[0].tick(now, true),
             State::Listening(_)
         ));
         cell.run(2_000);
         assert_eq!(cell.active(), [1]);
+    }
+
+    #[test]
+    fn one_whose_machine_was_suspended_has_no_right_when_it_goes_on() {
+        let mut cell = Cell::new(2);
+        cell.run(1_000);
+        assert_eq!(cell.active(), [0]);
+        cell.running[0] = false;
+        cell.run(3_600_000);
+        cell.suspended_ms[0] = 3_600_000;
+        cell.running[0] = true;
+        // Before it decides anything; `run` looks again and again.
+        assert!(cell.activities[0].at(|| ms(cell.now_ms)).is_none());
+        cell.run(2_000);
+        assert_eq!(cell.active(), [1]);
+        // The same with both of them: they listen, and the right is a new one.
+        let term = cell.programs[1].own.term;
+        cell.now_ms += 3_600_000;
+        cell.suspended_ms = vec![7_200_000, 3_600_000];
+        cell.run(400);
+        assert_eq!(cell.active(), [0; 0]);
+        cell.run(600);
+        assert_eq!(cell.active(), [0]);
+        assert_eq!(cell.programs[0].own.term, term + 1);
     }
 
     #[test]
@@ -383,7 +422,7 @@ mod tests {
     fn a_connection_that_comes_back_within_its_grace_changes_nothing() {
         let mut cell = Cell::new(2);
         cell.programs = (1..3)
-            .map(|number| Election::new(number, 0, Duration::from_secs(2), ms(0)))
+            .map(|number| Election::new(number, 0, Duration::from_secs(2), moment(0, 0)))
             .collect();
         cell.run(1_000);
         cell.connected[0] = false;
@@ -412,7 +451,7 @@ mod tests {
     fn heartbeats_that_are_none_are_refused_and_many_are_bounded() {
         assert_eq!(Heartbeat::parse(&[0; HEARTBEAT_BYTES]), None);
         assert_eq!(Heartbeat::parse(b"TLE1"), None);
-        let mut election = Election::new(1, 0, Duration::ZERO, ms(0));
+        let mut election = Election::new(1, 0, Duration::ZERO, moment(0, 0));
         for process in 2..1_000 {
             let heartbeat = Heartbeat {
                 process,
@@ -437,7 +476,7 @@ mod tests {
     impl Busy {
         fn new(number: u64) -> Self {
             Self {
-                election: Election::new(number, 0, Duration::ZERO, ms(0)),
+                election: Election::new(number, 0, Duration::ZERO, moment(0, 0)),
                 activity: Activity::new(number),
                 next_ms: 0,
                 heard: Vec::new(),
@@ -445,7 +484,7 @@ mod tests {
             }
         }
 
-        fn decide(&mut self, now: Instant) -> Heartbeat {
+        fn decide(&mut self, now: Moment) -> Heartbeat {
             for (at, heartbeat) in self.heard.drain(..) {
                 self.election.hear(at, heartbeat);
             }
@@ -476,7 +515,7 @@ mod tests {
                     }
                     let late = [3, 3, 3, 3, 3, 60, 60, 200, 350, 600][below(10) as usize];
                     program.next_ms = now_ms + STEP_MS + below(late);
-                    let heartbeat = program.decide(ms(now_ms));
+                    let heartbeat = program.decide(moment(now_ms, 0));
                     for other in (0..3).filter(|other| *other != index) {
                         let lost = &mut programs[index].lost[other];
                         // Never two in a row.
@@ -486,7 +525,7 @@ mod tests {
                         }
                     }
                 }
-                let holds = |one: &&Busy| one.activity.now(ms(now_ms)).is_some();
+                let holds = |one: &&Busy| one.activity.at(|| ms(now_ms)).is_some();
                 let holders = programs.iter().filter(holds).count();
                 assert!(holders <= 1, "seed {seed}, at {now_ms} ms");
                 held_ms += holders;

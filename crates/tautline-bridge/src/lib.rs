@@ -15,11 +15,13 @@
 //! | [`standby`] | several programs of one cell, of which one is active: heartbeats and their port |
 //! | [`election`], [`activity`] | the decision among them; the right of the active one |
 //! | [`gate`] | choice of the values that are published |
+//! | [`clocks`] | the clocks of a decision, of which one goes on while the machine is suspended |
 //! | [`baseline`] | time that a message has waited, without a comparison of clocks |
 //! | `testing` | cells, and participants that nobody here wrote; feature `testing` |
 
 pub mod activity;
 pub mod baseline;
+pub mod clocks;
 pub mod config;
 pub mod destinations;
 pub mod election;

@@ -15,6 +15,7 @@ use tautline::{
 };
 
 use crate::activity::Activity;
+use crate::clocks::Moment;
 use crate::config::Ports;
 use crate::election::{BEAT, Election, Heartbeat, LEASE, LISTENING, SILENCE_MAX, State};
 use crate::port::PeerPort;
@@ -225,7 +226,7 @@ impl Votes {
             port,
             peers: peers.map(|peer| (peer, None)).collect(),
             neighbours: node.neighbours(),
-            election: Election::new(process, standby.rank, grace, now()),
+            election: Election::new(process, standby.rank, grace, Moment::now()),
             refused: 0,
         })
     }
@@ -276,7 +277,7 @@ impl Votes {
     ) -> Result<(), Failure> {
         while !stop.load(Relaxed) {
             // Before it listens: what comes after that is heard in time.
-            let now = now();
+            let now = Moment::now();
             self.listen()?;
             let Self {
                 port,
@@ -284,7 +285,7 @@ impl Votes {
                 election,
                 ..
             } = &mut self;
-            let send = |heartbeat: &Heartbeat| tell(port, peers, now, heartbeat);
+            let send = |heartbeat: &Heartbeat| tell(port, peers, now.monotonic, heartbeat);
             let state = election.decide(now, is_connected(), activity, send);
             show(self.shown(state));
             thread::sleep(BEAT);
