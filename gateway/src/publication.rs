@@ -1,18 +1,16 @@
-//! From a port to Zenoh: a thread for each publication.
-//!
-//! The port's memory is the queue between the cell and the network. Whoever sends to the port writes into that memory
-//! and goes on, full or not. This thread alone waits for Zenoh, which drops what its own queues have no room for.
+//! From a port to Zenoh: a thread for each publication, whose loop is that of `tautline_bridge::publication`. It waits
+//! for Zenoh, which drops what its own queues have no room for.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tautline::config::PortOptions;
-use tautline::{Instant, Priority, QueuingPort, SamplingPort, now};
-use tautline_bridge::activity::{Activity, Grant};
-use tautline_bridge::gate::{Decision, Gate};
+use tautline::{Priority, now};
+use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::Failure;
+use tautline_bridge::publication::{Engine, Fate, Limits, Right, Value};
 use zenoh::bytes::Encoding;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Publisher;
@@ -25,13 +23,10 @@ use crate::origin::Origin;
 use crate::status::{PublicationStatus, Published};
 use crate::words;
 
-/// Longest wait for a value before the thread looks whether it is to end. Lower: more wake-ups. Higher: an end takes
-/// longer.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// State of a publication that its thread, queries and the status share.
 pub(crate) struct Outbound {
     config: Publication,
+    limits: Limits,
     encoding: Encoding,
     activity: Arc<Activity>,
     counters: Published,
@@ -42,13 +37,6 @@ pub(crate) struct Outbound {
 struct Last {
     bytes: Vec<u8>,
     value: Option<Value>,
-}
-
-/// A value or message, without its bytes.
-#[derive(Clone, Copy)]
-struct Value {
-    arrival: Instant,
-    priority: Priority,
 }
 
 /// Declarations that stand only while the gateway is active and the port has something to say.
@@ -66,8 +54,14 @@ impl Outbound {
         } else {
             0
         };
+        let declared = config.port.types.receives.as_ref();
         Arc::new(Self {
-            encoding: words::encoding(config.port.types.receives.as_ref()),
+            encoding: words::encoding(declared),
+            limits: Limits {
+                rules: config.rules,
+                validity: config.validity,
+                bytes: declared.map(|declared| declared.bytes()),
+            },
             config,
             activity,
             counters: Published::default(),
@@ -83,7 +77,7 @@ impl Outbound {
         PublicationStatus {
             port: self.config.port.name.clone(),
             key: self.config.key.to_string(),
-            alive: self.is_alive(now()),
+            alive: self.is_alive(),
             counters: self.counters.told(),
         }
     }
@@ -99,128 +93,7 @@ impl Outbound {
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
         let sender = Sender::declare(self, session)?;
-        match port {
-            Port::Queuing(port) => self.run_queuing(port, sender, stop),
-            Port::Sampling(port) => self.run_sampling(port, sender, stop),
-        }
-    }
-
-    fn run_queuing(
-        &self,
-        mut port: QueuingPort,
-        mut sender: Sender<'_>,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
-        let [mut buffer, mut next_buffer] = [(); 2].map(|()| vec![0; port.message_bytes_max()]);
-        let mut waiting = None;
-        let mut overwritten = 0;
-        while !stop.load(Relaxed) {
-            let received = match waiting.take() {
-                None => port.receive_until(now() + LOOK, &mut buffer)?,
-                known => known,
-            };
-            count(&self.counters.overwritten, port.overwritten() - overwritten);
-            overwritten = port.overwritten();
-            let Some(message) = received else { continue };
-            waiting = port.receive(&mut next_buffer)?;
-            let value = Value {
-                arrival: message.arrival,
-                priority: message.priority,
-            };
-            let bytes = &buffer[..message.length];
-            if let Some(grant) = self.admit(value, bytes.len()) {
-                let next = waiting.map(|next| next.priority);
-                sender.send(grant, value, bytes, next);
-            }
-            std::mem::swap(&mut buffer, &mut next_buffer);
-        }
-        Ok(())
-    }
-
-    fn run_sampling(
-        &self,
-        mut port: SamplingPort,
-        mut sender: Sender<'_>,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
-        let mut buffer = vec![0; port.value_bytes_max()];
-        let mut gate = Gate::new(self.config.rules, buffer.len());
-        // A value whose time has not come: the time, the value, and its bytes.
-        let mut held: Option<(Instant, Value)> = None;
-        let mut held_bytes: Vec<u8> = Vec::with_capacity(buffer.len());
-        let mut term = 0;
-        while !stop.load(Relaxed) {
-            let look = now() + LOOK;
-            let until = held.map_or(look, |(due, _)| due.min(look));
-            let came = port.read_new_until(until, &mut buffer)?;
-            if let Some((due, value)) = held.filter(|(due, _)| came.is_none() && *due <= now()) {
-                held = None;
-                if let Some(grant) = self.admit(value, held_bytes.len()) {
-                    match gate.judge(now().max(due), &held_bytes) {
-                        Decision::Publish => sender.send(grant, value, &held_bytes, None),
-                        _ => count(&self.counters.unchanged, 1),
-                    }
-                }
-            }
-            let Some(sample) = came else { continue };
-            count(&self.counters.overwritten, sample.overwritten);
-            if held.take().is_some() {
-                count(&self.counters.thinned, 1);
-            }
-            let value = Value {
-                arrival: sample.arrival,
-                priority: sample.priority,
-            };
-            let bytes = &buffer[..sample.length];
-            let Some(grant) = self.admit(value, bytes.len()) else {
-                continue;
-            };
-            if grant.term != term {
-                term = grant.term;
-                gate.reset();
-            }
-            self.remember(value, bytes);
-            match gate.offer(now(), bytes) {
-                Decision::Publish => sender.send(grant, value, bytes, None),
-                Decision::Decimated => count(&self.counters.decimated, 1),
-                Decision::Unchanged => count(&self.counters.unchanged, 1),
-                Decision::Later(due) => {
-                    held_bytes.clear();
-                    held_bytes.extend_from_slice(bytes);
-                    held = Some((due, value));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a value may be published now; counts why it may not.
-    fn admit(&self, value: Value, bytes: usize) -> Option<Grant> {
-        let now = now();
-        let grant = self
-            .activity
-            .now()
-            .filter(|grant| value.arrival >= grant.since);
-        if grant.is_none() {
-            count(&self.counters.standby, 1);
-        } else if self.is_stale(value, now) {
-            count(&self.counters.stale, 1);
-            return None;
-        } else if self.is_other_size(bytes) {
-            count(&self.counters.other_size, 1);
-            return None;
-        }
-        grant
-    }
-
-    fn is_stale(&self, value: Value, now: Instant) -> bool {
-        let age = now.saturating_duration_since(value.arrival);
-        self.config.validity.is_some_and(|validity| age > validity)
-    }
-
-    fn is_other_size(&self, bytes: usize) -> bool {
-        let declared = self.config.port.types.receives.as_ref();
-        declared.is_some_and(|declared| declared.bytes() != bytes)
+        self.limits.publish(port, sender, &self.activity, stop)
     }
 
     fn remember(&self, value: Value, bytes: &[u8]) {
@@ -238,16 +111,15 @@ impl Outbound {
     }
 
     /// Whether the port has something to say: a queuing port always, a sampling port while its last value is valid.
-    fn is_alive(&self, now: Instant) -> bool {
+    fn is_alive(&self) -> bool {
         let Some(grant) = self.activity.now() else {
             return false;
         };
         match self.config.port.kind {
             PortOptions::Queuing(_) => true,
-            PortOptions::Sampling(_) => self
-                .last()
-                .value
-                .is_some_and(|value| value.arrival >= grant.since && !self.is_stale(value, now)),
+            PortOptions::Sampling(_) => self.last().value.is_some_and(|value| {
+                value.arrival >= grant.since && !self.limits.is_stale(value, now())
+            }),
         }
     }
 
@@ -257,9 +129,8 @@ impl Outbound {
         session: &Session,
         declared: &mut Declared,
     ) -> zenoh::Result<()> {
-        let now = now();
         let is_active = self.activity.now().is_some();
-        match (self.is_alive(now), declared.token.is_some()) {
+        match (self.is_alive(), declared.token.is_some()) {
             (true, false) => {
                 declared.token = Some(
                     session
@@ -288,24 +159,24 @@ impl Outbound {
     }
 
     fn answer(&self, query: &Query) {
-        let now = now();
+        let (wall, at) = (SystemTime::now(), now());
         let found = self.activity.now().and_then(|grant| {
             let last = self.last();
             let value = last.value?;
-            let is_of_now = value.arrival >= grant.since && !self.is_stale(value, now);
-            is_of_now.then(|| (grant, value, last.bytes.clone()))
+            let is_of_now = value.arrival >= grant.since && !self.limits.is_stale(value, at);
+            is_of_now.then(|| (Right { grant, at, wall }, value, last.bytes.clone()))
         });
         let answered = match found {
-            Some((grant, value, bytes)) => {
-                count(&self.counters.answered, 1);
-                let origin = self.origin(grant, value, 0, now).bytes();
+            Some((right, value, bytes)) => {
+                self.counters.answered.fetch_add(1, Relaxed);
+                let origin = self.origin(&right, value, 0).bytes();
                 let reply = query
                     .reply(&self.config.key, bytes)
                     .encoding(self.encoding.clone());
                 reply.attachment(&origin[..]).wait()
             }
             None => {
-                count(&self.counters.unanswered, 1);
+                self.counters.unanswered.fetch_add(1, Relaxed);
                 query.reply_err("no valid value").wait()
             }
         };
@@ -313,11 +184,10 @@ impl Outbound {
         let _gone = answered;
     }
 
-    fn origin(&self, grant: Grant, value: Value, sequence: u32, now: Instant) -> Origin {
-        let held = now.saturating_duration_since(value.arrival);
-        let unix = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+    fn origin(&self, right: &Right, value: Value, sequence: u32) -> Origin {
+        let Right { grant, at, wall } = right;
+        let held = at.saturating_duration_since(value.arrival);
+        let unix = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
         let validity = self
             .config
             .validity
@@ -330,7 +200,7 @@ impl Outbound {
             term: grant.term,
             sequence,
             arrived_unix_ns: nanoseconds(unix.saturating_sub(held)),
-            published_ns: now.as_nanos(),
+            published_ns: at.as_nanos(),
             held_ns: nanoseconds(held),
         }
     }
@@ -380,13 +250,26 @@ impl<'o> Sender<'o> {
             sequences: [0; Priority::ALL.len()],
         })
     }
+}
 
-    /// Publishes a value. `next` is the priority of the message that waits to be published next: while that goes the
-    /// same way, Zenoh need not send this one alone.
-    fn send(&mut self, grant: Grant, value: Value, bytes: &[u8], next: Option<Priority>) {
+impl Engine for Sender<'_> {
+    const LOOKS_AHEAD: bool = true;
+
+    fn note(&mut self, value: Value, bytes: &[u8]) {
+        self.outbound.remember(value, bytes);
+    }
+
+    /// While the next message goes the same way, Zenoh need not send this one alone.
+    fn publish(
+        &mut self,
+        right: &Right,
+        value: Value,
+        bytes: &[u8],
+        next: Option<Priority>,
+    ) -> Fate {
         let sequence = &mut self.sequences[value.priority.index()];
         *sequence = sequence.wrapping_add(1);
-        let origin = self.outbound.origin(grant, value, *sequence, now()).bytes();
+        let origin = self.outbound.origin(right, value, *sequence).bytes();
         let priority = words::to_zenoh(value.priority);
         let found = self.publishers.iter().find(|way| way.priority == priority);
         let sent = found.map(|way| {
@@ -397,14 +280,26 @@ impl<'o> Sender<'o> {
             publisher.put(bytes).attachment(&origin[..]).wait()
         });
         match sent {
-            Some(Ok(())) => count(&self.outbound.counters.published, 1),
-            _ => count(&self.outbound.counters.refused, 1),
+            Some(Ok(())) => Fate::Published,
+            _ => Fate::Refused,
         }
     }
-}
 
-fn count(counter: &AtomicU64, more: u64) {
-    counter.fetch_add(more, Relaxed);
+    fn count(&self, fate: Fate, more: u64) {
+        let counters = &self.outbound.counters;
+        let counter = match fate {
+            Fate::Published => &counters.published,
+            Fate::Decimated => &counters.decimated,
+            Fate::Unchanged => &counters.unchanged,
+            Fate::Thinned => &counters.thinned,
+            Fate::Stale => &counters.stale,
+            Fate::Standby => &counters.standby,
+            Fate::OtherSize => &counters.other_size,
+            Fate::Unfit | Fate::Refused => &counters.refused,
+            Fate::Overwritten => &counters.overwritten,
+        };
+        counter.fetch_add(more, Relaxed);
+    }
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

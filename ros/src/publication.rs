@@ -1,22 +1,20 @@
-//! From a port to a topic: a thread for each publication.
-//!
-//! The port's memory is the queue between the cell and the network. Whoever sends to the port writes into that memory
-//! and goes on, full or not. This thread alone calls DDS, which refuses what it has no room for.
+//! From a port to a topic: a thread for each publication, whose loop is that of `tautline_bridge::publication`. It
+//! calls DDS, which refuses what it has no room for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustdds::{QosPolicies, Timestamp};
-use tautline::{Instant, QueuingPort, SamplingPort, now};
-use tautline_bridge::activity::{Activity, Grant};
-use tautline_bridge::gate::{Decision, Gate};
+use tautline::Priority;
+use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::Failure;
+use tautline_bridge::publication::{Engine, Fate, Limits, Right, Value};
 
 use crate::cdr;
 use crate::config::Publication;
-use crate::dds::{Announcement, LOOK, Participant, Writer};
+use crate::dds::{Announcement, Participant, Writer};
 use crate::status::{PublicationStatus, Published};
 
 /// One publication.
@@ -104,129 +102,19 @@ impl Outbound {
             writer: Some(writer),
             is_used: false,
         };
-        match port {
-            Port::Queuing(port) => self.run_queuing(feed, port, stop),
-            Port::Sampling(port) => self.run_sampling(feed, port, stop),
-        }
-    }
-
-    fn run_queuing(
-        &self,
-        mut feed: Feed<'_>,
-        mut port: QueuingPort,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
-        let mut buffer = vec![0; port.message_bytes_max()];
-        let mut overwritten = 0;
-        while !stop.load(Relaxed) {
-            feed.forget_what_is_past()?;
-            let received = port.receive_until(now() + LOOK, &mut buffer)?;
-            count(&self.counters.overwritten, port.overwritten() - overwritten);
-            overwritten = port.overwritten();
-            let Some(message) = received else { continue };
-            feed.publish(message.arrival, &buffer[..message.length]);
-        }
-        Ok(())
-    }
-
-    fn run_sampling(
-        &self,
-        mut feed: Feed<'_>,
-        mut port: SamplingPort,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
-        let mut buffer = vec![0; port.value_bytes_max()];
-        let mut gate = Gate::new(self.config.rules, buffer.len());
-        // A value whose time has not come: the time, its arrival, and its bytes.
-        let mut held: Option<(Instant, Instant)> = None;
-        let mut held_bytes: Vec<u8> = Vec::with_capacity(buffer.len());
-        let mut term = 0;
-        while !stop.load(Relaxed) {
-            feed.forget_what_is_past()?;
-            let look = now() + LOOK;
-            let until = held.map_or(look, |(due, _)| due.min(look));
-            let came = port.read_new_until(until, &mut buffer)?;
-            if let Some((due, arrival)) = held.filter(|(due, _)| came.is_none() && *due <= now()) {
-                held = None;
-                match gate.judge(now().max(due), &held_bytes) {
-                    Decision::Publish => feed.publish(arrival, &held_bytes),
-                    _ => count(&self.counters.unchanged, 1),
-                }
-            }
-            let Some(sample) = came else { continue };
-            count(&self.counters.overwritten, sample.overwritten);
-            if held.take().is_some() {
-                count(&self.counters.thinned, 1);
-            }
-            let Some(grant) = self.admit(sample.arrival) else {
-                continue;
-            };
-            if grant.term != term {
-                term = grant.term;
-                gate.reset();
-            }
-            let bytes = &buffer[..sample.length];
-            match gate.offer(now(), bytes) {
-                Decision::Publish => feed.publish(sample.arrival, bytes),
-                Decision::Decimated => count(&self.counters.decimated, 1),
-                Decision::Unchanged => count(&self.counters.unchanged, 1),
-                Decision::Later(due) => {
-                    held_bytes.clear();
-                    held_bytes.extend_from_slice(bytes);
-                    held = Some((due, sample.arrival));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The right to publish a value that arrived at `arrival`; counted if there is none.
-    fn admit(&self, arrival: Instant) -> Option<Grant> {
-        let grant = self.activity.now();
-        let grant = grant.filter(|grant| arrival >= grant.since);
-        if grant.is_none() {
-            count(&self.counters.standby, 1);
-        }
-        grant
+        let limits = Limits {
+            rules: self.config.rules,
+            validity: self.config.validity,
+            bytes: Some(self.type_bytes),
+        };
+        limits.publish(port, feed, &self.activity, stop)
     }
 }
 
-impl Feed<'_> {
-    fn publish(&mut self, arrival: Instant, value: &[u8]) {
-        // Before the look at the right: a process that is stopped behind that look sends a value of before, whose time
-        // is that of before, too.
-        let written = Timestamp::now();
-        if self.outbound.admit(arrival).is_none() {
-            return;
-        }
-        let Outbound {
-            config,
-            type_bytes,
-            counters,
-            ..
-        } = self.outbound;
-        let held = now().saturating_duration_since(arrival);
-        let counter = if value.len() != *type_bytes {
-            &counters.other_size
-        } else if config.validity.is_some_and(|limit| held > limit) {
-            &counters.stale
-        } else {
-            let message = cdr::write(&config.topic.part, value, unix_ns(held));
-            self.is_used |= message.is_ok();
-            let writer = self.writer.as_ref();
-            match message.map(|message| writer.is_some_and(|writer| writer.send(message, written)))
-            {
-                Ok(true) => &counters.published,
-                Ok(false) => &counters.refused,
-                Err(_) => &counters.unfit,
-            }
-        };
-        count(counter, 1);
-    }
-
+impl Engine for Feed<'_> {
     /// Opens the writer of a reliable topic anew when this program is no longer active. The old one would send again,
     /// and to those who come later, what it published before another program took over.
-    fn forget_what_is_past(&mut self) -> Result<(), Failure> {
+    fn prepare(&mut self) -> Result<(), Failure> {
         let outbound = self.outbound;
         let is_kept = self.is_used && outbound.config.topic.reliable;
         if !is_kept || outbound.activity.now().is_some() {
@@ -240,15 +128,47 @@ impl Feed<'_> {
         self.is_used = false;
         Ok(())
     }
+
+    fn fits(&self, value: &[u8]) -> bool {
+        cdr::write(&self.outbound.config.topic.part, value, 0).is_ok()
+    }
+
+    fn publish(&mut self, right: &Right, value: Value, bytes: &[u8], _: Option<Priority>) -> Fate {
+        let wall = right.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let arrived = wall.saturating_sub(right.at.saturating_duration_since(value.arrival));
+        let arrived_ns = i64::try_from(arrived.as_nanos()).unwrap_or(i64::MAX);
+        let part = &self.outbound.config.topic.part;
+        let Ok(message) = cdr::write(part, bytes, arrived_ns) else {
+            return Fate::Unfit;
+        };
+        self.is_used = true;
+        let writer = self.writer.as_ref();
+        match writer.is_some_and(|writer| writer.send(message, timestamp(wall))) {
+            true => Fate::Published,
+            false => Fate::Refused,
+        }
+    }
+
+    fn count(&self, fate: Fate, more: u64) {
+        let counters = &self.outbound.counters;
+        let counter = match fate {
+            Fate::Published => &counters.published,
+            Fate::Decimated => &counters.decimated,
+            Fate::Unchanged => &counters.unchanged,
+            Fate::Thinned => &counters.thinned,
+            Fate::Stale => &counters.stale,
+            Fate::Standby => &counters.standby,
+            Fate::OtherSize => &counters.other_size,
+            Fate::Unfit => &counters.unfit,
+            Fate::Refused => &counters.refused,
+            Fate::Overwritten => &counters.overwritten,
+        };
+        counter.fetch_add(more, Relaxed);
+    }
 }
 
-/// Wall clock so long ago.
-fn unix_ns(ago: Duration) -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let then = now.unwrap_or_default().saturating_sub(ago);
-    i64::try_from(then.as_nanos()).unwrap_or(i64::MAX)
-}
-
-fn count(counter: &AtomicU64, more: u64) {
-    counter.fetch_add(more, Relaxed);
+/// Time of DDS, which counts parts of 2^-32 s, so long after 1970.
+fn timestamp(unix: Duration) -> Timestamp {
+    let parts = (u64::from(unix.subsec_nanos()) << 32) / 1_000_000_000;
+    Timestamp::from_ticks((unix.as_secs() << 32) + parts)
 }

@@ -20,7 +20,7 @@ pub struct Rules {
 /// Fate of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Publish it now.
+    /// Publish it now, and tell the gate with [`Gate::published`].
     Publish,
     /// It is not the one in so many.
     Decimated,
@@ -30,7 +30,8 @@ pub enum Decision {
     Later(Instant),
 }
 
-/// State of a publication.
+/// State of a publication. Only values that were published count, so one that could not be sent is judged anew when it
+/// comes again.
 #[derive(Debug)]
 pub struct Gate {
     rules: Rules,
@@ -62,8 +63,7 @@ impl Gate {
         self.judge(now, value)
     }
 
-    /// Judges a value whose time had not come when it was offered.
-    pub fn judge(&mut self, now: Instant, value: &[u8]) -> Decision {
+    fn judge(&self, now: Instant, value: &[u8]) -> Decision {
         if let Some(last_at) = self.last_at {
             let elapsed = now.saturating_duration_since(last_at);
             let repeats = self.rules.repeat.is_some_and(|repeat| elapsed >= repeat);
@@ -75,12 +75,16 @@ impl Gate {
                 return Decision::Later(due);
             }
         }
+        Decision::Publish
+    }
+
+    /// Notes a value that was published.
+    pub fn published(&mut self, now: Instant, value: &[u8]) {
         self.last_at = Some(now);
         if self.rules.on_change {
             self.last.clear();
             self.last.extend_from_slice(value);
         }
-        Decision::Publish
     }
 
     /// Forgets what was published: the next value is the first.
@@ -98,11 +102,20 @@ mod tests {
         Instant::from_nanos(number * 1_000_000)
     }
 
+    /// Offers a value, and publishes it if it is chosen.
+    fn offer(gate: &mut Gate, at_ms: u64, value: &[u8]) -> Decision {
+        let decision = gate.offer(ms(at_ms), value);
+        if decision == Decision::Publish {
+            gate.published(ms(at_ms), value);
+        }
+        decision
+    }
+
     #[test]
     fn without_rules_everything_is_published() {
         let mut gate = Gate::new(Rules::default(), 8);
         for number in 0..3 {
-            assert_eq!(gate.offer(ms(number), b"a"), Decision::Publish);
+            assert_eq!(offer(&mut gate, number, b"a"), Decision::Publish);
         }
     }
 
@@ -114,12 +127,12 @@ mod tests {
             ..Rules::default()
         };
         let mut gate = Gate::new(rules, 8);
-        assert_eq!(gate.offer(ms(0), b"a"), Decision::Publish);
-        assert_eq!(gate.offer(ms(9), b"a"), Decision::Unchanged);
-        assert_eq!(gate.offer(ms(10), b"a"), Decision::Publish);
-        assert_eq!(gate.offer(ms(11), b"b"), Decision::Publish);
+        assert_eq!(offer(&mut gate, 0, b"a"), Decision::Publish);
+        assert_eq!(offer(&mut gate, 9, b"a"), Decision::Unchanged);
+        assert_eq!(offer(&mut gate, 10, b"a"), Decision::Publish);
+        assert_eq!(offer(&mut gate, 11, b"b"), Decision::Publish);
         gate.reset();
-        assert_eq!(gate.offer(ms(12), b"b"), Decision::Publish);
+        assert_eq!(offer(&mut gate, 12, b"b"), Decision::Publish);
     }
 
     #[test]
@@ -129,10 +142,10 @@ mod tests {
             ..Rules::default()
         };
         let mut gate = Gate::new(rules, 8);
-        assert_eq!(gate.offer(ms(0), b"a"), Decision::Publish);
-        assert_eq!(gate.offer(ms(3), b"b"), Decision::Later(ms(10)));
-        assert_eq!(gate.judge(ms(10), b"c"), Decision::Publish);
-        assert_eq!(gate.offer(ms(19), b"d"), Decision::Later(ms(20)));
+        assert_eq!(offer(&mut gate, 0, b"a"), Decision::Publish);
+        assert_eq!(offer(&mut gate, 3, b"b"), Decision::Later(ms(10)));
+        assert_eq!(offer(&mut gate, 10, b"c"), Decision::Publish);
+        assert_eq!(offer(&mut gate, 19, b"d"), Decision::Later(ms(20)));
     }
 
     #[test]
@@ -142,7 +155,7 @@ mod tests {
             ..Rules::default()
         };
         let mut gate = Gate::new(rules, 8);
-        let published = (0..9).filter(|n| gate.offer(ms(*n), b"a") == Decision::Publish);
+        let published = (0..9).filter(|n| offer(&mut gate, *n, b"a") == Decision::Publish);
         assert_eq!(published.collect::<Vec<_>>(), [0, 3, 6]);
     }
 }

@@ -14,6 +14,7 @@
 //! | [`status`] | counters, and the state for whoever asks |
 //! | [`standby`] | several programs of one cell, of which one is active: heartbeats and their port |
 //! | [`election`], [`activity`] | the decision among them; the right of the active one |
+//! | [`publication`] | from a port to an engine: the loops of a publication |
 //! | [`gate`] | choice of the values that are published |
 //! | [`clocks`] | the clocks of a decision, of which one goes on while the machine is suspended |
 //! | [`baseline`] | time that a message has waited, without a comparison of clocks |
@@ -28,6 +29,7 @@ pub mod election;
 pub mod gate;
 pub mod port;
 pub mod program;
+pub mod publication;
 pub mod standby;
 pub mod status;
 #[cfg(feature = "testing")]
