@@ -616,6 +616,102 @@ fn a_port_that_is_there_gets_every_sample_of_a_flood() {
     assert_eq!(gateway.count(key, "undelivered"), undelivered);
 }
 
+#[test]
+fn a_burst_arrives_whole_and_in_order_within_each_priority() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let (cell, far) = (Cell::new(), Cell::new());
+    let ports = "[[port]]\nname = \"events\"\nnumber = 2\nkind = \"queuing\"\ndepth = 1024\n";
+    let publish = "[[publish]]\nport = \"events\"\n";
+    let subscribe = "[[subscribe]]\nkey = \"site/a/events\"\nport = \"events\"\nto = [\"two.8\"]\n\
+        rate = 1000000\nburst = 10000\npriority_max = 7\n";
+    let (_node, mut receiver) = far.receiver("two", 8);
+    let one = network.gateway(&cell, "one", A, "site/a", ports, publish, "");
+    let reader = network.gateway(&far, "far", B, "site/far", ports, subscribe, "");
+    let mut motor = program(&cell, "motor");
+    let mut buffer = vec![0; receiver.message_bytes_max()];
+    let mut next = || {
+        let message = receiver.receive(&mut buffer).expect("a receive")?;
+        Some((message.priority.get(), buffer[..message.length].to_vec()))
+    };
+    eventually("an event arrives", || {
+        let _absent = motor.try_say(2, Priority::NORMAL, b"first");
+        next().is_some()
+    });
+    // Messages wait behind each other in the port of a gateway that stands still.
+    let priorities = [1, 4, 7];
+    for _ in 0..5 {
+        let published = one.count("events", "published");
+        one.running.stop();
+        for number in 0..60_u8 {
+            for priority in priorities {
+                motor.say(2, Priority::new(priority).unwrap(), &[number]);
+            }
+        }
+        one.running.go_on();
+        let mut heard = [(); 3].map(|()| Vec::new());
+        eventually("the burst arrives", || {
+            while let Some((priority, message)) = next() {
+                if let (Some(class), [number]) = (
+                    priorities.iter().position(|one| *one == priority),
+                    &message[..],
+                ) {
+                    heard[class].push(*number);
+                }
+            }
+            heard.iter().all(|class| class.last() == Some(&59))
+        });
+        for class in heard {
+            assert_eq!(class, Vec::from_iter(0..60));
+        }
+        eventually("all of it is counted", || {
+            one.count("events", "published") >= published + 180
+        });
+    }
+    assert_eq!(reader.count("site/a/events", "lost"), 0);
+}
+
+#[test]
+fn every_message_of_a_queue_is_counted_once_whoever_is_active() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let cell = Cell::new();
+    let ports = "[[port]]\nname = \"events\"\nnumber = 2\nkind = \"queuing\"\n\
+        [[port]]\nname = \"votes\"\nnumber = 9\nkind = \"sampling\"\n";
+    let entries =
+        "[standby]\nport = \"votes\"\npeers = [\"two.9\"]\n[[publish]]\nport = \"events\"\n";
+    let one = network.gateway(&cell, "one", A, "site/a", ports, entries, "");
+    let mut motor = program(&cell, "motor");
+    let mut said = 0;
+    let mut say = |count: u32| {
+        for _ in 0..count {
+            said += u64::from(motor.try_say(2, Priority::NORMAL, b"event").is_ok());
+        }
+        said
+    };
+    let counted = |counter: &str| one.count("events", counter);
+    eventually("some are published, and some came before", || {
+        say(10);
+        counted("standby") > 0 && counted("published") > 0
+    });
+    // It is no longer active when it goes on, so these are of before.
+    one.running.stop();
+    let stopped = say(50);
+    thread::sleep(Duration::from_millis(400));
+    one.running.go_on();
+    eventually("it is active again", || {
+        one.status()["term"].as_u64() > Some(1) && one.is_active()
+    });
+    let said = say(50);
+    assert!(said > stopped);
+    eventually("all are counted", || {
+        counted("published") + counted("standby") == said
+    });
+    assert!(counted("standby") >= 50);
+}
+
 /// Bus on which this test, started again by itself, is a receiving program.
 const RECEIVER_BUS: &str = "TAUT_GATEWAY_TEST_BUS";
 
