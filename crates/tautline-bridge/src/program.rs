@@ -3,6 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// A failure and its remedy, for a person.
@@ -126,9 +128,18 @@ pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Resu
     Ok(())
 }
 
-/// Writes a line to standard error; a reader that has gone away is no error. `eprintln!` would panic.
+/// Writes a line to standard error, unless its reader has gone away, or reads so little that it would have to wait.
+/// `eprintln!` would panic or wait.
 pub fn say(line: &str) {
-    let _gone = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _unread = write_at_once(io::stderr(), line);
+}
+
+fn write_at_once(mut to: impl Write + AsFd, line: &str) -> io::Result<()> {
+    let mut ready = [PollFd::new(&to, PollFlags::OUT)];
+    match poll(&mut ready, Some(&Timespec::default()))? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => to.write_all(format!("{line}\n").as_bytes()),
+    }
 }
 
 /// Writes to standard output; a reader that has gone away is no error.
@@ -138,7 +149,21 @@ fn print(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
+
+    #[test]
+    fn a_line_waits_for_no_reader_and_needs_none() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        write_at_once(&writer, "read").unwrap();
+        reader.read_exact(&mut [0; 5]).unwrap();
+        let filled = (0..).find_map(|_| write_at_once(&writer, &"-".repeat(1_000)).err());
+        assert_eq!(filled.unwrap().kind(), io::ErrorKind::WouldBlock);
+        drop(reader);
+        let gone = write_at_once(&writer, "unread").unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
 
     #[test]
     fn the_end_of_a_thread_is_the_programs_whichever_it_is() {
