@@ -137,7 +137,7 @@ fn mistakes_name_file_line_key_and_remedy() {
     let scratch = Scratch::new("task-mistakes");
     let file = write(&scratch, &OVERLOADED.replace("\"10ms\"", "\"0ms\""));
     let output = check(&[&file]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         text(&output.stderr),
         format!(
