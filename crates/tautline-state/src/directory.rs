@@ -199,24 +199,29 @@ impl Directory {
     /// Holds a socket of the directory's owner, or of root, for `connect`: the entry itself, not where a link of that
     /// name leads.
     pub fn socket(&self, name: impl AsRef<OsStr>) -> Result<SocketEntry, StateError> {
-        let name = plain(name.as_ref())?;
+        let (entry, found, path) = self.entry_itself(name.as_ref())?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+            return Err(StateError::WrongKind {
+                path,
+                expected: "socket",
+            });
+        }
+        check_owner(&found, &path, Owner::Also(self.owner()?))?;
+        Ok(SocketEntry { entry })
+    }
+
+    /// Opens an entry as a path only, and says what it is and where. A link is refused.
+    fn entry_itself(&self, name: &OsStr) -> Result<(OwnedFd, Stat, PathBuf), StateError> {
+        let name = plain(name)?;
         let path = self.path.join(name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entry = rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())
             .map_err(StateError::errno("open", &path))?;
         let found = stat_of(&entry, &path)?;
         match FileType::from_raw_mode(found.st_mode) {
-            FileType::Socket => {}
-            FileType::Symlink => return Err(StateError::SymbolicLink { path }),
-            _ => {
-                return Err(StateError::WrongKind {
-                    path,
-                    expected: "socket",
-                });
-            }
+            FileType::Symlink => Err(StateError::SymbolicLink { path }),
+            _ => Ok((entry, found, path)),
         }
-        check_owner(&found, &path, Owner::Also(self.owner()?))?;
-        Ok(SocketEntry { entry })
     }
 
     /// Has a command start with this directory as its current one.
@@ -273,15 +278,7 @@ impl Directory {
         mode: u32,
         group: Option<u32>,
     ) -> Result<(), StateError> {
-        let name = plain(name.as_ref())?;
-        let path = self.path.join(name);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())
-            .map_err(StateError::errno("open", &path))?;
-        let found = stat_of(&entry, &path)?;
-        if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
-            return Err(StateError::SymbolicLink { path });
-        }
+        let (entry, found, path) = self.entry_itself(name.as_ref())?;
         check_owner(&found, &path, Owner::SelfOrRoot)?;
         if let Some(group) = group {
             let group = Some(Gid::from_raw(group));
