@@ -91,10 +91,7 @@ fn main() -> ExitCode {
 
 fn read(file: &Path) -> Result<Config, Failed> {
     Config::from_file(file).map_err(|error| {
-        (
-            error.to_string(),
-            "correct the file; docs/gateway.md lists every key",
-        )
+        Failed::wrong_use(error, "correct the file; docs/gateway.md lists every key")
     })
 }
 
@@ -102,8 +99,8 @@ fn run(file: &Path) -> Result<(), Failed> {
     let config = read(file)?;
     let stop = signals()?;
     run::run(config, &stop).map_err(|error| {
-        (
-            error.to_string(),
+        Failed::new(
+            error,
             "correct the node's or Zenoh's configuration, and see `taut status`",
         )
     })
@@ -119,13 +116,13 @@ fn watcher(
 ) -> Result<(Option<Config>, zenoh::Config), Failed> {
     let config = config.map(read).transpose()?;
     let own = fleet::session::configuration(config.as_ref(), zenoh)
-        .map_err(|error| (error, "correct the file, which is Zenoh's own"))?;
+        .map_err(|error| Failed::wrong_use(error, "correct the file, which is Zenoh's own"))?;
     Ok((config, own))
 }
 
 fn open(zenoh: zenoh::Config) -> Result<zenoh::Session, Failed> {
     fleet::session::open(zenoh)
-        .map_err(|error| (format!("no session of Zenoh: {error}"), SESSION_REMEDY))
+        .map_err(|error| Failed::new(format!("no session of Zenoh: {error}"), SESSION_REMEDY))
 }
 
 fn watch(
@@ -140,7 +137,7 @@ fn watch(
         .or_else(of_file)
         .unwrap_or_else(|| fleet::PREFIX.to_owned());
     if zenoh::key_expr::KeyExpr::try_from(prefix.as_str()).is_err() || prefix.contains(['*', '$']) {
-        return Err((
+        return Err(Failed::wrong_use(
             format!("`{}` is not a key", fleet::plain(&prefix)),
             "name the first part of the fleet's keys, such as plant/fleet",
         ));
@@ -151,7 +148,7 @@ fn watch(
         None => fleet::watch::once(&session, &prefix),
         Some(interval) => fleet::watch::follow(&session, &prefix, interval, &stop),
     };
-    watched.map_err(|error| (error.to_string(), SESSION_REMEDY))
+    watched.map_err(|error| Failed::new(error, SESSION_REMEDY))
 }
 
 fn record(
@@ -164,7 +161,7 @@ fn record(
     let session = open(zenoh)?;
     say(&format!("recording {}", wishes.keys.join(", ")));
     let recorded = record::run(&session, config.as_ref(), wishes, &stop).map_err(|error| {
-        (
+        Failed::new(
             format!("{}: {error}", wishes.file.display()),
             "name a file on a disk with room, and keys as Zenoh has them, such as plant/cell1/**",
         )

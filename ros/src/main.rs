@@ -58,12 +58,8 @@ fn main() -> ExitCode {
 }
 
 fn read(file: &Path) -> Result<Config, Failed> {
-    Config::from_file(file).map_err(|error| {
-        (
-            error.to_string(),
-            "correct the file; docs/ros.md lists every key",
-        )
-    })
+    Config::from_file(file)
+        .map_err(|error| Failed::wrong_use(error, "correct the file; docs/ros.md lists every key"))
 }
 
 fn run(file: &Path) -> Result<(), Failed> {
@@ -77,8 +73,8 @@ fn run(file: &Path) -> Result<(), Failed> {
     }));
     let stop = signals()?;
     run::run(config, &stop).map_err(|error| {
-        (
-            error.to_string(),
+        Failed::new(
+            error,
             "correct the node's configuration, and see `taut status`",
         )
     })

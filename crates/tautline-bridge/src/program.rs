@@ -15,7 +15,31 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// A failure and its remedy, for a person.
-pub type Failed = (String, &'static str);
+#[derive(Debug)]
+pub struct Failed {
+    what: String,
+    remedy: &'static str,
+    status: u8,
+}
+
+impl Failed {
+    /// Something did not work: status 1.
+    pub fn new(what: impl ToString, remedy: &'static str) -> Self {
+        Self {
+            what: what.to_string(),
+            remedy,
+            status: 1,
+        }
+    }
+
+    /// The program was called wrongly, or a file of its user is wrong: status 2.
+    pub fn wrong_use(what: impl ToString, remedy: &'static str) -> Self {
+        Self {
+            status: 2,
+            ..Self::new(what, remedy)
+        }
+    }
+}
 
 /// Why a part of a program ended.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -25,9 +49,14 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 pub fn ended(command: &str, result: Result<(), Failed>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err((what, remedy)) => {
+        Err(failed) => {
+            let Failed {
+                what,
+                remedy,
+                status,
+            } = failed;
             say(&format!("{command}: {what}\n  what to do: {remedy}"));
-            ExitCode::FAILURE
+            ExitCode::from(status)
         }
     }
 }
@@ -42,7 +71,7 @@ pub fn signals() -> Result<Arc<AtomicBool>, Failed> {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| {
-                (
+                Failed::new(
                     format!("cannot watch for signals: {error}"),
                     "raise the limit of open files (ulimit -n)",
                 )
@@ -118,12 +147,8 @@ pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Resu
         print(&bytes);
         return Ok(());
     }
-    tautline_state::write_whole(path, bytes.as_bytes()).map_err(|error| {
-        (
-            error.to_string(),
-            "name a file in a directory that you may write to",
-        )
-    })?;
+    tautline_state::write_whole(path, bytes.as_bytes())
+        .map_err(|error| Failed::new(error, "name a file in a directory that you may write to"))?;
     print(text);
     Ok(())
 }

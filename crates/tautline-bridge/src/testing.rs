@@ -4,6 +4,7 @@
 //! Everything here does, where a test can only fail.
 
 use std::cell::RefCell;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -35,12 +36,22 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Output of a program that is to `check` a file, and finds nothing wrong.
+/// Output of a program that is to `check` a file, and finds nothing wrong; with a key that there is none, it does.
 pub fn checked(program: &str, file: &Path, more: &[&str]) -> String {
     let mut command = Command::new(program);
     let command = command.args(["check", "--config"]).arg(file).args(more);
     let output = command.output().expect("a program of this workspace");
     assert!(output.status.success(), "{output:?}");
+    let right = fs::read_to_string(file).expect("a file");
+    fs::write(file, format!("nonsense = 1\n{right}")).expect("written");
+    let wrong = command.output().expect("a program of this workspace");
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(
+        said.contains("nonsense") && said.contains("what to do"),
+        "{said}"
+    );
+    fs::write(file, right).expect("written");
     String::from_utf8(output.stdout).expect("text")
 }
 
