@@ -17,7 +17,8 @@ use tautline_state::{Directory, StateError};
 
 use crate::error::GuestError;
 
-/// Messages that wait for the disk. Lower: a burst is not written. Higher: a guest that floods takes more memory.
+/// Messages that wait for the disk. Lower: a burst is not written. Higher: more memory, of the port's longest message
+/// each.
 const WAITING_MAX: usize = 256;
 /// Bytes of both files that a log has, unless the file of `--window` says.
 const BYTES_MAX: u64 = 1 << 20;
@@ -51,34 +52,45 @@ impl LogConfig {
     }
 }
 
-/// A log that is written.
+/// A log that is written. Its buffers go around: from the writer to who fills them, and back.
 #[derive(Debug)]
 pub(crate) struct Log {
     /// `None` while it is being closed.
     lines: Option<SyncSender<Vec<u8>>>,
+    free: Receiver<Vec<u8>>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Log {
-    /// Makes the file, and keeps the one of before.
-    pub(crate) fn open(config: &LogConfig) -> Result<Log, GuestError> {
+    /// Makes the file, and keeps the one of before. All memory for messages of this length is taken now.
+    pub(crate) fn open(config: &LogConfig, message_bytes_max: usize) -> Result<Log, GuestError> {
         let bytes_max = config.bytes().map_err(GuestError::Setting)?;
         let mut files = Files::open(&config.file, bytes_max / 2).map_err(GuestError::Log)?;
         let (lines, waiting) = sync_channel(WAITING_MAX);
+        let (give, free) = sync_channel(WAITING_MAX);
+        for _ in 0..WAITING_MAX {
+            // It has room for all.
+            let _ = give.try_send(Vec::with_capacity(message_bytes_max));
+        }
         let writer = std::thread::Builder::new()
             .name("taut-guest-log".to_owned())
-            .spawn(move || files.write_all(&waiting))
+            .spawn(move || files.write_all(&waiting, &give))
             .map_err(GuestError::system("starting a thread"))?;
         Ok(Log {
             lines: Some(lines),
+            free,
             writer: Some(writer),
         })
     }
 
     /// Writes a message soon. `false`: there is no room, or the disk has failed.
     pub(crate) fn take(&self, message: &[u8]) -> bool {
-        let lines = self.lines.as_ref();
-        lines.is_some_and(|lines| lines.try_send(message.to_vec()).is_ok())
+        let (Some(lines), Ok(mut buffer)) = (&self.lines, self.free.try_recv()) else {
+            return false;
+        };
+        buffer.clear();
+        buffer.extend_from_slice(message);
+        lines.try_send(buffer).is_ok()
     }
 }
 
@@ -123,7 +135,7 @@ impl Files {
     }
 
     /// Ends when nobody sends any more, or when the disk fails.
-    fn write_all(&mut self, lines: &Receiver<Vec<u8>>) {
+    fn write_all(&mut self, lines: &Receiver<Vec<u8>>, free: &SyncSender<Vec<u8>>) {
         for message in lines {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.unwrap_or_default();
@@ -132,6 +144,8 @@ impl Files {
             if self.write(line.as_bytes()).is_err() {
                 return;
             }
+            // There is room for all that there are.
+            let _ = free.try_send(message);
         }
     }
 
@@ -188,7 +202,7 @@ mod tests {
         let scratch = TemporaryDirectory::make("taut-guest-log").expect("a directory");
         let path = scratch.path().join("arm.log");
         fs::write(&path, "before").expect("written");
-        let log = Log::open(&config(&path)).expect("opened");
+        let log = Log::open(&config(&path), 1 << 10).expect("opened");
         let mut taken = 0;
         while taken < 5_000 {
             let message = format!("\x1b]0;line {taken}\x07{}\n", "x".repeat(80));
@@ -221,11 +235,11 @@ mod tests {
         let target = scratch.path().join("precious");
         fs::write(&target, "kept").expect("written");
         symlink(&target, &path).expect("made");
-        assert!(Log::open(&config(&path)).is_err());
+        assert!(Log::open(&config(&path), 1 << 10).is_err());
         fs::remove_file(&path).expect("removed");
         fs::create_dir(&path).expect("made");
-        assert!(Log::open(&config(&path)).is_err());
-        assert!(Log::open(&config(&target.join("log"))).is_err());
+        assert!(Log::open(&config(&path), 1 << 10).is_err());
+        assert!(Log::open(&config(&target.join("log")), 1 << 10).is_err());
         assert_eq!(fs::read_to_string(&target).expect("there"), "kept");
     }
 }

@@ -160,7 +160,7 @@ impl Relay {
             let mut opened = Port::open(&node, port, &plan, counters)?;
             let log = config.log.as_ref().filter(|log| log.port == port.number);
             if let (Some(log), Some(way)) = (log, &mut opened.to_linux) {
-                way.log = Some(Log::open(log)?);
+                way.log = Some(Log::open(log, port.message_bytes_max as usize)?);
             }
             ports.push(opened);
         }
