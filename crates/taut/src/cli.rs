@@ -132,7 +132,7 @@ impl CommandError {
     /// A signal ended the command in order.
     pub fn interrupted(signal: i32) -> CommandError {
         CommandError {
-            what: format!("interrupted by signal {signal}; what was made is removed"),
+            what: format!("interrupted by signal {signal}"),
             remedy: None,
             status: u8::try_from(128 + signal).unwrap_or(Self::FAILED),
         }

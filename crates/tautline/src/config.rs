@@ -149,6 +149,7 @@ pub use tune::TuneConfig;
 use crate::error::OpenError;
 use crate::keys::KeySource;
 use crate::kind::{LinkKind, XdpMode};
+use crate::neighbours::not_entered;
 
 pub use crate::error::ConfigError;
 pub use crate::link::vbus::config::{BusConfig, BusRule};
@@ -371,10 +372,9 @@ impl Document {
             if let Some(path) = key_file {
                 config = config.with_keys(&name, KeySource::File(path));
             }
-            config
-                .neighbours
-                .add(neighbour)
-                .map_err(|error| (span, format!("neighbour `{name}`: {error}")))?;
+            if let Err(why) = config.neighbours.add(neighbour) {
+                return Err((span, not_entered(&config.neighbours, name, why).to_string()));
+            }
         }
         for entry in self.r#type {
             let declared = types::declared(entry, &config.types)?;

@@ -148,26 +148,11 @@ impl Neighbours {
     ) -> Result<(), NeighbourTableError> {
         let name = neighbour.name.clone();
         if let Err(why) = self.table.add(neighbour) {
-            return Err(self.not_entered(name, why));
+            return Err(not_entered(&self.table, name, why));
         }
         self.origins.push(origin);
         self.changes = self.changes.wrapping_add(1);
         Ok(())
-    }
-
-    fn not_entered(&self, name: String, why: NeighbourError) -> NeighbourTableError {
-        let (what, other) = match why {
-            NeighbourError::DuplicateName(other) => ("name", other),
-            NeighbourError::DuplicateMac(other) => ("MAC address", other),
-            NeighbourError::DuplicateIp(other) => ("IPv4 address", other),
-            why => return NeighbourTableError::Entry { name, why },
-        };
-        let other = self.table.get(other).map(|other| other.name.clone());
-        NeighbourTableError::Duplicate {
-            name,
-            what,
-            other: other.unwrap_or_default(),
-        }
     }
 
     /// A port has been opened: the first one locks the table, unless it is unlocked for maintenance.
@@ -191,6 +176,26 @@ impl Neighbours {
     fn set_state(&mut self, state: TableState) {
         self.state = state;
         self.changes = self.changes.wrapping_add(1);
+    }
+}
+
+/// Why a table does not take an entry, with the other one by name.
+pub(crate) fn not_entered(
+    table: &NeighbourTable,
+    name: String,
+    why: NeighbourError,
+) -> NeighbourTableError {
+    let (what, other) = match why {
+        NeighbourError::DuplicateName(other) => ("name", other),
+        NeighbourError::DuplicateMac(other) => ("MAC address", other),
+        NeighbourError::DuplicateIp(other) => ("IPv4 address", other),
+        why => return NeighbourTableError::Entry { name, why },
+    };
+    let other = table.get(other).map(|other| other.name.clone());
+    NeighbourTableError::Duplicate {
+        name,
+        what,
+        other: other.unwrap_or_default(),
     }
 }
 

@@ -15,6 +15,7 @@ use tautline_state::find_runtime_directory;
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::commands::peer;
+use crate::units::counted;
 
 /// Arguments of `taut smooth`.
 #[derive(Debug, Args)]
@@ -79,10 +80,10 @@ fn on(arguments: &OnArguments) -> Result<(), CommandError> {
         })?;
     }
     let mut text = format!(
-        "smoothing {} at {} Mbit/s with {} neighbours; other traffic is held once they grant\n",
+        "smoothing {} at {} Mbit/s with {}; other traffic is held once they grant\n",
         setup.interface,
         megabits(setup.capacity_bps),
-        setup.nodes.len()
+        counted(setup.nodes.len(), "neighbour")
     );
     let mut smoother = Smoother::begin(setup).map_err(|error| failed(&error))?;
     for line in smoother.recovered() {
@@ -187,12 +188,12 @@ pub(super) fn summary(found: &[(Status, bool)]) -> String {
             .map(|node| node.refused + node.grants_refused)
             .sum();
         format!(
-            "smoother of {}: process {}{}; {taking_part} of {} neighbours take part, {} Mbit/s granted; dropped: \
+            "smoother of {}: process {}{}; {taking_part} of {} taking part, {} Mbit/s granted; dropped: \
              {drops}, corrections: {}, refused messages: {refused}, late intervals: {}\n",
             status.interface,
             status.pid,
             if *lives { "" } else { " (dead)" },
-            nodes.len(),
+            counted(nodes.len(), "neighbour"),
             megabits(granted),
             status.corrections,
             status.late_intervals,

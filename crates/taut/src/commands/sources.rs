@@ -11,7 +11,6 @@ use tautline_capture::frame::{self, Frame, PlainDatagram};
 use tautline_capture::{
     Batch, BusTap, CaptureError, KnownNodes, NetworkTap, ReadTap, up_interfaces,
 };
-use tautline_proto::wire::ETHERTYPE_DEFAULT;
 use tautline_proto::wire::ethernet::is_usable_ethertype;
 use tautline_state::policy;
 
@@ -44,7 +43,7 @@ pub struct SourceArguments {
     #[arg(skip)]
     pub udp_port: Option<u16>,
     /// EtherType of the nodes, if the configuration has another one.
-    #[arg(long, value_name = "NUMBER", value_parser = ethertype, default_value_t = ETHERTYPE_DEFAULT)]
+    #[arg(long, value_name = "NUMBER", value_parser = ethertype, default_value = "0x88b5")]
     pub ethertype: u16,
     /// Names, and types of messages.
     #[command(flatten)]
@@ -94,6 +93,8 @@ fn wanted_port(text: &str) -> Result<WantedPort, String> {
 }
 
 fn ethertype(text: &str) -> Result<u16, String> {
+    // Written in hexadecimal in the option's help.
+    const { assert!(tautline_proto::wire::ETHERTYPE_DEFAULT == 0x88b5) };
     let number = match text.strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),

@@ -11,6 +11,7 @@ use tautline_lab::result::LabResult;
 use super::answer;
 use crate::cli::{CommandError, print, write_file};
 use crate::commands::output::JsonArguments;
+use crate::units::counted;
 use tautline_report::table;
 
 /// Arguments of `taut lab report`.
@@ -56,8 +57,8 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<(), CommandError> {
     write_file(&arguments.html, &report::page("taut lab report", &results))?;
     if arguments.html != Path::new("-") {
         print(&format!(
-            "{} results on {}\n",
-            results.len(),
+            "{} on {}\n",
+            counted(results.len(), "result"),
             arguments.html.display()
         ))?;
     }

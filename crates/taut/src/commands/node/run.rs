@@ -57,7 +57,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         0 => {}
         ports => text += &format!("taken over from a predecessor: {ports} open ports\n"),
     }
-    text += &format!("serving clients by {rules} [[allow]] entries; root needs none\n");
+    text += &format!("serving clients; [[allow]] entries: {rules}; root needs none\n");
     if let Some(tuned) = &tuned {
         text += &tuned.text();
     }
