@@ -15,7 +15,6 @@ pub use crate::claim::Holder;
 pub use config::ConfigError;
 pub use neighbours::NeighbourTableError;
 pub use observe::ObserveError;
-pub(crate) use open::JOINING_BUS;
 pub use open::OpenError;
 pub use port::PortError;
 pub(crate) use port::RAW_FRAMES;

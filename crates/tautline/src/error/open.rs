@@ -182,6 +182,14 @@ pub enum OpenError {
         /// The kernel's answer.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The bus cannot be made or joined.
+    #[error("joining bus `{bus}`: {}", chain(source))]
+    BusRefused {
+        /// Its name or path, as configured.
+        bus: String,
+        /// Why not.
+        source: io::Error,
+    },
     /// No link at all could be opened.
     #[error("no link works here: {}", reasons.join("; "))]
     NoLink {
@@ -250,18 +258,17 @@ impl OpenError {
             Self::NotLocked { .. } => {
                 "raise the limit (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
             }
-            Self::Refused { doing, source } => refused_remedy(doing, source.as_ref()),
+            Self::Refused { source, .. } => refused_remedy(source.as_ref()),
+            Self::BusRefused { .. } => {
+                "name another bus, or its path: `taut vbus list` shows those of the system and of this user"
+            }
             Self::NoLink { .. } => "`taut doctor` shows what this machine lacks",
         }
     }
 }
 
-fn refused_remedy(doing: &str, source: &(dyn std::error::Error + 'static)) -> &'static str {
-    let kind = source.downcast_ref::<io::Error>().map(io::Error::kind);
-    if doing.starts_with(JOINING_BUS) {
-        return "name another bus, or its path: `taut vbus list` shows those of the system and of this user";
-    }
-    match kind {
+fn refused_remedy(source: &(dyn std::error::Error + 'static)) -> &'static str {
+    match source.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(io::ErrorKind::PermissionDenied) => "run it as root, or as a user who may",
         Some(io::ErrorKind::AddrNotAvailable) => {
             "give an address of this machine: `ip address` lists them"
@@ -269,9 +276,6 @@ fn refused_remedy(doing: &str, source: &(dyn std::error::Error + 'static)) -> &'
         _ => "`taut doctor` shows what this machine lacks",
     }
 }
-
-/// Beginning of what is said of a bus that cannot be joined.
-pub(crate) const JOINING_BUS: &str = "joining bus";
 
 fn on(interface: &Option<String>) -> String {
     match interface {

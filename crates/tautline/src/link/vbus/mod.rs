@@ -57,7 +57,7 @@ use super::{
     PortRequest, RawFrames, Route,
 };
 use crate::address::NodeName;
-use crate::error::{JOINING_BUS, OpenError, PortError, ReceiveError, SendError};
+use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::limits::DESTINATIONS_MAX;
 use crate::message::{LentSample, Message, Numbering, Outgoing, Sample, bytes_of};
 use crate::statistics::Statistics;
@@ -78,11 +78,11 @@ impl BusLink {
     /// Joins a bus, or makes it.
     ///
     /// # Errors
-    /// [`OpenError::Refused`].
+    /// [`OpenError::BusRefused`].
     pub(crate) fn open(config: &BusConfig) -> Result<Self, OpenError> {
-        let refused = |source: std::io::Error| OpenError::Refused {
-            doing: format!("{JOINING_BUS} `{}`", config.name),
-            source: source.into(),
+        let refused = |source: std::io::Error| OpenError::BusRefused {
+            bus: config.name.clone(),
+            source,
         };
         let access = Access::of(config).map_err(refused)?;
         let directory = Arc::new(Directory::open(config).map_err(refused)?);
