@@ -59,7 +59,6 @@ pub struct Summary {
 /// keeps waiting what is lower.
 const RELAY_PRIORITY: i32 = OTHERS_PRIORITY + 1;
 const OTHERS_PRIORITY: i32 = crate::monitor::PRIORITY + 1;
-const SCHED_FIFO: i32 = 1;
 
 const STOP: u8 = 1;
 const RESTART: u8 = 2;
@@ -238,7 +237,7 @@ struct Urgency {
 impl Urgency {
     fn rise() -> Urgency {
         let before = policy_of(0).ok();
-        match set_policy(0, SCHED_FIFO, OTHERS_PRIORITY) {
+        match set_policy(0, libc::SCHED_FIFO, OTHERS_PRIORITY) {
             Ok(()) => Urgency {
                 before,
                 limit: None,
@@ -355,7 +354,7 @@ fn live(
             .spawn_scoped(scope, || {
                 if is_urgent {
                     // One that is not allowed is told as a limit already.
-                    let _ = set_policy(0, SCHED_FIFO, RELAY_PRIORITY);
+                    let _ = set_policy(0, libc::SCHED_FIFO, RELAY_PRIORITY);
                 }
                 relay.run(&window, &doorbells, &is_over)
             })
@@ -363,7 +362,7 @@ fn live(
         let end = {
             let _ends = EndsRelay(&is_over, &doorbells);
             let end = watch(
-                recipe,
+                config,
                 machine.as_mut(),
                 &window,
                 shared,
@@ -394,14 +393,13 @@ impl Drop for EndsRelay<'_> {
 
 /// Looks at a guest until its life has ended or is to end.
 fn watch(
-    recipe: &Recipe<'_>,
+    config: &GuestConfig,
     machine: &mut dyn Machine,
     window: &Window,
     shared: &Shared,
     (stop, relaying): (&AtomicBool, &ScopedJoinHandle<'_, Result<(), GuestError>>),
     tell: &mut impl FnMut(Occurrence),
 ) -> LifeEnd {
-    let config = recipe.config;
     let began = Instant::now();
     let life = window.guests().life();
     let mut heartbeat = life.heartbeat.load(Ordering::Relaxed);

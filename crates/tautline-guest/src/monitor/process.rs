@@ -44,14 +44,13 @@ impl Process {
         partition: &str,
         processors: &[u32],
     ) -> Result<Vec<String>, GuestError> {
-        const SCHED_FIFO: i32 = 1;
         let process = self.child.id();
         tautline_partition::find(partition)?.enter(process)?;
         let mut limits = Vec::new();
         for thread in tautline_state::process::threads(process).unwrap_or_default() {
             let above = i32::from(!processors.contains(&thread));
             let number = thread.cast_signed();
-            let set = set_policy(number, SCHED_FIFO, PRIORITY + above);
+            let set = set_policy(number, libc::SCHED_FIFO, PRIORITY + above);
             if let (Err(error), true) = (set, limits.is_empty()) {
                 limits.push(format!(
                     "the guest runs without a real-time priority ({error}): raise the limit (ulimit -r 50), or grant CAP_SYS_NICE"
@@ -76,12 +75,11 @@ impl Process {
     /// waits for the process's last threads to do the same (`proc_invalidate_siblings_dcache`, seen in 6.18): a more
     /// urgent thread on their CPU would wait for ever.
     fn reap(&mut self) -> Option<ExitStatus> {
-        const SCHED_OTHER: i32 = 0;
         let urgent = policy_of(0)
             .ok()
-            .filter(|(policy, _)| *policy != SCHED_OTHER);
+            .filter(|(policy, _)| *policy != libc::SCHED_OTHER);
         if urgent.is_some() {
-            let _ = set_policy(0, SCHED_OTHER, 0); // less is always granted
+            let _ = set_policy(0, libc::SCHED_OTHER, 0); // less is always granted
         }
         let status = self.child.wait().ok();
         if let Some((policy, priority)) = urgent {
