@@ -114,27 +114,22 @@ fn of_gone_namespaces(directory: &Directory) -> Result<Vec<String>, StateError> 
     let names = directory.entries()?.into_iter();
     let names = names.filter_map(|entry| entry.name.into_string().ok());
     let named = names.filter_map(|name| {
-        let rest = [SMOOTHER, TUNE]
-            .iter()
-            .find_map(|kind| name.strip_prefix(kind))?;
+        let kinds = [SMOOTHER, TUNE];
+        let rest = kinds.iter().find_map(|kind| name.strip_prefix(kind))?;
         let namespace: u64 = rest.split('-').next()?.parse().ok()?;
-        Some((namespace, name))
+        (1..INODES)
+            .contains(&namespace)
+            .then_some((namespace, name))
     });
-    let is_cookie = |namespace: &u64| (1..INODES).contains(namespace);
-    let named: Vec<(u64, String)> = named
-        .filter(|(namespace, _)| is_cookie(namespace))
-        .collect();
+    let mut named: Vec<(u64, String)> = named.collect();
+    if named.is_empty() {
+        return Ok(Vec::new());
+    }
     // It looks at all processes.
-    let living = match named.is_empty() {
-        true => None,
-        false => network_namespaces(),
-    };
-    Ok(living.map_or_else(Vec::new, |living| {
-        let gone = named
-            .into_iter()
-            .filter(|(namespace, _)| !living.contains(namespace));
-        gone.map(|(_, name)| name).collect()
-    }))
+    let living = network_namespaces();
+    let is_gone = |namespace: &u64| living.as_ref().is_some_and(|all| !all.contains(namespace));
+    named.retain(|(namespace, _)| is_gone(namespace));
+    Ok(named.into_iter().map(|(_, name)| name).collect())
 }
 
 /// Files of journals that were being written.

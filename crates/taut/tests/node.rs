@@ -377,12 +377,8 @@ fn listen_at(path: &Path) -> OwnedFd {
 
 /// The directory of control sockets of the first host, made as a service manager makes it.
 fn control_room(hosts: &Hosts) -> PathBuf {
-    let cookie = hosts
-        .inside(Host::A, || {
-            let socket = UnixDatagram::unbound().unwrap();
-            tautline_state::namespace_cookie(&socket).unwrap()
-        })
-        .unwrap();
+    let cookie = hosts.inside(Host::A, tautline_state::own_network_namespace);
+    let cookie = cookie.unwrap().unwrap();
     let room = PathBuf::from(format!("/run/tautline/net-{cookie}/control"));
     fs::create_dir_all(&room).unwrap();
     room

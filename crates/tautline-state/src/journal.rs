@@ -160,9 +160,12 @@ impl Journal {
     /// Files that killed processes have left of journals that they were writing; their changes were not made yet.
     /// Removed if `remove` is set.
     pub fn half_written(directory: &Directory, remove: bool) -> Result<usize, JournalError> {
-        // Nobody writes a journal without it.
-        let _lock = directory.lock(LOCK_TIME_MAX)?;
         let is_journal = |name: &OsStr| name.as_bytes().ends_with(SUFFIX.as_bytes());
+        if directory.left_beside(is_journal)?.is_empty() {
+            return Ok(0);
+        }
+        // Nobody writes a journal without it: what is there now was left.
+        let _lock = directory.lock(LOCK_TIME_MAX)?;
         let left = directory.left_beside(is_journal)?;
         for name in left.iter().filter(|_| remove) {
             directory.remove(name)?;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tautline::config::PortOptions;
+use tautline::config::{PortConfig, PortOptions};
 use tautline::types::PortTypes;
 use tautline::{
     BadNodeName, BusConfig, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeName,
@@ -86,11 +86,6 @@ pub fn priority(text: &str) -> Result<Priority, String> {
 }
 
 impl NodeArguments {
-    /// Whether no configuration file is named.
-    pub fn has_no_file(&self) -> bool {
-        self.config.is_none()
-    }
-
     /// The configuration that the arguments describe.
     pub fn node_config(&self) -> Result<NodeConfig, CommandError> {
         if let Some(bus) = &self.bus {
@@ -282,8 +277,7 @@ pub fn protection(text: &str) -> Result<Protection, String> {
 
 /// Protection that the configuration gives to the port of this number.
 pub fn port_protection(config: &NodeConfig, number: PortNumber) -> Option<Protection> {
-    let port = config.ports.iter().find(|port| port.number == number)?;
-    match &port.kind {
+    match &port_of(config, number)?.kind {
         PortOptions::Queuing(options) => options.protection,
         PortOptions::Sampling(options) => options.protection,
     }
@@ -291,14 +285,18 @@ pub fn port_protection(config: &NodeConfig, number: PortNumber) -> Option<Protec
 
 /// Whether the configuration makes the port of this number a sampling port.
 pub fn is_sampling(config: &NodeConfig, number: PortNumber) -> bool {
-    let port = config.ports.iter().find(|port| port.number == number);
-    port.is_some_and(|port| matches!(port.kind, PortOptions::Sampling(_)))
+    port_of(config, number).is_some_and(|port| matches!(port.kind, PortOptions::Sampling(_)))
 }
 
 /// Types that the configuration gives to the port of this number.
 pub fn port_types(config: &NodeConfig, number: PortNumber) -> PortTypes {
-    let port = config.ports.iter().find(|port| port.number == number);
+    let port = port_of(config, number);
     port.map(|port| port.types.clone()).unwrap_or_default()
+}
+
+/// The port of this number in a configuration.
+fn port_of(config: &NodeConfig, number: PortNumber) -> Option<&PortConfig> {
+    config.ports.iter().find(|port| port.number == number)
 }
 
 /// Opens a queuing port of a command that only asks: any number that is free of the 64 below

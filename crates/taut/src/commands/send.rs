@@ -123,9 +123,6 @@ fn configured_protection(
     neighbour: &str,
     to: PortNumber,
 ) -> Result<Option<Protection>, CommandError> {
-    if arguments.node.has_no_file() {
-        return Ok(None);
-    }
     let config = arguments.node.node_config()?;
     if let Some(from) = arguments.from {
         return Ok(peer::port_protection(&config, from));

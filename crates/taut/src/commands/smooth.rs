@@ -145,13 +145,13 @@ fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
 
 fn off(arguments: &OffArguments) -> Result<(), CommandError> {
     let done = end(&arguments.interface).map_err(|error| failed(&error))?;
-    if done.is_empty() && tautline_testbed::interface::index(&arguments.interface).is_err() {
-        return Err(CommandError::usage(
-            format!("there is no interface `{}`", arguments.interface),
-            "`ip link` lists the interfaces",
-        ));
-    }
     if done.is_empty() {
+        if tautline_testbed::interface::index(&arguments.interface).is_err() {
+            return Err(CommandError::usage(
+                format!("there is no interface `{}`", arguments.interface),
+                "`ip link` lists the interfaces",
+            ));
+        }
         return cli::print(&format!("{} is not smoothed\n", arguments.interface));
     }
     done.iter()
