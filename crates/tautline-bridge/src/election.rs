@@ -117,6 +117,8 @@ pub struct Election {
     grace: Duration,
     /// Since when another program is connected and this one is not.
     outdone: Option<Instant>,
+    /// Since when this program is connected.
+    connected_since: Option<Instant>,
     others: Vec<(Instant, Heartbeat)>,
     /// Heartbeats of more programs than are remembered.
     unplaced: u64,
@@ -140,6 +142,7 @@ impl Election {
             term_max: 0,
             grace,
             outdone: None,
+            connected_since: None,
             others: Vec::with_capacity(OTHERS_MAX),
             unplaced: 0,
         }
@@ -201,6 +204,7 @@ impl Election {
         self.decided = [self.decided[1], now.boottime];
         let now = now.monotonic;
         self.own.connected = connected;
+        self.connected_since = connected.then(|| self.connected_since.unwrap_or(now));
         self.others
             .retain(|(at, _)| now.saturating_duration_since(*at) <= SILENCE_MAX);
         let gives_way = matches!(self.state, State::Active(_)) && self.gives_way(now);
@@ -210,7 +214,7 @@ impl Election {
             State::Listening(until) if now < until => self.state,
             State::Active(_) if gives_way => State::StandingBy,
             State::Active(since) => State::Active(since),
-            State::Listening(_) | State::StandingBy if self.takes_over() => {
+            State::Listening(_) | State::StandingBy if self.takes_over(now) => {
                 self.own.term = self.term_max.max(self.own.term).saturating_add(1);
                 State::Active(now)
             }
@@ -249,9 +253,15 @@ impl Election {
         others.any(outranks) || self.outdone.is_some_and(|since| !may_return(since))
     }
 
-    /// Whether nobody goes before this program, which is not active.
-    fn takes_over(&self) -> bool {
-        let goes_before = |other: &Heartbeat| other.active || other.claim() < self.own.claim();
+    /// Whether nobody goes before this program, which is not active. Its connection counts once all the others that it
+    /// knows have heard of it: with two that are connected in the same moment, each would go before the other.
+    fn takes_over(&self, now: Instant) -> bool {
+        let was_told = |since| now.saturating_duration_since(since) > SILENCE_MAX;
+        let own = Heartbeat {
+            connected: self.connected_since.is_some_and(was_told),
+            ..self.own
+        };
+        let goes_before = |other: &Heartbeat| other.active || other.claim() < own.claim();
         !self.others.iter().any(|(_, other)| goes_before(other))
     }
 }
@@ -311,22 +321,20 @@ mod tests {
                 let holds = |one: &&Activity| one.at(|| ms(now_ms)).is_some();
                 let holders = self.activities.iter().filter(holds).count();
                 assert!(self.was_cut || holders <= 1, "at {} ms", self.now_ms);
-                for index in 0..self.programs.len() {
-                    if !self.running[index] {
-                        continue;
-                    }
-                    let (mut told, connected) = (None, self.connected[index]);
+                // All decide before any of them hears another.
+                let running = (0..self.programs.len()).filter(|one| self.running[*one]);
+                let mut told = Vec::new();
+                for index in running.clone() {
                     let now = moment(now_ms, self.suspended_ms[index]);
-                    let activity = &self.activities[index];
-                    self.programs[index].decide(now, connected, activity, |one| told = Some(*one));
-                    let heartbeat = told.expect("one after each decision");
-                    for other in 0..self.programs.len() {
-                        if other != index && self.running[other] && !self.cut {
-                            let bytes = heartbeat.bytes();
-                            let heard = Heartbeat::parse(&bytes).expect("a heartbeat");
-                            let at = ms(now_ms - self.suspended_ms[other]);
-                            self.programs[other].hear(at, heard);
-                        }
+                    let (connected, activity) = (self.connected[index], &self.activities[index]);
+                    let tell = |one: &Heartbeat| told.push((index, one.bytes()));
+                    self.programs[index].decide(now, connected, activity, tell);
+                }
+                for (sender, bytes) in told.iter().filter(|_| !self.cut) {
+                    for index in running.clone().filter(|index| index != sender) {
+                        let heard = Heartbeat::parse(bytes).expect("a heartbeat");
+                        let at = ms(now_ms - self.suspended_ms[index]);
+                        self.programs[index].hear(at, heard);
                     }
                 }
             }
@@ -419,6 +427,22 @@ mod tests {
     }
 
     #[test]
+    fn of_two_that_are_connected_in_the_moment_of_a_takeover_one_is_active() {
+        let mut cell = Cell::new(3);
+        cell.connected = vec![true, false, false];
+        cell.run(1_000);
+        cell.running[0] = false;
+        // Until the last beat at which they still know it.
+        cell.run(350);
+        assert_eq!(cell.active(), [0; 0]);
+        cell.connected = vec![false, true, true];
+        cell.run(50);
+        assert_eq!(cell.active(), [1]);
+        cell.run(1_000);
+        assert_eq!(cell.active(), [1]);
+    }
+
+    #[test]
     fn a_connection_that_comes_back_within_its_grace_changes_nothing() {
         let mut cell = Cell::new(2);
         cell.programs = (1..3)
@@ -484,13 +508,13 @@ mod tests {
             }
         }
 
-        fn decide(&mut self, now: Moment) -> Heartbeat {
+        fn decide(&mut self, now: Moment, connected: bool) -> Heartbeat {
             for (at, heartbeat) in self.heard.drain(..) {
                 self.election.hear(at, heartbeat);
             }
             let mut told = None;
             let send = |one: &Heartbeat| told = Some(*one);
-            self.election.decide(now, true, &self.activity, send);
+            self.election.decide(now, connected, &self.activity, send);
             told.expect("one after each decision")
         }
     }
@@ -515,7 +539,7 @@ mod tests {
                     }
                     let late = [3, 3, 3, 3, 3, 60, 60, 200, 350, 600][below(10) as usize];
                     program.next_ms = now_ms + STEP_MS + below(late);
-                    let heartbeat = program.decide(moment(now_ms, 0));
+                    let heartbeat = program.decide(moment(now_ms, 0), below(10) > 0);
                     for other in (0..3).filter(|other| *other != index) {
                         let lost = &mut programs[index].lost[other];
                         // Never two in a row.
