@@ -4,15 +4,17 @@ use std::fmt::Write as _;
 
 use crate::declaration::{Declaration, Field};
 
-/// Words that C or C++, Rust or Python keep for themselves: as a field's name they get a `_` behind them there.
+/// Words that C or C++, Rust or Python keep for themselves: as a name they get a `_` behind them there.
 const KEYWORDS: &[&str] = &[
     "False",
     "None",
+    "Self",
     "True",
     "abstract",
     "alignas",
     "alignof",
     "and",
+    "and_eq",
     "as",
     "asm",
     "assert",
@@ -20,18 +22,31 @@ const KEYWORDS: &[&str] = &[
     "auto",
     "await",
     "become",
+    "bitand",
+    "bitor",
     "bool",
     "box",
     "break",
     "case",
     "catch",
     "char",
+    "char16_t",
+    "char32_t",
+    "char8_t",
     "class",
+    "co_await",
+    "co_return",
+    "co_yield",
     "compl",
+    "concept",
     "const",
+    "const_cast",
+    "consteval",
     "constexpr",
+    "constinit",
     "continue",
     "crate",
+    "decltype",
     "def",
     "default",
     "del",
@@ -39,6 +54,7 @@ const KEYWORDS: &[&str] = &[
     "do",
     "double",
     "dyn",
+    "dynamic_cast",
     "elif",
     "else",
     "enum",
@@ -76,12 +92,14 @@ const KEYWORDS: &[&str] = &[
     "mutable",
     "namespace",
     "new",
-    "nonlocal",
     "noexcept",
+    "nonlocal",
     "not",
+    "not_eq",
     "nullptr",
     "operator",
     "or",
+    "or_eq",
     "override",
     "pass",
     "priv",
@@ -92,6 +110,7 @@ const KEYWORDS: &[&str] = &[
     "raise",
     "ref",
     "register",
+    "reinterpret_cast",
     "requires",
     "restrict",
     "return",
@@ -100,19 +119,24 @@ const KEYWORDS: &[&str] = &[
     "signed",
     "sizeof",
     "static",
+    "static_assert",
+    "static_cast",
     "struct",
     "super",
     "switch",
     "template",
     "this",
+    "thread_local",
     "throw",
     "trait",
     "true",
     "try",
     "type",
     "typedef",
-    "typeof",
+    "typeid",
     "typename",
+    "typeof",
+    "typeof_unqual",
     "union",
     "unsafe",
     "unsigned",
@@ -122,10 +146,12 @@ const KEYWORDS: &[&str] = &[
     "virtual",
     "void",
     "volatile",
+    "wchar_t",
     "where",
     "while",
     "with",
     "xor",
+    "xor_eq",
     "yield",
 ];
 
@@ -137,7 +163,7 @@ fn word(name: &str) -> String {
 /// The same in Rust, where almost every word can be a name, so that the derived declaration has the same one.
 fn rust_word(name: &str) -> String {
     match name {
-        "crate" | "self" | "super" => word(name),
+        "Self" | "crate" | "self" | "super" => word(name),
         name if KEYWORDS.contains(&name) => format!("r#{name}"),
         name => name.to_owned(),
     }
@@ -157,7 +183,7 @@ pub fn c(declarations: &[Declaration]) -> String {
          #error \"the messages are little-endian, and this machine's numbers are not\"\n#endif\n",
     );
     for declaration in declarations {
-        let name = declaration.name();
+        let name = word(declaration.name());
         let fields = lines(declaration, |field| {
             let count = field.count.map(|count| format!("[{count}]"));
             format!(
@@ -208,7 +234,7 @@ pub fn rust(declarations: &[Declaration]) -> String {
             text,
             "\n#[derive(Clone, Copy, Debug, PartialEq, tautline::Typed)]\n#[repr(C{packed})]\n\
              pub struct {} {{\n{fields}}}\n",
-            declaration.name()
+            rust_word(declaration.name())
         );
     }
     text
@@ -241,7 +267,7 @@ pub fn python(declarations: &[Declaration]) -> String {
         let _ = write!(
             text,
             "\n\n@dataclass\nclass {}:\n{fields}",
-            declaration.name()
+            word(declaration.name())
         );
     }
     text
@@ -303,5 +329,15 @@ mod tests {
             ros(&types[0]),
             "float64[2] position\nuint16 type\nuint8[6] rest\n"
         );
+    }
+
+    #[test]
+    fn a_word_of_a_language_is_no_name_there() {
+        let types = [declared("class { Self: u8, not_eq: u8 }")];
+        assert!(c(&types).contains("struct class_ {\n\tuint8_t Self_;\n\tuint8_t not_eq_;\n};"));
+        assert!(c(&types).contains("sizeof(struct class_) == 2"));
+        let in_rust = "pub struct r#class {\n    pub Self_: u8,\n    pub r#not_eq: u8,\n}";
+        assert!(rust(&types).contains(in_rust), "{}", rust(&types));
+        assert!(python(&types).contains("class class_:\n    Self_:"));
     }
 }
