@@ -21,6 +21,7 @@
 mod arguments;
 mod config;
 mod fleet;
+mod log;
 mod origin;
 mod publication;
 mod record;
@@ -50,7 +51,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    zenoh::init_log_from_env_or("error");
+    log::start();
     let ended = match Cli::parse().arguments.command {
         Command::Run { config } => {
             threads::choose();

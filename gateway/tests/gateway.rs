@@ -4,6 +4,8 @@
 mod common;
 
 use std::fs;
+use std::io::Read as _;
+use std::mem;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -415,6 +417,48 @@ fn a_gateway_takes_over_when_nobody_reads_its_output_any_more() {
         one.count("state", "published") > 0
     });
     assert!(one.is_active());
+}
+
+#[test]
+fn what_zenoh_logs_is_no_output_and_waits_for_no_reader() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let (cell, other) = (Cell::new(), Cell::new());
+    let ports = "[[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\n";
+    let entries = "[[publish]]\nport = \"state\"\n";
+    let subscribe = "[[subscribe]]\nkey = \"site/a/state\"\nport = \"state\"\nto = [\"motor.7\"]\n";
+    let _heard = network.gateway(&other, "two", A, "site/b", ports, subscribe, "");
+    let mut command = network.gateway_command(&cell, "one", B, "site/a", ports, entries, "");
+    command.env("RUST_LOG", "trace");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut one = network.started("one", B, command);
+    let mut motor = program(&cell, "motor");
+    let mut unread = one.running.0.stderr.take().expect("a pipe");
+    let mut bytes = 0;
+    eventually("nobody reads what Zenoh logs, and the pipe is full", || {
+        motor.publish(1, b"state");
+        let before = mem::replace(
+            &mut bytes,
+            rustix::io::ioctl_fionread(&unread).expect("a pipe"),
+        );
+        bytes > 30_000 && bytes == before
+    });
+    let before = one.count("state", "published");
+    for number in 0..20_u8 {
+        motor.publish(1, &[number]);
+        eventually("it is published", || {
+            one.count("state", "published") > before + u64::from(number)
+        });
+    }
+    one.running.kill();
+    let mut output = String::new();
+    let pipe = one.running.0.stdout.as_mut().expect("a pipe");
+    pipe.read_to_string(&mut output).expect("text");
+    assert!(!output.contains("TRACE"), "{output}");
+    let mut logged = String::new();
+    unread.read_to_string(&mut logged).expect("text");
+    assert!(logged.contains("TRACE"), "{logged}");
 }
 
 #[test]

@@ -14,6 +14,10 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+/// Bytes of a line on standard error, with its end: a page, for which a pipe has room when it says so. Higher: a program
+/// may wait for whoever reads. Lower: less of a long error is shown.
+const LINE_BYTES_MAX: usize = 4096;
+
 /// A failure and its remedy, for a person.
 #[derive(Debug)]
 pub struct Failed {
@@ -154,17 +158,22 @@ pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Resu
 }
 
 /// Writes a line to standard error, unless its reader has gone away, or reads so little that it would have to wait.
-/// `eprintln!` would panic or wait.
+/// `eprintln!` would panic or wait. What a line has beyond 4095 bytes is
+/// left out.
 pub fn say(line: &str) {
-    let _unread = write_at_once(io::stderr(), line);
+    // Locked first: of two threads that find room for one line, the second would wait.
+    let _unread = write_at_once(io::stderr().lock(), line);
 }
 
 fn write_at_once(mut to: impl Write + AsFd, line: &str) -> io::Result<()> {
     let mut ready = [PollFd::new(&to, PollFlags::OUT)];
-    match poll(&mut ready, Some(&Timespec::default()))? {
-        0 => Err(io::ErrorKind::WouldBlock.into()),
-        _ => to.write_all(format!("{line}\n").as_bytes()),
+    if poll(&mut ready, Some(&Timespec::default()))? == 0 {
+        return Err(io::ErrorKind::WouldBlock.into());
     }
+    let is_end = |bytes: &usize| line.is_char_boundary(*bytes);
+    let mut ends = (0..=line.len().min(LINE_BYTES_MAX - 1)).rev();
+    let shown = &line[..ends.find(is_end).unwrap_or_default()];
+    to.write_all(format!("{shown}\n").as_bytes())
 }
 
 /// Writes to standard output; a reader that has gone away is no error.
@@ -183,7 +192,15 @@ mod tests {
         let (mut reader, writer) = io::pipe().unwrap();
         write_at_once(&writer, "read").unwrap();
         reader.read_exact(&mut [0; 5]).unwrap();
-        let filled = (0..).find_map(|_| write_at_once(&writer, &"-".repeat(1_000)).err());
+        let longest = "€".repeat(10_000);
+        write_at_once(&writer, &longest).unwrap();
+        let mut shown = [0; LINE_BYTES_MAX];
+        reader.read_exact(&mut shown).unwrap();
+        assert_eq!(
+            shown.split_last().unwrap(),
+            (&b'\n', &longest.as_bytes()[..4095])
+        );
+        let filled = (0..).find_map(|_| write_at_once(&writer, &longest).err());
         assert_eq!(filled.unwrap().kind(), io::ErrorKind::WouldBlock);
         drop(reader);
         let gone = write_at_once(&writer, "unread").unwrap_err();
