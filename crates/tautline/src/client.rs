@@ -314,15 +314,14 @@ impl Control {
                 continue;
             }
             let kinds = answer.descriptor_kinds();
-            if descriptors.len() != kinds.len() {
-                return Err(io::Error::other("descriptors are missing from its answer"));
-            }
             let mut both = kinds.iter().zip(&descriptors);
-            if !both.all(|(kind, descriptor)| kind.is_of(descriptor.as_fd())) {
-                // Closing what a stranger has chosen can block.
+            if descriptors.len() != kinds.len()
+                || !both.all(|(kind, descriptor)| kind.is_of(descriptor.as_fd()))
+            {
+                // Closing what somebody else has chosen can block.
                 descriptors.into_iter().for_each(close_elsewhere);
                 return Err(io::Error::other(
-                    "descriptors of another kind came with its answer",
+                    "other descriptors than expected came with its answer",
                 ));
             }
             return Ok((answer, descriptors));

@@ -26,6 +26,7 @@ use crate::kind::XdpMode;
 use crate::limits::{DEPTH_MAX, SOLICIT_TIME_MAX};
 use crate::link::NodeCounters;
 use crate::sys::handed::Kind;
+use crate::sys::unix;
 use crate::table_state::{Origin, TableState};
 
 /// "TLC1".
@@ -264,11 +265,13 @@ impl Request {
     }
 }
 
+/// Memory, doorbell, tap and claim; of plain UDP the socket that has the UDP port.
+const OF_PORT: [Kind; 5] = [Kind::Map, Kind::Map, Kind::Tap, Kind::File, Kind::UdpSocket];
+const _: () = assert!(OF_PORT.len() <= unix::DESCRIPTORS_MAX);
+
 impl Reply {
     /// Descriptors that go with it, in their order.
     pub(crate) fn descriptor_kinds(&self) -> &'static [Kind] {
-        /// Memory, doorbell, tap and claim; of plain UDP the socket that has the UDP port.
-        const OF_PORT: [Kind; 5] = [Kind::Map, Kind::Map, Kind::Tap, Kind::File, Kind::UdpSocket];
         match self {
             Self::Welcome { .. } => &[Kind::Keeper],
             Self::Declarations => &[Kind::MessageSocket],

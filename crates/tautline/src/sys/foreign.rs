@@ -154,29 +154,39 @@ pub(crate) fn close_elsewhere(descriptor: OwnedFd) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod testing {
     use super::*;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+    /// Two ends that refuse no descriptors, as on a kernel that cannot.
+    pub(crate) fn pair() -> (OwnedFd, OwnedFd) {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap()
+    }
 
     /// A TCP socket that takes an hour to close, and its other end.
-    fn lingering() -> (TcpStream, TcpStream) {
+    pub(crate) fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (other, _) = listener.accept().unwrap();
-        sockopt::set_socket_linger(&stream, Some(std::time::Duration::from_secs(3600))).unwrap();
+        let an_hour = std::time::Duration::from_secs(3600);
+        rustix::net::sockopt::set_socket_linger(&stream, Some(an_hour)).unwrap();
         stream.set_nonblocking(true).unwrap();
         while stream.write(&[0; 65_536]).is_ok() {}
         (stream, other)
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{lingering, pair};
+    use super::*;
+    use std::net::TcpStream;
 
     /// A connection as on a kernel that does not refuse descriptors, with one in its queue.
     fn attacked() -> (ForeignSocket, OwnedFd, TcpStream) {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let (ours, theirs) =
-            rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let (ours, theirs) = pair();
         let (stream, other) = lingering();
         unix::send(theirs.as_fd(), b"take this", &[stream.as_fd()]).unwrap();
         let socket = ForeignSocket {
@@ -202,9 +212,7 @@ mod tests {
 
     #[test]
     fn messages_without_descriptors_are_read() {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let (ours, theirs) =
-            rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let (ours, theirs) = pair();
         let socket = ForeignSocket {
             socket: Some(ours),
             refuses_descriptors: false,

@@ -1,36 +1,19 @@
-//! Unix sockets that keep messages apart and carry descriptors.
+//! Connections with other processes of a bus: sockets that keep messages apart and carry descriptors.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::{SocketAddrUnix, SocketType};
 
 use super::foreign::close_elsewhere;
 use super::unix;
 
-/// Most descriptors in one message of ours.
-const DESCRIPTORS_MAX: usize = 2;
-/// Most descriptors that the kernel lets anybody put into one message (SCM_MAX_FD). Those for which there is no room
-/// are closed by the thread that receives, and closing a stranger's descriptor can take as long as the stranger
-/// likes; so there is always room.
-pub(crate) const FOREIGN_DESCRIPTORS_MAX: usize = 253;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
 fn socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let kind = SocketType::SEQPACKET;
-    Ok(rustix::net::socket_with(
-        AddressFamily::UNIX,
-        kind,
-        flags,
-        None,
-    )?)
+    unix::unnamed(SocketType::SEQPACKET)
 }
 
 /// A socket that listens under this name, whose permission bits are never wider than `mode`: `bind` takes them from the
@@ -87,32 +70,6 @@ pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next connection, if there is one.
-pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    match rustix::net::accept_with(listener, flags) {
-        Ok(socket) => Ok(Some(socket)),
-        Err(rustix::io::Errno::AGAIN) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Sends one message with these descriptors. Never waits.
-pub(crate) fn send(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    descriptors: &[BorrowedFd<'_>],
-) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::other("too many descriptors in one message"));
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
-    Ok(())
-}
-
 /// Result of a receive.
 pub(crate) enum Received {
     /// A message of this many bytes, perhaps cut off, with its descriptors.
@@ -126,39 +83,50 @@ pub(crate) enum Received {
 /// Receives one message. Never waits, unless the process has no room for the descriptors in it
 /// ([`has_room_for_descriptors`]).
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
-    let mut space =
-        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FOREIGN_DESCRIPTORS_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(buffer)],
-        &mut ancillary,
-        flags,
-    );
-    let bytes = match received {
-        Ok(message) => message.bytes,
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-        // The peer has hung up before it read all that we said. This is told once; then comes what it has said, such as
-        // why it turned us away.
-        Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Nothing),
-        Err(error) => return Err(error.into()),
-    };
-    if bytes == 0 {
-        return Ok(Received::HungUp);
+    match unix::receive_descriptors(socket, buffer) {
+        // An empty message can carry descriptors too.
+        Ok((0, descriptors)) if descriptors.is_empty() => Ok(Received::HungUp),
+        Ok((bytes, descriptors)) => Ok(Received::Message(bytes, descriptors)),
+        Err(error) => match error.kind() {
+            // Reset: the peer has hung up before it read all that we said. This is told once; then comes what it has
+            // said, such as why it turned us away.
+            io::ErrorKind::WouldBlock
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::ConnectionReset => Ok(Received::Nothing),
+            _ => Err(error),
+        },
     }
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
-    Ok(Received::Message(bytes, descriptors))
 }
 
 /// Whether this process may have as many more descriptors as one message can carry.
 pub(crate) fn has_room_for_descriptors() -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let in_use = std::fs::read_dir("/proc/self/fd").map_or(usize::MAX, Iterator::count);
-    limit.is_none_or(|limit| limit >= in_use.saturating_add(FOREIGN_DESCRIPTORS_MAX) as u64)
+    limit.is_none_or(|limit| limit >= in_use.saturating_add(unix::FOREIGN_DESCRIPTORS_MAX) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::foreign::testing::lingering;
+
+    #[test]
+    fn descriptors_of_an_empty_message_are_not_closed_here() {
+        let (ours, theirs) = crate::sys::foreign::testing::pair();
+        let (stream, _other) = lingering();
+        unix::send(theirs.as_fd(), b"", &[stream.as_fd()]).unwrap();
+        drop(stream);
+        // To close it takes an hour.
+        let Received::Message(0, mut descriptors) = receive(ours.as_fd(), &mut [0; 16]).unwrap()
+        else {
+            panic!("an empty message");
+        };
+        assert_eq!(descriptors.len(), 1);
+        close_elsewhere(descriptors.remove(0));
+        drop(theirs);
+        // Threads of other tests may have a copy for a moment.
+        while !matches!(receive(ours.as_fd(), &mut [0; 16]), Ok(Received::HungUp)) {
+            std::thread::yield_now();
+        }
+    }
 }

@@ -10,8 +10,13 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-/// Descriptors in one message at most.
-pub(crate) const DESCRIPTORS_MAX: usize = 4;
+/// Most descriptors in one message of ours. Lower: a port of plain UDP cannot be handed over. Higher: no difference.
+pub(crate) const DESCRIPTORS_MAX: usize = 5;
+/// Most descriptors that the kernel lets anybody put into one message (SCM_MAX_FD). Those for which there is no room
+/// are closed by the thread that receives, and closing a stranger's descriptor can take as long as the stranger
+/// likes; so there is always room.
+pub(crate) const FOREIGN_DESCRIPTORS_MAX: usize = 253;
+
 /// Process at the other end of a Unix socket, as it was when it connected (or began to listen).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
@@ -107,7 +112,7 @@ pub(crate) fn send(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::ErrorKind::InvalidInput.into());
+        return Err(io::Error::other("too many descriptors in one message"));
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     rustix::net::sendmsg(socket, &[IoSlice::new(message)], &mut control, flags)?;
@@ -151,12 +156,14 @@ pub(crate) fn try_refusing_descriptors() -> io::Result<()> {
     refuse_descriptors(socket.as_fd())
 }
 
-/// Receives one message with its descriptors. Never waits.
+/// Receives one message with its descriptors. Zero bytes and no descriptors mean that the other end is gone. Never
+/// waits, unless the process has no room for the descriptors.
 pub(crate) fn receive_descriptors(
     socket: BorrowedFd<'_>,
     message: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FOREIGN_DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received =

@@ -26,8 +26,8 @@ use crate::address::NodeName;
 use crate::sys::aio::{PeerEvent, Signaller};
 use crate::sys::clock;
 use crate::sys::event::Event;
-use crate::sys::seqpacket;
 use crate::sys::shared::{OwnMemory, PeerMemory};
+use crate::sys::{seqpacket, unix};
 
 pub(super) fn greeting(step: Step, bus_receiver: &ReceiverShared) -> Message {
     Message::new(
@@ -72,7 +72,7 @@ pub(super) fn offer(
     let descriptors = [bus_receiver.file(), event.as_fd()];
     // The producer's memory is due next.
     seqpacket::pass_rights(socket.as_fd(), true);
-    match seqpacket::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
+    match unix::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
         Ok(()) => Ok(Offered {
             index,
             epoch,
@@ -94,7 +94,7 @@ pub(super) fn refuse(bus_receiver: &ReceiverShared, socket: &PeerSocket, reason:
         ..greeting(Step::Refused, bus_receiver)
     };
     // If it is gone, it needs no answer.
-    let _sent = seqpacket::send(socket.as_fd(), &refused.to_bytes(), &[]);
+    let _sent = unix::send(socket.as_fd(), &refused.to_bytes(), &[]);
 }
 
 /// Consumer: maps what the producer has made, and checks what it says of itself.
@@ -176,7 +176,7 @@ pub(super) fn welcome(
     };
     // The reader's offer is due next, with two.
     seqpacket::pass_rights(socket.as_fd(), true);
-    seqpacket::send(socket.as_fd(), &connect.to_bytes(), &[])
+    unix::send(socket.as_fd(), &connect.to_bytes(), &[])
 }
 
 /// Publisher: checks the memory that a reader offers.
@@ -273,7 +273,7 @@ pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Re
         memory_bytes: consumer_bytes() as u64,
         ..greeting(Step::View, bus_receiver)
     };
-    seqpacket::send(socket.as_fd(), &view.to_bytes(), &[bus_receiver.file()])?;
+    unix::send(socket.as_fd(), &view.to_bytes(), &[bus_receiver.file()])?;
     for incoming in bus_receiver.live() {
         let view = Message {
             epoch: incoming.epoch,
@@ -287,7 +287,7 @@ pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Re
                 incoming.process,
             )
         };
-        seqpacket::send(socket.as_fd(), &view.to_bytes(), &[incoming.file()])?;
+        unix::send(socket.as_fd(), &view.to_bytes(), &[incoming.file()])?;
     }
     if let Some(publisher) = bus_receiver.published() {
         let view = Message {
@@ -295,7 +295,7 @@ pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Re
             memory_bytes: publisher.bytes() as u64,
             ..greeting(Step::View, bus_receiver)
         };
-        seqpacket::send(socket.as_fd(), &view.to_bytes(), &[publisher.file()])?;
+        unix::send(socket.as_fd(), &view.to_bytes(), &[publisher.file()])?;
         for reader in publisher.readers() {
             let (node, port) = reader.name();
             let view = Message {
@@ -304,9 +304,9 @@ pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Re
                 memory_bytes: consumer_bytes() as u64,
                 ..Message::new(Step::View, node.bytes(), port.get(), reader.process())
             };
-            seqpacket::send(socket.as_fd(), &view.to_bytes(), &[reader.file()])?;
+            unix::send(socket.as_fd(), &view.to_bytes(), &[reader.file()])?;
         }
     }
     let end = greeting(Step::End, bus_receiver);
-    seqpacket::send(socket.as_fd(), &end.to_bytes(), &[])
+    unix::send(socket.as_fd(), &end.to_bytes(), &[])
 }

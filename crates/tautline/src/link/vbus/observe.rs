@@ -34,8 +34,8 @@ use super::stamps::{Stamps, newest_stamp};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
 use crate::sys::clock;
-use crate::sys::seqpacket;
 use crate::sys::shared::PeerMemory;
+use crate::sys::{seqpacket, unix};
 
 pub use crate::address::{BadPortName, PortName};
 pub use crate::error::ObserveError;
@@ -353,7 +353,7 @@ impl Observer {
         };
         // Each view brings one.
         seqpacket::pass_rights(socket.as_fd(), true);
-        seqpacket::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
+        unix::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
         Self::map(path, name, ask(socket, name)?)
     }
 

@@ -33,6 +33,7 @@ use crate::sys::aio::Signaller;
 use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::seqpacket::{self, Listener, Received};
+use crate::sys::unix;
 
 /// How long a handshake may take. Lower: a busy machine's peers are refused. Higher: a stopped peer
 /// holds up [`destination`](crate::QueuingPort::destination) for as long.
@@ -346,7 +347,7 @@ impl Worker {
             } => {
                 let bus_receiver = Arc::clone(bus_receiver);
                 // The rest comes with the next look.
-                match seqpacket::accept(socket.as_fd()) {
+                match unix::accept(socket.as_fd()) {
                     Ok(Some(socket)) => self.arrive(bus_receiver, socket),
                     Ok(None) => {}
                     Err(_) => self.pause(token),
@@ -563,7 +564,7 @@ impl Worker {
                         ..self.own_greeting(Step::Here, &bus_sender)
                     };
                     let file = [made.own().file()];
-                    seqpacket::send(socket.as_fd(), &here.to_bytes(), &file)?;
+                    unix::send(socket.as_fd(), &here.to_bytes(), &file)?;
                     Ok(made)
                 });
                 match sent {
@@ -629,7 +630,7 @@ impl Worker {
                 epoch: bus_sender.types.sent_hash(),
                 ..self.own_greeting(Step::Connect, &bus_sender)
             };
-            seqpacket::send(socket.as_fd(), &connect.to_bytes(), &[])?;
+            unix::send(socket.as_fd(), &connect.to_bytes(), &[])?;
             Ok(socket)
         });
         match connected {

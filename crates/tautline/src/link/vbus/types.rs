@@ -11,7 +11,7 @@ use tautline_types::{DECLARATION_BYTES_MAX, Declaration};
 
 use super::closer::PeerSocket;
 use crate::address::{Address, NodeName};
-use crate::sys::seqpacket;
+use crate::sys::unix;
 use crate::types::{Direction, TypeDifference};
 
 /// Bytes of the longest message of a handshake: a refusal with a declaration.
@@ -157,5 +157,5 @@ fn send(socket: &PeerSocket, greeting: Message, own: &Declaration) {
     let mut bytes = refused.to_bytes().to_vec();
     bytes.extend_from_slice(own.to_string().as_bytes());
     // If the peer is gone, it needs no answer.
-    let _sent = seqpacket::send(socket.as_fd(), &bytes, &[]);
+    let _sent = unix::send(socket.as_fd(), &bytes, &[]);
 }

@@ -17,7 +17,7 @@ use super::super::incoming::ReceiverShared;
 use super::super::types::Peer;
 use super::{PENDING_MAX, Worker};
 use crate::address::NodeName;
-use crate::sys::seqpacket;
+use crate::sys::{seqpacket, unix};
 
 /// [`Entry::Arriving`], taken apart.
 pub(super) struct Arrival {
@@ -228,7 +228,7 @@ fn let_in(arrival: Arrival, incoming: Arc<super::super::incoming::Incoming>) -> 
         ..greeting(Step::Accepted, &bus_receiver)
     };
     // If it is gone, it hangs up too.
-    let _sent = seqpacket::send(socket.as_fd(), &accepted.to_bytes(), &[]);
+    let _sent = unix::send(socket.as_fd(), &accepted.to_bytes(), &[]);
     if let Some(following) = &following {
         following.attempt.set(true);
     }

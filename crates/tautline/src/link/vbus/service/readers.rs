@@ -16,7 +16,7 @@ use super::super::incoming::ReceiverShared;
 use super::super::publisher::{PublisherShared, Reader};
 use super::super::types::{Peer, UNTOLD};
 use super::Worker;
-use crate::sys::seqpacket;
+use crate::sys::{seqpacket, unix};
 use crate::types::Direction;
 
 impl Worker {
@@ -29,7 +29,7 @@ impl Worker {
                 ..greeting(Step::Follow, &following.bus_receiver)
             };
             // One that turns this user away at once hangs up before this; its refusal can be read all the same.
-            let _sent = seqpacket::send(socket.as_fd(), &follow.to_bytes(), &[]);
+            let _sent = unix::send(socket.as_fd(), &follow.to_bytes(), &[]);
         });
         match reached {
             Ok(socket) => self.add(Entry::Arriving {
@@ -191,7 +191,7 @@ impl Worker {
             ..greeting(Step::Here, bus_receiver)
         };
         // If it is gone, it hangs up too.
-        let _sent = seqpacket::send(socket.as_fd(), &here.to_bytes(), &[publisher.file()]);
+        let _sent = unix::send(socket.as_fd(), &here.to_bytes(), &[publisher.file()]);
         Some(reader)
     }
 }
