@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 25] = [
+const CRATES: [(&str, &[&str]); 26] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
     ("tautline-shm", &["tautline-proto"]),
@@ -111,6 +111,10 @@ const CRATES: [(&str, &[&str]); 25] = [
             "tautline-testbed",
             "tautline-watch",
         ],
+    ),
+    (
+        "tautline-kernel-tests",
+        &["tautline-lab", "tautline-testbed"],
     ),
     ("tautline-preload", &["tautline"]),
     (
@@ -336,6 +340,18 @@ fn crates_import_only_what_is_below_them() {
             }
         }
     }
+}
+
+#[test]
+fn every_crate_has_a_place() {
+    let there = fs::read_dir(crates()).unwrap().map(|entry| {
+        let name = entry.unwrap().file_name();
+        name.into_string().unwrap()
+    });
+    let listed = CRATES.map(|(name, _)| name.to_owned());
+    let with_bpf = there.chain(["tautline-bpf".to_owned()]);
+    let (listed, there) = (BTreeSet::from(listed), with_bpf.collect::<BTreeSet<_>>());
+    assert_eq!(there, listed);
 }
 
 #[test]
