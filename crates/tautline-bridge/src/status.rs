@@ -10,6 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tautline_state::told;
 
+use crate::program::End;
+
 /// Declares counters that several threads add to, and a structure of their values, which serde reads and writes.
 ///
 /// ```
@@ -63,7 +65,8 @@ pub fn listed(before: &str, counted: &[(&str, u64)]) -> String {
     text
 }
 
-/// Answers who asks with a program's state, from a thread of its own, until `stop` is set. `family` is the beginning of
+/// Answers who asks with a program's state, from a thread of its own, until `stop` is set; the end of the thread sets it
+/// too. `family` is the beginning of
 /// the sockets' names, which programs of one sort share.
 ///
 /// # Errors
@@ -73,7 +76,9 @@ pub fn tell<S: Serialize>(
     stop: Arc<AtomicBool>,
     state: impl Fn() -> S + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
+    let end = End(Arc::clone(&stop));
     told::tell(family, stop, move || {
+        let _dropped_with_this = &end;
         serde_json::to_vec(&state()).unwrap_or_default()
     })
 }
@@ -97,5 +102,15 @@ mod tests {
         let counted = [("delivered", 3), ("other_size", 1)];
         assert_eq!(listed(": ", &counted), ": 3 delivered, 1 other size");
         assert_eq!(listed(", ", &counted), ", 3 delivered, 1 other size");
+    }
+
+    #[test]
+    fn a_program_ends_when_its_state_cannot_be_told() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let failing = || -> u32 { panic!("as the test has it") };
+        let thread = tell("taut-status-test", Arc::clone(&stop), failing).unwrap();
+        assert!(all::<u32>("taut-status-test").is_empty());
+        assert!(crate::program::wait_for(thread).is_err());
+        assert!(stop.load(std::sync::atomic::Ordering::Relaxed));
     }
 }
