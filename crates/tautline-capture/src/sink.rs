@@ -29,7 +29,7 @@ impl Sink {
                 None,
             ),
             false => {
-                let file = File::create(path)?;
+                let file = tautline_state::create(path)?;
                 // A device or a pipe cannot be cut.
                 let is_file = file.metadata()?.is_file();
                 (file, is_file.then_some(0))

@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::SocketAddrV4;
 use std::os::fd::RawFd;
+use std::os::unix::fs::OpenOptionsExt;
 
 use crate::policy::{Explain, policy};
 
@@ -76,7 +77,18 @@ pub(crate) fn explain(named: &Named, what: fmt::Arguments<'_>) {
     );
     match &policy.explain {
         Explain::File(path) => {
-            let file = OpenOptions::new().append(true).create(true).open(path);
+            // `taut exec` has looked at the file; what is a link by now is somebody else's. Links of /dev are the
+            // system's.
+            let flags = match path.starts_with("/dev") {
+                true => 0,
+                false => libc::O_NOFOLLOW,
+            };
+            let mut file = OpenOptions::new();
+            let file = file
+                .append(true)
+                .create(true)
+                .custom_flags(flags)
+                .open(path);
             let _lost = file.and_then(|mut file| file.write_all(line.as_bytes()));
         }
         _ => {

@@ -48,7 +48,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    fn includes(self, user: u32) -> bool {
+    pub(crate) fn includes(self, user: u32) -> bool {
         let own = rustix::process::geteuid().as_raw();
         user == 0 || user == own || self == Owner::Also(user)
     }

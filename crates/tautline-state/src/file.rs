@@ -1,10 +1,9 @@
-//! Files in a checked directory, and files at paths that the user named.
+//! Files in a checked directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -153,35 +152,4 @@ fn written_beside(name: &OsStr) -> Option<&OsStr> {
     let name = name.strip_suffix(b".")?;
     let is_random = random.iter().all(u8::is_ascii_hexdigit);
     is_random.then(|| OsStr::from_bytes(name))
-}
-
-/// Writes a file at a path that the user named, so that a reader sees the old content or the new. A path that is
-/// no ordinary file (`/dev/stdout`) is written to directly. A link at the path is replaced, not followed, and the
-/// file under the temporary name is new, so nobody who may write the directory can have another file overwritten.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
-    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-    if special {
-        return std::fs::write(path, bytes).map_err(StateError::io("write", path));
-    }
-    let name = path.file_name().ok_or_else(|| StateError::InvalidName {
-        path: path.to_owned(),
-    })?;
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let descriptor = rustix::fs::open(parent, flags, Mode::empty())
-        .map_err(StateError::errno("open", parent))?;
-    let directory = Directory::from_parts(descriptor, parent.to_owned());
-    directory.write(name, bytes, 0o666 & !mask())
-}
-
-/// File mode creation mask of the process, as the kernel tells it: `umask` itself would change it for all threads.
-fn mask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok())
-        .unwrap_or(0o022)
 }

@@ -7,7 +7,8 @@
 //! * [`Directory`]: an open, checked directory; its files are read, written whole and removed through it.
 //! * [`runtime_directory`]: where sockets, buses and journals of this user lie.
 //! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
-//! * [`write_whole`]: a file at a path that the user named. [`mistake`]: what is wrong in one that the user wrote.
+//! * [`write_whole`], [`create`], [`append`]: a file at a path that the user named. [`mistake`]: what is wrong in one
+//!   that the user wrote.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
@@ -27,6 +28,7 @@ pub mod group;
 pub mod journal;
 pub mod memory;
 pub mod mistake;
+mod named;
 mod namespace;
 pub mod netlink;
 pub mod network;
@@ -40,7 +42,7 @@ pub mod told;
 
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;
-pub use file::write_whole;
+pub use named::{append, create, write_whole};
 pub use namespace::{namespace_cookie, network_namespaces, own_network_namespace};
 pub use runtime::{
     find_runtime_directory, known_runtime_directories, runtime_directories_of_users,

@@ -1,16 +1,21 @@
 //! Attempts of another user on directories, files and journals. The other user is 65534, in child processes; the
 //! tests run as root and are skipped without it.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, FileType, Mode};
 use tautline_state::journal::{Journal, JournalError};
-use tautline_state::{Directory, EntryKind, Owner, StateError, TemporaryDirectory, write_whole};
+use tautline_state::{
+    Directory, EntryKind, Owner, StateError, TemporaryDirectory, append, create, write_whole,
+};
 
 const STRANGER: u32 = 65_534;
 
@@ -202,6 +207,81 @@ fn writing_replaces_a_link_and_leaves_its_target() {
         .map(|entry| entry.kind)
         .collect();
     assert_eq!(kinds, [EntryKind::File; 3], "no temporary file is left");
+}
+
+#[test]
+fn no_device_pipe_or_file_is_written_through_a_strangers_link() {
+    let Some(public) = public(false) else { return };
+    let target = TemporaryDirectory::make("taut-target").unwrap();
+    // They take for themselves whatever is written to them.
+    let (device, pipe) = (target.path().join("device"), target.path().join("pipe"));
+    let mode = Mode::from_raw_mode(0o600);
+    let null = rustix::fs::makedev(1, 3);
+    rustix::fs::mknodat(CWD, &device, FileType::CharacterDevice, mode, null).unwrap();
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
+    let precious = target.path().join("precious");
+    std::fs::write(&precious, "precious").unwrap();
+    let line = format!(
+        "for one in device pipe precious; do ln -s {}/$one $one; done; mkfifo own",
+        target.path().display()
+    );
+    as_stranger(&line, public.path());
+    for name in ["device", "pipe", "precious"] {
+        let path = below(&public, name);
+        for refused in [create(&path), append(&path)] {
+            let refused = refused.unwrap_err();
+            let expected = matches!(refused, StateError::SymbolicLink { .. });
+            assert!(expected, "{name}: {refused}");
+        }
+        write_whole(&path, b"new").unwrap();
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+    }
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    // A pipe of a stranger's would hold us up.
+    let own = below(&public, "own");
+    for refused in [create(&own).map(drop), write_whole(&own, b"new")] {
+        let refused = refused.unwrap_err();
+        let expected = matches!(
+            refused,
+            StateError::ForeignOwner {
+                owner: STRANGER,
+                ..
+            }
+        );
+        assert!(expected, "{refused}");
+    }
+    // A second name of a file of root's: only where the kernel lets strangers make one, so root makes it.
+    std::fs::hard_link(&precious, below(&public, "second")).unwrap();
+    let refused = create(&below(&public, "second")).unwrap_err();
+    assert!(matches!(refused, StateError::WrongKind { .. }), "{refused}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+}
+
+#[test]
+fn devices_and_descriptors_are_written_to_and_files_emptied() {
+    let made = TemporaryDirectory::make("taut-named").unwrap();
+    let file = made.path().join("file");
+    std::fs::write(&file, "what was there before").unwrap();
+    create(&file).unwrap().write_all(b"new").unwrap();
+    append(&file).unwrap().write_all(b"er").unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "newer");
+    // As a shell makes `> file`, and the program writes to /dev/stdout.
+    let redirected = File::options().append(true).open(&file).unwrap();
+    let descriptor = format!("/dev/fd/{}", redirected.as_raw_fd());
+    let link = made.path().join("link");
+    symlink(&descriptor, &link).unwrap();
+    symlink("link", made.path().join("second")).unwrap();
+    for path in [descriptor.as_ref(), &*link, &*made.path().join("second")] {
+        write_whole(path, b".").unwrap();
+        create(path).unwrap().write_all(b"!").unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "newer.!.!.!");
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    write_whole("/dev/null".as_ref(), b"nothing").unwrap();
+    let full = write_whole("/dev/full".as_ref(), b"nothing").unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::StorageFull);
+    symlink("circle", made.path().join("circle")).unwrap();
+    assert!(create(&made.path().join("circle")).is_err());
 }
 
 #[test]

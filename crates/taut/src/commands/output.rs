@@ -52,7 +52,8 @@ impl JsonArguments {
             None => Ok(JsonLines(None)),
             Some(path) if self.has_stdout() => Ok(JsonLines(Some((path.to_owned(), None)))),
             Some(path) => {
-                let file = File::create(path).map_err(|error| cli::not_written(path, &error))?;
+                let file = tautline_state::create(path);
+                let file = file.map_err(|error| cli::not_written(path, &error.into()))?;
                 Ok(JsonLines(Some((path.to_owned(), Some(file)))))
             }
         }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,13 +61,7 @@ impl Recorder {
     /// # Errors
     /// [`RecordingError`].
     pub fn create(path: &Path) -> Result<Self, RecordingError> {
-        // A link at the path is not followed: who may write the directory could have any file overwritten.
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
+        let file = tautline_state::create(path).map_err(io::Error::from)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

@@ -4,7 +4,6 @@ mod program;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -102,8 +101,8 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         Some(None) => command.env("TAUTLINE_EXPLAIN", "1"),
         Some(Some(file)) => {
             // The library tells nobody of a line that it cannot write.
-            let opened = File::options().append(true).create(true).open(&file);
-            opened.map_err(|error| cli::not_written(&file, &error))?;
+            tautline_state::append(&file)
+                .map_err(|error| cli::not_written(&file, &error.into()))?;
             command.env("TAUTLINE_EXPLAIN", absolute(&file))
         }
         None => &mut command,

@@ -5,7 +5,6 @@ mod conversation;
 mod report;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, SyncSender};
@@ -247,7 +246,8 @@ fn console(path: &Path) -> Result<OwnedFd, CommandError> {
     let opened = if path == Path::new("-") {
         rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3).map_err(Into::into)
     } else {
-        File::create(path).map(OwnedFd::from)
+        let made = tautline_state::create(path);
+        made.map(OwnedFd::from).map_err(Into::into)
     };
     opened.map_err(|error| cli::not_written(path, &error))
 }
