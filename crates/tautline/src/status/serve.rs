@@ -10,6 +10,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -38,6 +39,12 @@ const PART_BYTES: usize = 64 << 10;
 /// Most bytes of one answer. Lower: a node with all 4,095 ports open, all peers known and latencies of all lengths,
 /// 50 MB, is not shown. Higher: a hostile one takes more of the asker's memory.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Nodes of another user that root asks. Lower: some of an honest user's are not shown. Higher: a hostile one takes more
+/// of the asker's descriptors.
+const NODES_OF_ANOTHER_MAX: usize = 64;
+/// Most bytes of the answers of all nodes of another user together. Lower: nodes with hundreds of ports are not shown to
+/// root. Higher: a hostile user takes more of the asker's memory, up to 25 times this.
+const BYTES_OF_ANOTHER_MAX: u64 = 4 << 20;
 /// Request of an asker that wants latencies measured and newest values, too.
 const WATCH: &[u8] = b"watch";
 /// Request of one who captures: frames that the node sends are to be seen.
@@ -278,8 +285,12 @@ pub fn nodes_with_latency() -> io::Result<(Vec<serde_json::Value>, Vec<String>)>
 fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
     let control = runtime::find(Room::Control);
     // A control process is asked nothing: its answer comes at once.
-    let control = control.into_iter().map(|room| (room, false));
-    let rooms = control.chain(node_rooms().map(|room| (room, true)));
+    let control = control.into_iter().map(|directory| AskedRoom {
+        directory,
+        is_asked: false,
+        is_of_another: false,
+    });
+    let rooms = control.chain(node_rooms());
     let mut silent = Vec::new();
     let states = ask(rooms, |_| request.to_vec(), &mut silent)?;
     Ok((states.into_iter().map(|(_, state)| state).collect(), silent))
@@ -289,11 +300,7 @@ fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> 
 pub(super) fn ask_nodes(
     request: impl Fn(&str) -> Vec<u8>,
 ) -> io::Result<Vec<(String, serde_json::Value)>> {
-    ask(
-        node_rooms().map(|room| (room, true)),
-        request,
-        &mut Vec::new(),
-    )
+    ask(node_rooms(), request, &mut Vec::new())
 }
 
 /// Has the nodes in this network namespace that this user may ask show the frames that they send to packet sockets that
@@ -305,32 +312,67 @@ pub fn show_frames() -> io::Result<()> {
     ask_nodes(|_| FRAMES.to_vec()).map(drop)
 }
 
-fn node_rooms() -> impl Iterator<Item = Directory> {
-    let own = runtime::find(Room::Nodes).into_iter();
-    own.chain(runtime::find_of_users(Room::Nodes))
+/// A directory of sockets at which somebody tells a state.
+struct AskedRoom {
+    directory: Directory,
+    /// Whether a request is sent.
+    is_asked: bool,
+    /// Whether a user made it who is neither root nor this process's.
+    is_of_another: bool,
+}
+
+fn node_rooms() -> impl Iterator<Item = AskedRoom> {
+    let room = |is_of_another| {
+        move |directory| AskedRoom {
+            directory,
+            is_asked: true,
+            is_of_another,
+        }
+    };
+    let own = runtime::find(Room::Nodes).into_iter().map(room(false));
+    let of_users = runtime::find_of_users(Room::Nodes).into_iter();
+    own.chain(of_users.map(room(true)))
 }
 
 fn ask(
-    rooms: impl Iterator<Item = (Directory, bool)>,
+    rooms: impl Iterator<Item = AskedRoom>,
     request: impl Fn(&str) -> Vec<u8>,
     silent: &mut Vec<String>,
 ) -> io::Result<Vec<(String, serde_json::Value)>> {
     let mut asked = Vec::new();
     let begun = Instant::now();
-    for (room, is_asked) in rooms {
-        for entry in room.entries()? {
-            let name = entry.name.to_string_lossy().into_owned();
-            let is_status = entry.kind == EntryKind::Socket
-                && !name.starts_with('.')
-                && !name.starts_with(CLIENTS);
-            if !is_status {
+    for AskedRoom {
+        directory: room,
+        is_asked,
+        is_of_another,
+    } in rooms
+    {
+        let entries = match room.entries() {
+            Ok(entries) => entries,
+            Err(_) if is_of_another => {
+                silent.push(room.path().display().to_string());
                 continue;
             }
+            Err(error) => return Err(error.into()),
+        };
+        let (count_max, together) = match is_of_another {
+            true => (NODES_OF_ANOTHER_MAX, Some(Rc::default())),
+            false => (usize::MAX, None),
+        };
+        let sockets = entries
+            .into_iter()
+            .filter(|entry| entry.kind == EntryKind::Socket);
+        let names = sockets.map(|entry| entry.name.to_string_lossy().into_owned());
+        let names = names.filter(|name| !name.starts_with('.') && !name.starts_with(CLIENTS));
+        for name in names.take(count_max) {
             match runtime::connect(&room, &name, SocketType::STREAM, begun + TIME_LIMIT) {
                 Ok(Some(socket)) => {
                     let request = is_asked.then(|| request(&name));
                     match Asked::new(name.clone(), socket, request.as_deref()) {
-                        Ok(one) => asked.push(one),
+                        Ok(one) => asked.push(Asked {
+                            together: together.clone(),
+                            ..one
+                        }),
                         Err(_) => silent.push(name),
                     }
                 }
@@ -355,6 +397,8 @@ struct Asked {
     document: Vec<u8>,
     /// When it said something last, or was asked.
     heard: Instant,
+    /// Bytes that all nodes of its user have said, if that is another user.
+    together: Option<Rc<Cell<u64>>>,
 }
 
 impl Asked {
@@ -371,6 +415,7 @@ impl Asked {
             stream,
             document: Vec::new(),
             heard: Instant::now(),
+            together: None,
         })
     }
 
@@ -380,12 +425,18 @@ impl Asked {
         loop {
             match self.stream.read(&mut part) {
                 Ok(0) => return Ok(true),
-                Ok(bytes) => self.document.extend_from_slice(&part[..bytes]),
+                Ok(bytes) => {
+                    self.document.extend_from_slice(&part[..bytes]);
+                    let said = self.together.iter();
+                    said.for_each(|said| said.set(said.get() + bytes as u64));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if self.document.len() as u64 > ANSWER_BYTES_MAX {
+            let together = self.together.as_ref().map_or(0, |said| said.get());
+            if self.document.len() as u64 > ANSWER_BYTES_MAX || together > BYTES_OF_ANOTHER_MAX {
+                self.document = Vec::new();
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
@@ -478,6 +529,8 @@ fn shown(character: char) -> char {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     #[test]
     fn what_a_node_says_moves_no_cursor() {
@@ -505,6 +558,51 @@ mod tests {
         assert_eq!(states, [("slow".to_owned(), json!([1, 2]))]);
         assert_eq!(silent, ["stopped"]);
         told.join().unwrap();
+    }
+
+    #[test]
+    fn another_user_takes_no_more_than_a_share() {
+        let made = tautline_state::TemporaryDirectory::make("taut-status").unwrap();
+        let room = |is_of_another| AskedRoom {
+            directory: Directory::open(made.path()).unwrap(),
+            is_asked: true,
+            is_of_another,
+        };
+        let listen = |number: usize| UnixListener::bind(made.path().join(number.to_string()));
+        let listeners: Vec<_> = (0..80).map(|number| listen(number).unwrap()).collect();
+        let answer = |bytes: usize| {
+            let answered = |listener: &UnixListener| {
+                listener.set_nonblocking(true).unwrap();
+                let Ok((mut asker, _)) = listener.accept() else {
+                    return;
+                };
+                asker.set_nonblocking(false).unwrap();
+                // One that has said too much is hung up on.
+                let _gone = asker.write_all(format!("{}7", " ".repeat(bytes)).as_bytes());
+            };
+            listeners.iter().for_each(answered);
+        };
+        let asked = |is_of_another, bytes| {
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let answering = scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        answer(bytes);
+                    }
+                });
+                let rooms = [room(is_of_another)].into_iter();
+                let (mut silent, request) = (Vec::new(), |_: &str| Vec::new());
+                let answers = ask(rooms, request, &mut silent).unwrap();
+                done.store(true, Relaxed);
+                answering.join().unwrap();
+                (answers.len(), silent.len())
+            })
+        };
+        assert_eq!(asked(false, 0), (80, 0));
+        assert_eq!(asked(true, 0), (NODES_OF_ANOTHER_MAX, 0));
+        let (heard, silent) = asked(true, (BYTES_OF_ANOTHER_MAX / 8) as usize);
+        assert_eq!(heard + silent, NODES_OF_ANOTHER_MAX);
+        assert!(heard < 8, "{heard}");
     }
 
     #[test]
