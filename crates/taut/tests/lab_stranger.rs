@@ -285,3 +285,28 @@ fn without_a_home_directory_no_kernel_is_taken_from_a_shared_place() {
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("give one with --cache"), "{said}");
 }
+
+#[test]
+fn no_program_is_run_from_a_cache_that_others_can_write() {
+    let Some(scene) = Scene::of(0) else { return };
+    let theirs = scene.own.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(STRANGER), Some(STRANGER)).unwrap();
+    let sticky = scene.own.path().join("sticky");
+    fs::create_dir(&sticky).unwrap();
+    fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777)).unwrap();
+    let below = scene.public.path().join("below");
+    fs::create_dir(&below).unwrap();
+    let caches = [
+        (&theirs, "belongs to user 65533"),
+        (&sticky, "can be written by other users"),
+        (&below, "can be written by other users"),
+    ];
+    for (cache, why) in caches {
+        let mut command = taut();
+        command.args(["lab", "kernels", "--kernel", "none", "--cache"]);
+        let output = command.arg(cache).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains(why), "{}", text(&output));
+    }
+}

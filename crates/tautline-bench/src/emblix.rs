@@ -23,7 +23,7 @@ pub fn run(
 ) -> Result<Vec<LabResult>, KernelsError> {
     let settings = Settings {
         duration,
-        ..Settings::new(defaults::own_program()?, defaults::cache_directory()?)
+        ..Settings::new(defaults::own_program()?, defaults::cache(None)?)
     };
     let jobs: Vec<Job> = Arch::X86_64
         .default_kernels()

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use tautline_lab::kernels::emulator::Emulator;
-use tautline_lab::kernels::{Arch, KernelSpec, KernelsError};
+use tautline_lab::kernels::{Arch, KernelSpec, KernelsError, defaults};
 
 use host::{Bench, archs, is_reason_to_skip};
 use kernels::Kernel;
@@ -184,8 +184,8 @@ fn run_all(
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     fs::create_dir_all(&arguments.out)?;
-    let cache = cache_directory();
-    fs::create_dir_all(&cache)?;
+    // The lab's, since it fetches the same kernels.
+    let cache = defaults::cache(None)?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let parts: &[Part] = if arguments.quick {
         &[Part::Load]
@@ -318,14 +318,4 @@ fn run_one(
         result = result.added_to(older);
     }
     Ok(result)
-}
-
-/// The lab's cache, since it fetches the same kernels: `$XDG_CACHE_HOME/tautline/lab`, or below the home directory.
-fn cache_directory() -> PathBuf {
-    std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("tautline/lab")
 }

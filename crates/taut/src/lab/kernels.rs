@@ -121,8 +121,7 @@ pub(super) struct GuestArguments {
 impl GuestArguments {
     /// Settings of guests that run this program.
     pub(super) fn settings(&self) -> Result<Settings, CommandError> {
-        let cache = self.cache.clone();
-        let cache = cache.map_or_else(defaults::cache_directory, Ok)?;
+        let cache = defaults::cache(self.cache.clone())?;
         let defaults = Settings::new(defaults::own_program()?, cache);
         Ok(Settings {
             reuse_results: !self.fresh,

@@ -116,6 +116,9 @@ impl From<KernelsError> for CommandError {
         }
         let remedy = match &error {
             KernelsError::Interrupted => return CommandError::interrupted(libc::SIGINT),
+            KernelsError::Cache(_) => {
+                "give a directory of your own with --cache; programs in it are run".to_owned()
+            }
             KernelsError::ToolMissing { package, .. } => {
                 format!("install it: apt-get install --no-install-recommends {package}")
             }

@@ -1,12 +1,35 @@
 //! Where kernels and results are kept, and the program that a guest runs, unless somebody says otherwise.
 
+use std::io;
 use std::path::PathBuf;
+
+use tautline_state::{Directory, StateError};
 
 use super::KernelsError;
 
-/// Directory for packages, kernels and results: `tautline/lab` in `$XDG_CACHE_HOME`, or below the home directory.
-/// Never below a directory for temporary files, where a stranger could have put a kernel first.
-pub fn cache_directory() -> Result<PathBuf, KernelsError> {
+/// Directory for packages, kernels and results, made where it is missing: `given`, or `tautline/lab` in
+/// `$XDG_CACHE_HOME` or below the home directory. Programs in it are run, QEMU as the user who asks, so nobody but that
+/// user and root may be able to write it, nor a directory on the way: those of temporary files are none.
+pub fn cache(given: Option<PathBuf>) -> Result<PathBuf, KernelsError> {
+    let path = given.map_or_else(own_cache, Ok)?;
+    // Where links lead counts, and who made them does not.
+    let path = match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path,
+        known => known.map_err(KernelsError::file(&path))?,
+    };
+    let directory = Directory::make(&path, 0o755).map_err(KernelsError::Cache)?;
+    let mode = directory.mode().map_err(KernelsError::Cache)?;
+    if mode & 0o022 != 0 {
+        // Like a directory of temporary files, where strangers can make what is missing.
+        return Err(KernelsError::Cache(StateError::WritableByOthers {
+            path,
+            mode,
+        }));
+    }
+    Ok(path)
+}
+
+fn own_cache() -> Result<PathBuf, KernelsError> {
     std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())

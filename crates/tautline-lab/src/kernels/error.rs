@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tautline_state::StateError;
+
 use super::Arch;
 
 /// Why the laboratory could not run.
@@ -14,6 +16,9 @@ pub enum KernelsError {
         "there is no directory for kernels: neither XDG_CACHE_HOME nor HOME is set; give one with --cache"
     )]
     NoCache,
+    /// The directory for kernels cannot be had, or others could put programs into it.
+    #[error(transparent)]
+    Cache(StateError),
     /// A program is not installed.
     #[error("{tool} is not installed: apt-get install {package}")]
     ToolMissing {
