@@ -723,7 +723,7 @@ fn port_sink(bus: &str) -> Result<(), Failure> {
 fn cell_ping(bus: &str) -> Result<(), Failure> {
     let mut program = Program::open(bus, "ping", "echo", Spin::from(Duration::ZERO))?;
     let to = program.destination("echo", 8)?;
-    sys::lock_memory()?;
+    tautline_state::memory::lock_all()?;
     sys::set_fifo(50)?;
     program.ping(to, CELL_TRIPS)
 }
@@ -731,7 +731,7 @@ fn cell_ping(bus: &str) -> Result<(), Failure> {
 fn cell_echo(bus: &str) -> Result<(), Failure> {
     let mut program = Program::open(bus, "echo", "ping", Spin::from(Duration::ZERO))?;
     let to = program.destination("ping", 8)?;
-    sys::lock_memory()?;
+    tautline_state::memory::lock_all()?;
     sys::set_fifo(51)?;
     program.echo(to)
 }

@@ -713,7 +713,7 @@ fn open(bus: &str, name: &str, peer: &str) -> Result<(Node, QueuingPort), Failur
 fn ping(bus: &str) -> Result<(), Failure> {
     let (_node, mut port) = open(bus, "ping", "echo")?;
     let to = port.destination_until("echo", 8.try_into()?, now() + PATIENCE)?;
-    sys::lock_memory()?;
+    tautline_state::memory::lock_all()?;
     sys::set_fifo(50)?;
     let mut trips = Vec::with_capacity(WARM_UP + TRIPS);
     let mut buffer = [0; 1484];
@@ -738,7 +738,7 @@ fn ping(bus: &str) -> Result<(), Failure> {
 fn echo(bus: &str) -> Result<(), Failure> {
     let (_node, mut port) = open(bus, "echo", "ping")?;
     let to = port.destination_until("ping", 8.try_into()?, now() + PATIENCE)?;
-    sys::lock_memory()?;
+    tautline_state::memory::lock_all()?;
     sys::set_fifo(51)?;
     let mut buffer = [0; 1484];
     loop {

@@ -259,7 +259,7 @@ fn side(bus: &str, name: &str, peer: &str) -> Result<(Node, QueuingPort, Destina
     };
     let mut port = node.queuing_port(8.try_into()?, &options)?;
     let to = port.destination_until(peer, 8.try_into()?, soon())?;
-    sys::lock_memory()?;
+    tautline_state::memory::lock_all()?;
     Ok((node, port, to))
 }
 

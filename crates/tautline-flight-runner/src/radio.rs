@@ -18,9 +18,10 @@ use tautline::{
     QueuingOptions, QueuingPort,
 };
 use tautline_flight::message::{MESSAGE_BYTES_MAX, Order, Remote, decode, encode};
+use tautline_state::memory::lock_all;
 use tautline_testbed::child::enter;
 use tautline_testbed::hosts::cell::INTERFACE;
-use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, set_other, sleep_until};
+use tautline_testbed::sys::{monotonic_ns, set_fifo, set_other, sleep_until};
 
 use crate::course::Course;
 use crate::part::{end_of_input, say};
@@ -353,9 +354,13 @@ pub(crate) fn receive(settings: &ReceiverSettings) -> io::Result<()> {
 
 /// Real time is ordered by hand where people use it; the ordinary program has no such priority.
 fn become_urgent() {
-    let _ = set_fifo(PRIORITY);
+    if let Err(error) = set_fifo(PRIORITY) {
+        eprintln!("radio: no priority {PRIORITY}: {error}");
+    }
     // A frame is not to wait for a page that was taken away.
-    let _ = lock_memory();
+    if let Err(error) = lock_all() {
+        eprintln!("radio: memory not locked: {error}");
+    }
 }
 
 /// Accepts streams of others and throws them away, at ordinary priority.

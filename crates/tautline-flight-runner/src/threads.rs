@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, sleep_until};
+use tautline_state::memory::lock_all;
+use tautline_testbed::sys::{monotonic_ns, set_fifo, sleep_until};
 
 use crate::loops::Job;
 
@@ -21,7 +22,7 @@ pub(crate) struct Threads {
 /// Starts a thread for each job; with real-time priorities and locked memory if wanted.
 pub(crate) fn start(jobs: Vec<Job>, is_fifo: bool) -> io::Result<Threads> {
     if is_fifo {
-        lock_memory()?;
+        lock_all()?;
     }
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();

@@ -7,8 +7,9 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use tautline_flight::message::{Imu, Motors, Order, Phase, Remote, Sensors, Status};
 use tautline_flight::world::{IMU_STEPS, SENSORS_STEPS, STEP_SECONDS, World};
+use tautline_state::memory::lock_all;
 use tautline_state::policy::set_deadline;
-use tautline_testbed::sys::{lock_memory, monotonic_ns, set_fifo, sleep_until};
+use tautline_testbed::sys::{monotonic_ns, set_fifo, sleep_until};
 
 use crate::course::{Course, live_gust};
 use crate::record::{Sample, WorldRecord};
@@ -111,7 +112,7 @@ impl Wishes {
 
 /// Takes the place above everything else: SCHED_DEADLINE, or SCHED_FIFO where the kernel gives no more.
 fn rise() -> String {
-    let locked = match lock_memory() {
+    let locked = match lock_all() {
         Ok(()) => String::new(),
         Err(error) => format!(", memory not locked ({error})"),
     };

@@ -482,17 +482,11 @@ pub(crate) fn best_scheduling(missing: &mut Vec<Missing>) -> Scheduling {
     Scheduling::Other
 }
 
-/// Locks all memory if nothing can go wrong with that: under a limit, later allocations would fail.
 fn lock_memory(missing: &mut Vec<Missing>) {
-    let reason = if sys::memory_lock_is_unlimited() {
-        sys::lock_memory().err().map(|error| error.to_string())
-    } else {
-        Some("RLIMIT_MEMLOCK is set".to_owned())
-    };
-    if let Some(reason) = reason {
+    if let Err(refused) = tautline_state::memory::lock_all() {
         missing.push(Missing {
             what: "memory locking".to_owned(),
-            reason,
+            reason: refused.to_string(),
             remedy: "run as root, or ulimit -l unlimited; the probes' page faults are counted in any case".to_owned(),
             weakens_verdict: true,
         });

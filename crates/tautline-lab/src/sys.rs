@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::process::{Resource, Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::system::finit_module;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 pub use tautline_testbed::sys::*;
@@ -52,16 +52,7 @@ pub fn set_deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> io::Re
     tautline_state::policy::set_deadline(0, runtime_ns, deadline_ns, period_ns)
 }
 
-/// Whether no limit can make an allocation fail once memory is locked: RLIMIT_MEMLOCK is unlimited, or root asks (whom
-/// the limit does not bind; a root without CAP_IPC_LOCK is refused by [`lock_memory`] itself).
-pub fn memory_lock_is_unlimited() -> bool {
-    is_root()
-        || rustix::process::getrlimit(Resource::Memlock)
-            .current
-            .is_none()
-}
-
-/// Undoes [`lock_memory`].
+/// Undoes [`lock_all`](tautline_state::memory::lock_all).
 pub fn unlock_memory() {
     let _ = rustix::mm::munlockall(); // cannot fail
 }

@@ -281,12 +281,6 @@ pub fn pin_command(command: &mut Command, cpu: u32) {
     unsafe { command.pre_exec(move || pin_to_cpu(cpu)) };
 }
 
-/// Locks all present and future memory of the process, which also populates it.
-pub fn lock_memory() -> io::Result<()> {
-    use rustix::mm::{MlockAllFlags, mlockall};
-    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
-}
-
 /// Whether the process is run by root (effective user id 0).
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

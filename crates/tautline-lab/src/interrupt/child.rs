@@ -70,9 +70,7 @@ fn scheduling(priority: u64) -> Scheduling {
 }
 
 fn prepare(scheduling: Scheduling) -> io::Result<()> {
-    if sys::memory_lock_is_unlimited() {
-        let _ = sys::lock_memory(); // the lab says if it is refused
-    }
+    let _ = tautline_state::memory::lock_all(); // the lab says if it is refused
     match scheduling {
         Scheduling::Fifo(priority) => sys::set_fifo(priority),
         _ => sys::set_timer_slack(1),

@@ -144,7 +144,7 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
     }
     let mut outputs = Vec::new();
     let beside = orders.has_program_beside.then(Mailbox::open).transpose()?;
-    if sys::lock_memory().is_err() {
+    if tautline_state::memory::lock_all().is_err() {
         result
             .notes
             .push("the guest could not lock its memory".to_owned());
