@@ -200,12 +200,22 @@ fn without_descriptors_a_control_process_waits_and_does_not_spin() {
     }
     let Some(hosts) = hosts() else { return };
     let control = start_control(&hosts, TEST, &allow("60", ""));
-    let open = std::fs::read_dir(format!("/proc/{}/fd", control.pid()))
-        .unwrap()
-        .count();
-    stranger::limit_descriptors(control.pid(), open as u64 + 4);
+    let descriptors = || {
+        let listed = std::fs::read_dir(format!("/proc/{}/fd", control.pid()));
+        listed.unwrap().count()
+    };
+    let limit = descriptors() + 4;
+    stranger::limit_descriptors(control.pid(), limit as u64);
     let crowd = start_client(&hosts, TEST, "crowd");
-    std::thread::sleep(Duration::from_millis(300));
+    let started = Instant::now();
+    while descriptors() < limit {
+        assert!(
+            started.elapsed().as_secs() < 10,
+            "{} of {limit} are open",
+            descriptors()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let (before, started) = (cpu_ticks(control.pid()), Instant::now());
     std::thread::sleep(Duration::from_secs(1));
     let (ticks, elapsed) = (cpu_ticks(control.pid()) - before, started.elapsed());

@@ -55,10 +55,16 @@ fn scribble(seed: u64) -> ! {
     value.send(to, Priority::NORMAL, b"hello").unwrap();
     println!("{}", child::READY);
     let mut random = Random::seed_from_u64(seed);
-    // The victim has to connect to us, too.
-    std::thread::sleep(Duration::from_millis(100));
-    let memories = own_memories();
-    assert!(memories.len() >= 4, "two of each role: {memories:?}");
+    // The victim has to connect to us, too: two of each role.
+    let started = Clock::now();
+    let memories = loop {
+        let memories = own_memories();
+        if memories.len() >= 4 {
+            break memories;
+        }
+        assert!(started.elapsed().as_secs() < 10, "{memories:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    };
     loop {
         write_anywhere(&mut random, &memories, BYTES_MAX);
     }
