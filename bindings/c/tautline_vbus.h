@@ -156,8 +156,8 @@ TLB_ASSERT(slot_priority, offsetof(struct tlb_slot, priority) == 20);
 #endif
 
 /* Of naturally aligned words of 32 bits, and of 64 where TLB_WIDE: a load or store of any order, a load that later
- * accesses do not overtake, a store that does not overtake earlier ones, a barrier between stores and loads, and a
- * copy of bytes.
+ * accesses do not overtake, a store that does not overtake earlier ones, a barrier between stores and loads, a copy of
+ * bytes, and 1 where the most significant byte of a word comes first.
  */
 #ifndef TLB_PORT
 #define TLB_LOAD(word) __atomic_load_n((word), __ATOMIC_RELAXED)

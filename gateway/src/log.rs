@@ -1,4 +1,4 @@
-//! What Zenoh says about itself, on standard error: standard output is that of the commands, and may be JSON.
+//! Zenoh's log, on standard error: standard output is that of the commands, and may be JSON.
 
 use std::io::{self, Write};
 

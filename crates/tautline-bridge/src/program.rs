@@ -14,8 +14,8 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Bytes of a line on standard error, with its end: a page, for which a pipe has room when it says so. Higher: a program
-/// may wait for whoever reads. Lower: less of a long error is shown.
+/// Bytes of a line on standard error, with its end: a page, for which a pipe has room when it says so. Higher: a
+/// program may wait for its reader. Lower: less of a long error is shown.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// A failure and its remedy, for a person.

@@ -65,8 +65,8 @@ pub fn listed(before: &str, counted: &[(&str, u64)]) -> String {
     text
 }
 
-/// Answers who asks with a program's state, from a thread of its own, until `stop` is set; the end of the thread sets it
-/// too. `family` is the beginning of
+/// Answers with a program's state, from a thread of its own, until `stop` is set; the end of the thread sets it too.
+/// `family` is the beginning of
 /// the sockets' names, which programs of one sort share.
 ///
 /// # Errors

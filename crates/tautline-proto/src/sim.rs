@@ -280,11 +280,6 @@ impl SimNetwork {
         })
     }
 
-    /// Frames waiting at `node`.
-    pub fn waiting_count(&self, node: SimNode) -> usize {
-        self.nodes[node.0].queue.len()
-    }
-
     /// Frames on the way to any node.
     pub fn on_the_way_count(&self) -> usize {
         self.on_the_way.len()

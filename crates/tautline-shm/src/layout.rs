@@ -168,7 +168,8 @@ pub struct ConsumerLine {
 pub struct ProducerLine {
     /// Frames, or news, given up because producers on several CPUs collided (bounded attempts).
     pub contended: AtomicU64,
-    /// Frames that do not fit the kind: a fragment for a sampling port.
+    /// Frames that do not fit the port: fragments and bundles for a sampling port; of plain UDP and raw ports, frames
+    /// longer than a slot.
     pub unfit: AtomicU64,
     /// Peers pushed out of the peer table by others.
     pub peers_evicted: AtomicU64,

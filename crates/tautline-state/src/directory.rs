@@ -255,11 +255,6 @@ impl Directory {
         Ok(stat_of(&self.descriptor, &self.path)?.st_mode & 0o7777)
     }
 
-    /// Whether somebody has removed it since it was opened.
-    pub fn is_removed(&self) -> Result<bool, StateError> {
-        Ok(stat_of(&self.descriptor, &self.path)?.st_nlink == 0)
-    }
-
     /// Sets permission bits, and the group where one is given. Only its owner and root can.
     pub fn set_access(&self, mode: u32, group: Option<u32>) -> Result<(), StateError> {
         // The group first: a change of owner or group clears bits of the mode.

@@ -39,11 +39,11 @@ const PART_BYTES: usize = 64 << 10;
 /// Most bytes of one answer. Lower: a node with all 4,095 ports open, all peers known and latencies of all lengths,
 /// 50 MB, is not shown. Higher: a hostile one takes more of the asker's memory.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// Nodes of another user that root asks. Lower: some of an honest user's are not shown. Higher: a hostile one takes more
-/// of the asker's descriptors.
+/// Nodes of another user that root asks. Lower: some of an honest user's are not shown. Higher: a hostile one takes
+/// more of the asker's descriptors.
 const NODES_OF_ANOTHER_MAX: usize = 64;
-/// Most bytes of the answers of all nodes of another user together. Lower: nodes with hundreds of ports are not shown to
-/// root. Higher: a hostile user takes more of the asker's memory, up to 25 times this.
+/// Most bytes of the answers of all nodes of another user together. Lower: nodes with hundreds of ports are not shown
+/// to root. Higher: a hostile user takes more of the asker's memory, up to 25 times this.
 const BYTES_OF_ANOTHER_MAX: u64 = 4 << 20;
 /// Request of an asker that wants latencies measured and newest values, too.
 const WATCH: &[u8] = b"watch";
