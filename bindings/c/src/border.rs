@@ -114,7 +114,7 @@ impl From<Code> for Fault {
 impl From<OpenError> for Fault {
     fn from(error: OpenError) -> Self {
         let code = match &error {
-            OpenError::Config(_) => Code::ConfigWrong,
+            OpenError::Config(_) | OpenError::NoNetwork => Code::ConfigWrong,
             OpenError::ConfigUnreadable { .. } => Code::ConfigUnreadable,
             OpenError::NoSuchInterface { .. } | OpenError::InterfaceMissing { .. } => {
                 Code::NoSuchInterface

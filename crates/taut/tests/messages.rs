@@ -65,6 +65,52 @@ fn hosts() -> Option<Hosts> {
     Some(Hosts::create(&HostsOptions::default()).unwrap())
 }
 
+#[test]
+fn a_wrong_file_is_no_wrong_machine() {
+    let made = tautline_state::TemporaryDirectory::make("taut-wrong").unwrap();
+    let port = "interface = \"lo\"\n[[port]]\nkind = \"sampling\"\n";
+    let named = format!("{port}name = \"state\"\n");
+    for (text, said) in [
+        (
+            String::new(),
+            "names no `interface`, no `address` and no `bus`",
+        ),
+        (
+            format!("{port}name = \"\"\nnumber = 7\n"),
+            "a name of one letter or more",
+        ),
+        (
+            format!("{named}number = 7\nrefresh_period_us = 0\n"),
+            "makes every value invalid",
+        ),
+        (
+            format!("{named}number = 99999999999999999999\n"),
+            "not the number `99999999999999999999`\n",
+        ),
+    ] {
+        let file = made.path().join("node.toml");
+        std::fs::write(&file, &text).unwrap();
+        let file = file.to_str().unwrap();
+        let output = run(&["recv", "7", "--timeout", "0.1", "--config", file]);
+        let printed = self::text(&output.stderr);
+        assert!(printed.contains(said), "{text}: {printed}");
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+    }
+}
+
+#[test]
+fn too_long_a_message_is_not_said_to_be_as_long_as_was_read() {
+    let mut command = taut(&["send", "127.0.0.1", "8", "--interface", "lo"]);
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let output = command.stdin(zero).output().unwrap();
+    let printed = text(&output.stderr);
+    assert!(
+        printed.contains("longer than a message, of 65536 bytes"),
+        "{printed}"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
 fn inside(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
     let mut command = hosts.command(host, TAUT);
     command.args(arguments).stdin(Stdio::null());

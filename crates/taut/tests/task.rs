@@ -155,6 +155,20 @@ fn mistakes_name_file_line_key_and_remedy() {
     );
 }
 
+#[test]
+fn a_task_that_nothing_can_activate_is_not_run() {
+    let scratch = Scratch::new("task-unactivated");
+    let file = write(&scratch, &one_task("port = \"command\"\n"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    let output = command.args(["task", "run", &file]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("port `command` activates `one`, and the file names no node"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
 /// The keys of a section's table in the page.
 fn documented(section: &str) -> Vec<String> {
     let page = fs::read_to_string(root().join("docs/executive.md")).unwrap();

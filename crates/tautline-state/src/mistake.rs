@@ -104,6 +104,8 @@ fn found_in_words(found: &str) -> Option<String> {
     ];
     for (prefix, ours) in kinds {
         if let Some(value) = found.strip_prefix(prefix) {
+            // Of a number that is too large for any type of TOML.
+            let value = value.strip_suffix(" as i128").unwrap_or(value);
             return Some(format!("{ours}{value}"));
         }
     }
@@ -155,6 +157,10 @@ mod tests {
             (
                 "unknown variant `samplin`, expected `sampling` or `queuing`",
                 "`samplin` is unknown; is `sampling` meant?",
+            ),
+            (
+                "invalid type: integer `99999999999999999999` as i128, expected u16",
+                "expected a whole number from 0 to 65535, not the number `99999999999999999999`",
             ),
             ("missing field `name`", "the key `name` is missing"),
             (

@@ -31,7 +31,7 @@ pub struct LiveArguments {
 impl LiveArguments {
     /// Whether somebody sits before it: a terminal on both sides, and no other wish.
     pub fn is_interactive(&self) -> bool {
-        let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        let has_terminal = io::stdin().is_terminal() && has_screen();
         has_terminal && !self.once && self.json.path().is_none()
     }
 
@@ -52,7 +52,7 @@ impl LiveArguments {
         mut look: impl FnMut() -> Result<(Value, String), CommandError>,
     ) -> Result<(), CommandError> {
         let mut lines = self.json.lines()?;
-        let is_live = !lines.has_stdout() && !self.once && io::stdout().is_terminal();
+        let is_live = !lines.has_stdout() && !self.once && has_screen();
         loop {
             if let Some(signal) = pause(self.interval) {
                 // Ending it is how it ends.
@@ -74,6 +74,11 @@ impl LiveArguments {
             }
         }
     }
+}
+
+/// Whether standard output is a terminal that can be drawn on.
+fn has_screen() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
 /// Waits. The signal that ended the pause, if one did.

@@ -222,6 +222,7 @@ pub fn open_error(error: OpenError) -> CommandError {
             | OpenError::NoSuchInterface { .. }
             | OpenError::InterfaceMissing { .. }
             | OpenError::NoAddress { .. }
+            | OpenError::NoNetwork
             | OpenError::RuleUnknown { .. }
     );
     let build = if usage {

@@ -151,7 +151,7 @@ fn ask_all(
         run.round_trips_ns.push(ns);
         if !arguments.json.has_stdout() {
             let outcome = ns.map_or("no answer".to_owned(), latency_text);
-            cli::print(&format!("{number}: {outcome}\n"))?;
+            cli::show(format!("{number}: {outcome}\n").as_bytes())?;
         }
     }
     Ok(run)

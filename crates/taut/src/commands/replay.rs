@@ -68,7 +68,11 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     let refused = |error: &RecordingError| {
         let what = format!("{} cannot be replayed: {error}", arguments.file.display());
-        CommandError::failed(what, error.remedy())
+        let remedy = match error {
+            RecordingError::Io(_) => "name a file that `taut record` wrote and that you may read",
+            error => error.remedy(),
+        };
+        CommandError::failed(what, remedy)
     };
     let recording = Recording::open(&arguments.file).map_err(|error| refused(&error))?;
     let wanted = wanted(&arguments, &recording)?;

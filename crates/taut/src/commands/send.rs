@@ -197,5 +197,13 @@ fn standard_input() -> Result<Vec<u8>, CommandError> {
                 "give the message as an argument, or check where the input comes from",
             )
         })?;
+    if message.len() > MESSAGE_BYTES_MAX {
+        return Err(CommandError::usage(
+            format!(
+                "standard input is longer than a message, of {MESSAGE_BYTES_MAX} bytes at most"
+            ),
+            "send it in parts",
+        ));
+    }
     Ok(message)
 }

@@ -63,6 +63,28 @@ pub(super) struct RawPortEntry {
     police_burst: Option<Spanned<u32>>,
 }
 
+/// Checks a name beside those of the ports of its kind that stand before.
+fn check_name<'a>(
+    name: &Spanned<String>,
+    kind: &str,
+    mut before: impl Iterator<Item = &'a str>,
+) -> Result<(), Wrong> {
+    let text = name.get_ref();
+    if text.is_empty() {
+        return Err((
+            name.span(),
+            format!("a {kind} has a name of one letter or more"),
+        ));
+    }
+    if before.any(|other| other == text) {
+        return Err((
+            name.span(),
+            format!("there is a {kind} named `{text}` already"),
+        ));
+    }
+    Ok(())
+}
+
 /// Port of an entry. `config` has what stands before the ports, and the ports before this one.
 pub(super) fn port(mut entry: PortEntry, config: &NodeConfig) -> Result<PortConfig, Wrong> {
     let (before, link) = (&config.ports, config.link);
@@ -81,13 +103,7 @@ pub(super) fn port(mut entry: PortEntry, config: &NodeConfig) -> Result<PortConf
         );
         return Err((entry.number.span(), message));
     }
-    if before
-        .iter()
-        .any(|other| other.name == *entry.name.get_ref())
-    {
-        let message = format!("there is a port named `{}` already", entry.name.get_ref());
-        return Err((entry.name.span(), message));
-    }
+    check_name(&entry.name, "port", before.iter().map(|other| &*other.name))?;
     let types = types::of_port(entry.r#type.take(), entry.sends.take(), &config.types)?;
     let kind = match entry.kind.get_ref().as_str() {
         "queuing" => queuing(&entry, received_bytes(&types), link)?,
@@ -304,6 +320,11 @@ fn sampling(
     };
     options.value_bytes_max = largest(&entry.value_bytes_max, received, options.value_bytes_max)?;
     if let Some(period) = &entry.refresh_period_us {
+        if *period.get_ref() == 0 {
+            let message =
+                "a refresh period of 0 makes every value invalid, expected 1 or more, or no key";
+            return Err((period.span(), message.to_owned()));
+        }
         options.refresh_period = Duration::from_micros(*period.get_ref());
     }
     if let Some(spin) = entry.spin_us {
@@ -338,11 +359,11 @@ pub(super) fn udp_port(
             "UDP port {number} is that of `{name}` already"
         )));
     }
-    let name = entry.name.get_ref();
-    if before.iter().any(|other| other.name == *name) {
-        let message = format!("there is a UDP port named `{name}` already");
-        return Err((entry.name.span(), message));
-    }
+    check_name(
+        &entry.name,
+        "UDP port",
+        before.iter().map(|other| &*other.name),
+    )?;
     let policing = policing(&entry.police_rate, &entry.police_burst)?;
     let sizes = (&entry.depth, &entry.message_bytes_max);
     let options = queue(sizes, entry.spin_us, policing);
@@ -381,11 +402,11 @@ pub(super) fn raw_port(entry: RawPortEntry, config: &NodeConfig) -> Result<RawPo
             "EtherType {ethertype} is that of `{name}` already"
         )));
     }
-    let name = entry.name.get_ref();
-    if before.iter().any(|other| other.name == *name) {
-        let message = format!("there is a raw port named `{name}` already");
-        return Err((entry.name.span(), message));
-    }
+    check_name(
+        &entry.name,
+        "raw port",
+        before.iter().map(|other| &*other.name),
+    )?;
     let sizes = (&entry.depth, &None);
     let queue = queue(
         sizes,

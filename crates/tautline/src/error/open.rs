@@ -190,6 +190,9 @@ pub enum OpenError {
         /// Why not.
         source: io::Error,
     },
+    /// Neither an interface nor an address nor a bus is configured.
+    #[error("the configuration names no `interface`, no `address` and no `bus`")]
+    NoNetwork,
     /// No link at all could be opened.
     #[error("no link works here: {}", reasons.join("; "))]
     NoLink {
@@ -261,6 +264,9 @@ impl OpenError {
             Self::Refused { source, .. } => refused_remedy(source.as_ref()),
             Self::BusRefused { .. } => {
                 "name another bus, or its path: `taut vbus list` shows those of the system and of this user"
+            }
+            Self::NoNetwork => {
+                "name the interface with the cable: `interface = \"eth0\"`; `taut init` writes a file"
             }
             Self::NoLink { .. } => "`taut doctor` shows what this machine lacks",
         }

@@ -65,6 +65,10 @@ pub(super) fn best_link(
     config: &NodeConfig,
     attachment: &Attachment,
 ) -> Result<(Box<dyn Link>, Vec<NotBetter>), OpenError> {
+    let is_bare = attachment.interface.is_none() && attachment.ip.is_none();
+    if is_bare && config.link.is_none() && config.bus.is_none() {
+        return Err(OpenError::NoNetwork);
+    }
     let mut not_better: Vec<NotBetter> = Vec::new();
     let mut refused = None;
     for (kind, mode) in candidates(config, attachment) {

@@ -15,11 +15,6 @@ use crate::commands::peer;
 /// Opens the node that the file of a set names, has its ports' messages activate the tasks, and has its sampling ports
 /// hold the values of programs. The node belongs to the run: it has to live as long.
 pub(super) fn attach(executive: &mut Executive) -> Result<Option<Node>, CommandError> {
-    let Some(path) = executive.node().map(Path::to_path_buf) else {
-        return Ok(None);
-    };
-    let config = NodeConfig::from_file(&path).map_err(peer::open_error)?;
-    let node = peer::open(config)?;
     let tasks = executive.set().tasks().iter();
     let ports: Vec<(String, String)> = tasks
         .filter_map(|task| match &task.activation {
@@ -27,6 +22,17 @@ pub(super) fn attach(executive: &mut Executive) -> Result<Option<Node>, CommandE
             Activation::Time { .. } => None,
         })
         .collect();
+    let Some(path) = executive.node().map(Path::to_path_buf) else {
+        let without = ports.first().map(|(task, port)| {
+            CommandError::usage(
+                format!("port `{port}` activates `{task}`, and the file names no node that has it"),
+                "give the node's file: `node = \"node.toml\"` before the first task",
+            )
+        });
+        return without.map_or(Ok(None), Err);
+    };
+    let config = NodeConfig::from_file(&path).map_err(peer::open_error)?;
+    let node = peer::open(config)?;
     for (task, port) in ports {
         let source = source(&node, &port)?;
         executive.messages(&task, source).map_err(refused)?;
