@@ -174,10 +174,14 @@ impl Pair {
 
     /// The next frame; a microsecond later each time.
     fn send(&mut self) -> Frame {
+        self.send_with(Priority::NORMAL)
+    }
+
+    fn send_with(&mut self, priority: Priority) -> Frame {
         self.now += 1_000;
         let port = PortNumber::MIN;
         let message = self.sequence.to_be_bytes();
-        let header = Header::whole(port, port, Priority::NORMAL, 4, self.sequence);
+        let header = Header::whole(port, port, priority, 4, self.sequence);
         self.sequence = self.sequence.wrapping_add(1);
         let sender = &mut self.sender;
         let sealed = sender.seal(
@@ -269,6 +273,89 @@ fn frames_that_overtake_others_are_taken_by_queues_and_refused_as_values() {
             }
         }
         assert!(discipline == Discipline::NewerOnly || taken == HOSTILE / 32 * 32);
+    }
+}
+
+/// Frames of all priorities wait, more than a window has places, and the most urgent are checked first.
+#[test]
+fn urgent_frames_that_are_checked_first_cost_no_other_frame() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(13);
+    let mut pair = Pair::new(KeyRing::new([key(1, 0)]).unwrap(), Discipline::InWindow);
+    let mut taken: Vec<Frame> = Vec::new();
+    for round in 0..100 {
+        if round == 50 {
+            // The sender begins anew.
+            pair.sender = Sender::new(2, Protection::Encrypted);
+            pair.sending = SendKey::new(pair.ring.clone());
+        }
+        let priorities = (0..512).map(|_| Priority::ALL[random.next_u64() as usize % 8]);
+        let mut frames: Vec<_> = priorities
+            .map(|priority| pair.send_with(priority))
+            .collect();
+        // Stable: frames of one priority stay in order.
+        frames.sort_by_key(|frame| std::cmp::Reverse(frame.header.priority.get()));
+        for frame in &frames {
+            assert_eq!(
+                pair.receive(frame),
+                Ok(frame.header.sequence),
+                "round {round}"
+            );
+        }
+        taken.extend(frames);
+        for _ in 0..1_000 {
+            let again = &taken[random.next_u64() as usize % taken.len()];
+            assert_eq!(pair.receive(again), Err(Refusal::Replayed), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_frame_of_one_priority_is_none_of_another() {
+    for own in Priority::ALL {
+        let mut pair = Pair::new(KeyRing::new([key(1, 0)]).unwrap(), Discipline::InWindow);
+        let frame = pair.send_with(own);
+        let others = |frame: &Frame| {
+            let others = Priority::ALL.into_iter().filter(|other| *other != own);
+            let changed = |priority| Frame {
+                header: Header {
+                    priority,
+                    ..frame.header
+                },
+                payload: frame.payload.clone(),
+            };
+            others.map(changed).collect::<Vec<_>>()
+        };
+        // Before the frame is taken, after it, and when all priorities have a run and later frames.
+        for other in others(&frame) {
+            assert_eq!(pair.receive(&other), Err(Refusal::Forged));
+        }
+        assert!(pair.receive(&frame).is_ok());
+        for other in others(&frame) {
+            assert_eq!(pair.receive(&other), Err(Refusal::Forged));
+        }
+        for priority in Priority::ALL {
+            let later = pair.send_with(priority);
+            assert!(pair.receive(&later).is_ok());
+        }
+        for other in others(&frame) {
+            assert!(pair.receive(&other).is_err());
+        }
+        assert_eq!(pair.receive(&frame), Err(Refusal::Replayed));
+    }
+}
+
+#[test]
+fn an_older_value_is_refused_whatever_its_priority() {
+    for (first, second) in [
+        (Priority::LOWEST, Priority::HIGHEST),
+        (Priority::HIGHEST, Priority::LOWEST),
+    ] {
+        let mut pair = Pair::new(KeyRing::new([key(1, 0)]).unwrap(), Discipline::NewerOnly);
+        let older = pair.send_with(first);
+        let newer = pair.send_with(second);
+        assert!(pair.receive(&newer).is_ok());
+        assert_eq!(pair.receive(&older), Err(Refusal::Replayed));
+        assert_eq!(pair.receive(&newer), Err(Refusal::Replayed));
     }
 }
 
@@ -364,7 +451,8 @@ fn more_flows_than_are_remembered_let_no_old_frame_in() {
     let mut frames = Vec::new();
     for peer in 0..3 * FLOWS_MAX {
         pair.way.source = station(peer);
-        let frame = pair.send();
+        // Of all priorities in turn: none is remembered for less long.
+        let frame = pair.send_with(Priority::ALL[peer % 8]);
         assert!(pair.receive(&frame).is_ok(), "peer {peer}");
         frames.push(frame);
     }

@@ -496,6 +496,46 @@ fn no_forged_value_passes_on_xdp_native() {
     no_forged_value_passes(XDP, 4);
 }
 
+/// More urgent messages wait than a replay window has places, and older ones behind them.
+#[test]
+fn urgent_messages_that_are_served_first_cost_no_other_message() {
+    for side in common::here([PACKET, UDP, XDP, XSK_GENERIC]) {
+        let Some(pair) = pair(side) else { return };
+        let options = QueuingOptions {
+            protection: Some(Protection::Authenticated),
+            ..QueuingOptions::default()
+        };
+        let (mut sender, mut receiver, to) = pair.ports(&options);
+        let sent = [(0_u8, 3), (5, 30), (6, 30), (7, 30)];
+        for (priority, count) in sent {
+            let priority = Priority::ALL[usize::from(priority)];
+            for number in 0..count {
+                sender
+                    .send(to, priority, &[priority.get(), number])
+                    .unwrap();
+            }
+        }
+        // All of them are there before the first is checked.
+        std::thread::sleep(Duration::from_millis(100));
+        for (priority, count) in sent.into_iter().rev() {
+            for number in 0..count {
+                assert_eq!(
+                    receive(&mut receiver, pair.soon()),
+                    [priority, number],
+                    "{:?}",
+                    side.link
+                );
+            }
+        }
+        let checked = protection(&pair.b, 12);
+        assert_eq!(
+            (checked.accepted, refused(&checked)),
+            (93, 0),
+            "{checked:?}"
+        );
+    }
+}
+
 #[test]
 fn a_flood_of_forged_frames_is_counted_and_over_when_it_ends() {
     let Some(pair) = pair(XDP) else { return };

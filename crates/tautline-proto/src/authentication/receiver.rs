@@ -6,10 +6,10 @@ use core::fmt;
 use super::frame::{Space, Station, Trailer, Way, open_with};
 use super::key::{KeyRing, RunKey};
 use super::window::Window;
-use crate::wire::{FLAG_AUTHENTICATED, Header, PortNumber};
+use crate::wire::{FLAG_AUTHENTICATED, Header, PortNumber, Priority};
 
 /// Ports of peers that one receiver remembers. Lower: with more peers, frames that were overtaken are refused. Higher:
-/// each takes 2 KiB.
+/// each takes 6 KiB.
 pub const FLOWS_MAX: usize = 48;
 
 /// Runs of a flow whose keys are kept: the one under way, and the one before, of which frames may still be in the
@@ -78,9 +78,11 @@ impl fmt::Display for Refusal {
 /// Frames of a flow that are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Discipline {
-    /// Each once, up to 63 others may overtake it: for queuing ports.
+    /// Each once. Any number of frames of other priorities may overtake it, and up to 63 of its own: for queuing ports,
+    /// whose urgent frames are checked first.
     InWindow,
-    /// Only one that is newer than all before: for sampling ports, where an older value is worth nothing.
+    /// Only one that is newer than all before, whatever their priority: for sampling ports, where an older value is
+    /// worth nothing.
     NewerOnly,
 }
 
@@ -89,7 +91,10 @@ pub enum Discipline {
 struct Flow {
     source: Station,
     port: PortNumber,
-    window: Window,
+    /// By priority. The tag covers the priority, so a replay of a frame meets the window that knows the frame.
+    windows: [Window; Priority::ALL.len()],
+    /// Newest time that was taken, of whichever priority, or the floor.
+    newest_ns: u64,
     /// The key that was used last comes first.
     keys: [Option<RunKey>; RUNS_KEPT],
 }
@@ -152,7 +157,7 @@ impl Receiver {
             return Err(Refusal::Untimely);
         }
         let place = self.place_of(way.source, header.source);
-        if !self.takes(place, trailer.time_ns) {
+        if !self.takes(place, header.priority, trailer.time_ns) {
             return Err(Refusal::Replayed);
         }
         let flow = place.map(|place| &mut self.flows[place]);
@@ -161,7 +166,7 @@ impl Receiver {
             let opened = open_with(run_key, way, header, (message, &trailer), space);
             let opened = opened.ok_or(Refusal::Forged)?;
             if let Some(place) = place {
-                self.flows[place].window.take(trailer.time_ns);
+                self.flows[place].take(header.priority, trailer.time_ns);
                 self.latest = place;
             }
             return Ok(opened);
@@ -169,7 +174,11 @@ impl Receiver {
         let run_key = key.derive(trailer.run, way.source, header.source);
         let opened = open_with(&run_key, way, header, (message, &trailer), space);
         let opened = opened.ok_or(Refusal::Forged)?;
-        self.begin_run(place, way.source, header.source, run_key, trailer.time_ns);
+        let place = place.unwrap_or_else(|| self.begin_flow(way.source, header.source));
+        let flow = &mut self.flows[place];
+        flow.begin_run(run_key);
+        flow.take(header.priority, trailer.time_ns);
+        self.latest = place;
         Ok(opened)
     }
 
@@ -181,59 +190,59 @@ impl Receiver {
         self.flows.iter().position(is_it)
     }
 
-    fn takes(&self, place: Option<usize>, time: u64) -> bool {
-        match (
-            place.map(|place| &self.flows[place].window),
-            self.discipline,
-        ) {
+    fn takes(&self, place: Option<usize>, priority: Priority, time: u64) -> bool {
+        match (place.map(|place| &self.flows[place]), self.discipline) {
             (None, _) => time > self.floor_ns,
-            (Some(window), Discipline::InWindow) => window.takes(time),
-            (Some(window), Discipline::NewerOnly) => time > window.newest(),
+            (Some(flow), Discipline::InWindow) => flow.window(priority).takes(time),
+            (Some(flow), Discipline::NewerOnly) => time > flow.newest_ns,
         }
     }
 
-    /// Keeps the key of a run whose first frame was just taken.
+    /// Place of a flow that begins; the oldest one is forgotten if there is no room.
     #[cold]
-    fn begin_run(
-        &mut self,
-        place: Option<usize>,
-        source: Station,
-        port: PortNumber,
-        run_key: RunKey,
-        time: u64,
-    ) {
-        let place = place.unwrap_or_else(|| {
-            if self.flows.len() == FLOWS_MAX {
-                self.forget_oldest();
-            }
-            self.flows.push(Flow {
-                source,
-                port,
-                window: Window::new(self.floor_ns),
-                keys: Default::default(),
-            });
-            self.flows.len() - 1
+    fn begin_flow(&mut self, source: Station, port: PortNumber) -> usize {
+        if self.flows.len() == FLOWS_MAX {
+            self.forget_oldest();
+        }
+        self.flows.push(Flow {
+            source,
+            port,
+            windows: core::array::from_fn(|_| Window::new(self.floor_ns)),
+            newest_ns: self.floor_ns,
+            keys: Default::default(),
         });
-        let flow = &mut self.flows[place];
-        flow.keys.rotate_right(1);
-        flow.keys[0] = Some(run_key);
-        flow.window.take(time);
-        self.latest = place;
+        self.flows.len() - 1
     }
 
     /// Makes room for a flow. What was forgotten cannot be told from a replay, so nothing as old as it is taken of
     /// any flow that is not remembered.
     fn forget_oldest(&mut self) {
         let flows = self.flows.iter().enumerate();
-        let oldest = flows.min_by_key(|(_, flow)| flow.window.newest());
+        let oldest = flows.min_by_key(|(_, flow)| flow.newest_ns);
         if let Some((place, flow)) = oldest {
-            self.floor_ns = self.floor_ns.max(flow.window.newest());
+            self.floor_ns = self.floor_ns.max(flow.newest_ns);
             self.flows.swap_remove(place);
         }
     }
 }
 
 impl Flow {
+    fn window(&self, priority: Priority) -> &Window {
+        &self.windows[usize::from(priority.get())]
+    }
+
+    fn take(&mut self, priority: Priority, time: u64) {
+        self.windows[usize::from(priority.get())].take(time);
+        self.newest_ns = self.newest_ns.max(time);
+    }
+
+    /// Keeps the key of a run whose first frame was just authentic.
+    #[cold]
+    fn begin_run(&mut self, run_key: RunKey) {
+        self.keys.rotate_right(1);
+        self.keys[0] = Some(run_key);
+    }
+
     /// The key of a frame, if it is kept; it comes first then.
     fn key(&mut self, trailer: &Trailer) -> Option<&RunKey> {
         let is_it = |key: &Option<RunKey>| {

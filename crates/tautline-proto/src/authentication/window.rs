@@ -1,10 +1,10 @@
-//! Times of the frames of one flow that were taken, so that none is taken twice.
+//! Times of the frames of one class of a flow that were taken, so that none is taken twice.
 
-/// Frames that may overtake one frame. Lower: reordered frames are refused. Higher: each flow takes more memory, and
-/// a late frame a longer search.
+/// Frames of its class that may overtake one frame. Lower: reordered frames are refused. Higher: each flow takes more
+/// memory, for eight classes, and a late frame a longer search.
 pub(super) const WINDOW: usize = 64;
 
-/// The newest [`WINDOW`] times of a flow, and the time up to which nothing is taken any more.
+/// The newest [`WINDOW`] times of a class, and the time up to which nothing is taken any more.
 ///
 /// Numbers of a sequence would wrap; times do not. Each frame of a run has a time of its own, so a time says which
 /// frame it is.
