@@ -444,6 +444,45 @@ fn a_clock_that_is_set_back_repeats_no_time() {
 }
 
 #[test]
+fn a_sender_whose_clock_was_set_back_far_is_heard_in_another_run() {
+    const HOUR: u64 = 3_600 * SECOND;
+    let mut pair = Pair::new(KeyRing::new([key(1, 0)]).unwrap(), Discipline::InWindow);
+    let mut taken = Vec::new();
+    let mut used = std::collections::BTreeSet::new();
+    for run in 2..50 {
+        for _ in 0..100 {
+            let frame = pair.send();
+            assert!(pair.receive(&frame).is_ok());
+            taken.push(frame);
+        }
+        // Its clock is an hour ahead for a frame, which the receiver, whose clock is right, does not take.
+        pair.now += HOUR;
+        let ahead = pair.send();
+        pair.now -= HOUR;
+        assert_eq!(pair.receive(&ahead), Err(Refusal::Untimely));
+        let late = pair.send();
+        assert_eq!(pair.receive(&late), Err(Refusal::Untimely));
+        assert!(!pair.sender.is_ahead(pair.now, HOUR + SECOND));
+        assert!(pair.sender.is_ahead(pair.now, SECOND));
+        pair.sender.begin_run(run);
+        assert!(!pair.sender.is_ahead(pair.now, 0));
+        let next = pair.send();
+        assert_eq!(pair.receive(&next), Ok(next.header.sequence));
+        for old in &taken {
+            assert_eq!(pair.receive(old), Err(Refusal::Replayed));
+        }
+        taken.push(next);
+        for frame in taken.drain(..).chain([ahead, late]) {
+            let (_, trailer) = Trailer::split(&frame.payload).unwrap();
+            assert!(
+                used.insert((trailer.run, trailer.time_ns)),
+                "a nonce of one key twice"
+            );
+        }
+    }
+}
+
+#[test]
 fn more_flows_than_are_remembered_let_no_old_frame_in() {
     let mut pair = Pair::new(KeyRing::new([key(1, 0)]).unwrap(), Discipline::InWindow);
     let station =

@@ -280,6 +280,11 @@ impl Keys {
         Ok(())
     }
 
+    /// The tolerance in nanoseconds.
+    pub(crate) fn clock_tolerance_ns(&self) -> u64 {
+        u64::try_from(self.clock_tolerance.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Number of this version of the keys.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {

@@ -232,7 +232,8 @@ impl SendKey {
 ///
 /// **No nonce is used twice.** The key of a frame is derived from the secret and the number of the run, which the
 /// caller draws at random each time that the port is opened; within a run each frame has a later time than the one
-/// before, whatever the clock does.
+/// before, whatever the clock does. After the clock was set back by more than receivers tolerate, the caller begins
+/// another run ([`is_ahead`](Self::is_ahead)).
 #[derive(Debug)]
 pub struct Sender {
     run: u64,
@@ -248,6 +249,21 @@ impl Sender {
             last_ns: 0,
             protection,
         }
+    }
+
+    /// Whether the time of the last frame is later than `now_ns` by more than `tolerance_ns`, because the clock was set
+    /// back. The next times of this run are later still, and receivers whose clocks are right would refuse them as
+    /// untimely until this clock has caught up. [`begin_run`](Self::begin_run) ends that.
+    #[inline]
+    pub const fn is_ahead(&self, now_ns: u64, tolerance_ns: u64) -> bool {
+        self.last_ns.saturating_sub(now_ns) > tolerance_ns
+    }
+
+    /// Begins another run, whose times begin anew. `run` is a random number: with that of an earlier run, nonces would
+    /// repeat.
+    pub const fn begin_run(&mut self, run: u64) {
+        self.run = run;
+        self.last_ns = 0;
     }
 
     /// Seals one frame: its header, and its payload in `space`. `now_ns` is the time since 1970, `header` that of

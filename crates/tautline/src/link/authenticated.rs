@@ -91,8 +91,7 @@ pub(crate) fn protect(
         Shape::Queuing { .. } => Discipline::InWindow,
         Shape::Sampling { .. } => Discipline::NewerOnly,
     };
-    let tolerance = with.keys.clock_tolerance.as_nanos();
-    let tolerance_ns = u64::try_from(tolerance).unwrap_or(u64::MAX);
+    let tolerance_ns = with.keys.clock_tolerance_ns();
     let counters = Arc::new(Checked::default());
     let mut stations: Vec<_> = with.keys.stations().collect();
     stations.sort_unstable_by_key(|(station, _)| word(*station));
@@ -114,6 +113,7 @@ pub(crate) fn protect(
             stations: stations.into(),
             rings: with.keys.rings().collect(),
             own: with.own,
+            tolerance_ns,
         },
         sending: with.keys.rings().map(SendKey::new).collect(),
         sender: Sender::new(run, with.protection),
@@ -146,6 +146,7 @@ struct Peers {
     stations: Box<[(Station, usize)]>,
     rings: Box<[KeyRing]>,
     own: OwnStations,
+    tolerance_ns: u64,
 }
 
 impl Peers {
@@ -197,6 +198,17 @@ impl AuthenticatedLink {
     }
 }
 
+/// Begins another run if the clock was set back by more than the tolerance. Without a random number the run goes on,
+/// and the next frame tries again.
+#[inline]
+pub(super) fn follow_clock(sender: &mut Sender, now_ns: u64, tolerance_ns: u64) {
+    if sender.is_ahead(now_ns, tolerance_ns)
+        && let Ok(run) = random::number()
+    {
+        sender.begin_run(run);
+    }
+}
+
 /// Seals one frame into `space`.
 #[inline]
 fn seal<'s>(
@@ -213,6 +225,7 @@ fn seal<'s>(
             destination,
         };
         let now = clock::realtime_ns();
+        follow_clock(sender, now, peers.tolerance_ns);
         sender.seal(now, &mut sending[place], way, *header, payload, space)
     });
     sealed.ok_or(SendError::Refused {
@@ -432,5 +445,89 @@ impl Times {
             Self::Offset(offset) => arrival_ns.saturating_add_signed(offset.saturating_neg()),
             Self::Present(now) => now,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use tautline_proto::authentication::{Cipher, Key, SECRET_BYTES, Trailer};
+    use tautline_proto::neighbour::NeighbourTable;
+    use tautline_proto::wire::PortNumber;
+
+    use super::*;
+    use crate::keys::{KeySource, NeighbourKeys};
+
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    const TOLERANCE: Duration = Duration::from_secs(3_600);
+
+    fn ring() -> KeyRing {
+        let secret = std::array::from_fn::<_, SECRET_BYTES, _>(|place| place as u8);
+        KeyRing::new([Key::new(1, Cipher::Aes128Gcm, 0, secret)]).unwrap()
+    }
+
+    fn peers() -> Peers {
+        let mut table = NeighbourTable::new();
+        table.add(crate::neighbour("peer", PEER)).unwrap();
+        let given = [NeighbourKeys {
+            neighbour: "peer".to_owned(),
+            source: KeySource::Ring(ring()),
+        }];
+        let keys = Keys::load(&given, &table, TOLERANCE).unwrap();
+        Peers {
+            generation: keys.generation(),
+            stations: keys.stations().collect(),
+            rings: keys.rings().collect(),
+            own: OwnStations {
+                mac: None,
+                ip: Some(OWN),
+            },
+            tolerance_ns: keys.clock_tolerance_ns(),
+            keys: Arc::new(keys),
+        }
+    }
+
+    /// Trailer of a frame that is sealed after one whose clock was `ahead`, the time of that one, and the answer of a
+    /// receiver.
+    fn sealed_after(ahead: Duration) -> (Trailer, u64, Result<(), Refusal>) {
+        let peers = peers();
+        let (mut sender, mut sending) = (
+            Sender::new(5, Protection::Encrypted),
+            [SendKey::new(ring())],
+        );
+        let (mut space, mut opening) = (Space::new(), Space::new());
+        let way = Way {
+            source: Station::Udp(OWN),
+            destination: Station::Udp(PEER),
+        };
+        let port = PortNumber::MIN;
+        let header = Header::whole(port, port, Priority::NORMAL, 4, 0);
+        let before_ns = clock::realtime_ns() + ahead.as_nanos() as u64;
+        let before = sender.seal(before_ns, &mut sending[0], way, header, b"stop", &mut space);
+        assert!(before.is_some());
+        let route = Route::Udp {
+            address: SocketAddrV4::new(PEER, 1),
+        };
+        let parts = (&mut sender, &mut sending[..], &peers);
+        let (header, payload) = seal(parts, &route, &header, b"stop", &mut space).unwrap();
+        let (_, trailer) = Trailer::split(payload).unwrap();
+        let mut receiver = Receiver::new(Discipline::NewerOnly, 0, peers.tolerance_ns);
+        let now = clock::realtime_ns();
+        let opened = receiver.open(now, &ring(), way, &header, payload, &mut opening);
+        (trailer, before_ns, opened.map(|_| ()))
+    }
+
+    #[test]
+    fn after_its_clock_was_set_back_a_sender_is_heard_at_once() {
+        let (trailer, before_ns, opened) = sealed_after(TOLERANCE * 24);
+        assert_eq!(opened, Ok(()));
+        assert!(trailer.time_ns < before_ns);
+        assert_ne!(trailer.run, 5, "times of one run are never set back");
+        // A small step makes no run: the times of the one under way are tolerated.
+        let (trailer, before_ns, opened) = sealed_after(TOLERANCE / 2);
+        assert_eq!(opened, Ok(()));
+        assert_eq!((trailer.run, trailer.time_ns), (5, before_ns + 1));
     }
 }

@@ -9,6 +9,7 @@ use tautline_proto::authentication::{
 use tautline_proto::wire::Header;
 
 use crate::keys::{Keys, OwnStations};
+use crate::link::authenticated::follow_clock;
 use crate::sys::{clock, random};
 
 /// Protection of one port's declarations.
@@ -30,13 +31,16 @@ impl Shield {
         keys: &Arc<Keys>,
         own: OwnStations,
     ) -> std::io::Result<Self> {
-        let tolerance_ns = u64::try_from(keys.clock_tolerance.as_nanos()).unwrap_or(u64::MAX);
         Ok(Self {
             keys: Arc::clone(keys),
             generation: keys.generation(),
             own,
             sender: Sender::new(random::number()?, protection),
-            receiver: Receiver::new(Discipline::InWindow, clock::realtime_ns(), tolerance_ns),
+            receiver: Receiver::new(
+                Discipline::InWindow,
+                clock::realtime_ns(),
+                keys.clock_tolerance_ns(),
+            ),
             space: Space::new(),
         })
     }
@@ -56,6 +60,7 @@ impl Shield {
         // A key for each frame: the sender sees to it that no two frames of its run have one time.
         let mut key = SendKey::new(self.keys.rings().nth(place)?);
         let now = clock::realtime_ns();
+        follow_clock(&mut self.sender, now, self.keys.clock_tolerance_ns());
         self.sender
             .seal(now, &mut key, way, header, payload, &mut self.space)
     }
