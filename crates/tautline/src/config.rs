@@ -141,7 +141,8 @@ use toml::Spanned;
 
 pub use exec::ExecConfig;
 pub use rule::{
-    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
+    CONNECTIONS_DEFAULT, DECLARATIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT,
+    PORTS_DEFAULT, Rule, Who,
 };
 pub use smoother::SmootherConfig;
 pub use tune::TuneConfig;

@@ -9,7 +9,8 @@ use toml::{Spanned, Value};
 use super::Wrong;
 use super::port::ethertype;
 use super::rule::{
-    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
+    CONNECTIONS_DEFAULT, DECLARATIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT,
+    PORTS_DEFAULT, Rule, Who,
 };
 
 #[derive(Deserialize)]
@@ -29,6 +30,7 @@ pub(super) struct AllowEntry {
     ports_max: Option<usize>,
     connections_max: Option<usize>,
     neighbours_max: Option<usize>,
+    declarations_max: Option<usize>,
     #[serde(default)]
     neighbours: bool,
 }
@@ -57,6 +59,7 @@ pub(super) fn rule(entry: Spanned<AllowEntry>, own: [u16; 2]) -> Result<Rule, Wr
         ports_max: entry.ports_max.unwrap_or(PORTS_DEFAULT),
         connections_max: entry.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
         neighbours_max: entry.neighbours_max.unwrap_or(NEIGHBOURS_DEFAULT),
+        declarations_max: entry.declarations_max.unwrap_or(DECLARATIONS_DEFAULT),
         neighbours: entry.neighbours,
     })
 }

@@ -30,6 +30,9 @@ const REST: Duration = Duration::from_millis(10);
 /// Ports whose declarations are passed on. Lower: further ports have none in the Ethernet form, and their status says
 /// so. Higher: clients may take more descriptors of this process, one each.
 pub(super) const RELAYED_MAX: usize = 128;
+/// Of those, ports that are kept for root and the control process's own user. Lower: clients leave them none. Higher:
+/// clients have fewer.
+const RELAYED_KEPT: usize = 16;
 
 /// Ethernet header, and port numbers behind it.
 const ETHERTYPE_AT: usize = 12;
@@ -44,10 +47,18 @@ pub(super) struct Declared {
     network: io::Result<OwnedFd>,
     own: MacAddress,
     ethertype: u16,
-    ports: BTreeMap<u16, ForeignSocket>,
+    ports: BTreeMap<u16, Relayed>,
     /// Epoll's numbers of the sockets that are not looked at, and since when.
     resting: Vec<u64>,
     rests_since: Instant,
+}
+
+/// One end of a port's declarations.
+#[derive(Debug)]
+struct Relayed {
+    socket: ForeignSocket,
+    /// User whom it counts towards; `None` for one who needs no entry.
+    uid: Option<u32>,
 }
 
 impl Declared {
@@ -96,7 +107,7 @@ impl Declared {
 
     fn client(&self, number: u64) -> Option<&ForeignSocket> {
         let port = u16::try_from(number & !DECLARING).ok()?;
-        self.ports.get(&port)
+        self.ports.get(&port).map(|relayed| &relayed.socket)
     }
 
     fn rest(&mut self, number: u64) {
@@ -123,7 +134,7 @@ impl Declared {
             let client = is_ours.then(|| self.ports.get(&short(frame, DESTINATION_PORT_AT)));
             if let Some(client) = client.flatten() {
                 // A client that does not read loses it.
-                let _lost = unix::send(client.as_fd(), frame, &[]);
+                let _lost = unix::send(client.socket.as_fd(), frame, &[]);
             }
         }
     }
@@ -137,7 +148,7 @@ impl Declared {
         };
         let mut buffer = [0; FRAME_BYTES_MAX];
         for _ in 0..FRAMES_AT_ONCE {
-            let bytes = match client.receive(&mut buffer) {
+            let bytes = match client.socket.receive(&mut buffer) {
                 Ok(bytes @ 1..) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 _ => {
@@ -151,6 +162,12 @@ impl Declared {
                 let _lost = socket::send(network.as_fd(), frame);
             }
         }
+    }
+
+    /// Ports that count towards a user.
+    fn of_user(&self, uid: u32) -> usize {
+        let ports = self.ports.values();
+        ports.filter(|relayed| relayed.uid == Some(uid)).count()
     }
 
     /// The port is closed, and its socket with it.
@@ -187,17 +204,44 @@ impl Server {
             return Err(no(Reason::Kernel, why));
         }
         self.declared.close(port);
-        if self.declared.ports.len() >= RELAYED_MAX {
-            let why = format!("declarations of {RELAYED_MAX} ports are passed on already");
-            return Err(no(Reason::Full, why));
-        }
+        let uid = self.has_room_for_declarations(number)?;
         let kernel = |error: io::Error| no(Reason::Kernel, error.to_string());
         let (own, clients) = ForeignSocket::pair().map_err(kernel)?;
         let epoll_number = DECLARING | u64::from(port.get());
         add(&self.epoll, own.as_fd(), epoll_number).map_err(kernel)?;
         self.declared.resting.retain(|one| *one != epoll_number);
-        self.declared.ports.insert(port.get(), own);
+        let relayed = Relayed { socket: own, uid };
+        self.declared.ports.insert(port.get(), relayed);
         Ok((Reply::Declarations, vec![clients]))
+    }
+
+    /// Whether declarations of one more port can be passed on for the client; the user whom it counts towards, if any.
+    fn has_room_for_declarations(&self, number: u64) -> Result<Option<u32>, Refusal> {
+        let asker = &self.greeted(number)?.asker;
+        let left = RELAYED_MAX.saturating_sub(self.declared.ports.len());
+        let Some(quota) = self.policy.declarations(asker) else {
+            let why = format!("declarations of {RELAYED_MAX} ports are passed on already");
+            return match left {
+                0 => Err(no(Reason::Full, why)),
+                _ => Ok(None),
+            };
+        };
+        let taken = self.declared.of_user(asker.uid);
+        let why = if taken >= quota.max {
+            format!(
+                "declarations of {taken} ports of {} are passed on, as many as {quota} gives; raise its \
+                 declarations_max",
+                self.policy.name(asker.uid)
+            )
+        } else if left <= RELAYED_KEPT {
+            format!(
+                "declarations of {RELAYED_MAX} ports can be passed on; of these {left} are left, which are kept for \
+                 root"
+            )
+        } else {
+            return Ok(Some(asker.uid));
+        };
+        Err(no(Reason::Full, why))
     }
 }
 
