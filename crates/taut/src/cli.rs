@@ -14,7 +14,7 @@ use crate::commands::{
     status, task, top, types, vbus,
 };
 use crate::lab;
-use tautline_report::text::plain_lines;
+use tautline_state::text::plain_lines;
 use tautline_testbed::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.

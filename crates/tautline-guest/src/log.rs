@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
-use tautline_state::{Directory, StateError};
+use tautline_state::{Directory, StateError, text};
 
 use crate::error::GuestError;
 
@@ -171,13 +171,10 @@ fn begin(directory: &Directory, name: &OsString) -> Result<File, StateError> {
     }
 }
 
-/// A line that a terminal takes for nothing else: characters of control are replaced.
+/// A line that a terminal takes for nothing else.
 fn plain(message: &[u8]) -> String {
-    let text = String::from_utf8_lossy(message);
-    let text = text.strip_suffix('\n').unwrap_or(&text);
-    text.chars()
-        .map(|one| if one.is_control() { '\u{fffd}' } else { one })
-        .collect()
+    let message = String::from_utf8_lossy(message);
+    text::plain(message.strip_suffix('\n').unwrap_or(&message), usize::MAX)
 }
 
 #[cfg(test)]

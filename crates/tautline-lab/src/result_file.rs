@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tautline_report::text::plain;
+use tautline_state::text::{clean, plain};
 use tautline_state::{StateError, write_whole};
 
 use crate::result::{FORMAT, LabResult, VERSION};
@@ -99,7 +99,7 @@ impl LabResult {
     pub fn parse(text: &str, path: &Path) -> Result<LabResult, ResultFileError> {
         let found = LabResult::understand(text, path)?;
         let mut value = serde_json::to_value(&found).expect("a result has only string keys");
-        clean(&mut value);
+        clean(&mut value, TEXT_CHARS_MAX, usize::MAX);
         serde_json::from_value(value).map_err(|error| ResultFileError::Malformed {
             path: path.to_owned(),
             line: 0,
@@ -180,22 +180,6 @@ fn read_text(path: &Path) -> Result<String, ResultFileError> {
         });
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Makes every text in a value fit to be shown.
-fn clean(value: &mut serde_json::Value) {
-    match value {
-        serde_json::Value::String(text) => *text = plain(text, TEXT_CHARS_MAX),
-        serde_json::Value::Array(list) => list.iter_mut().for_each(clean),
-        serde_json::Value::Object(map) => {
-            let fields = std::mem::take(map);
-            map.extend(fields.into_iter().map(|(name, mut value)| {
-                clean(&mut value);
-                (plain(&name, TEXT_CHARS_MAX), value)
-            }));
-        }
-        _ => {}
-    }
 }
 
 fn looks_like_a_result(text: &str) -> bool {

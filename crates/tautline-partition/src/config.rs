@@ -1,11 +1,15 @@
 //! Configuration of a partition.
 
 use tautline_state::cpus::CpuList;
+use tautline_state::text;
 
 use crate::PartitionError;
 
 /// Longest name. Lower: sensible names do not fit. Higher: tables become too wide.
 const NAME_BYTES_MAX: usize = 32;
+
+/// Characters of a wrong name that are shown. Lower: it is hard to find. Higher: it hides the sentence around it.
+const NAME_CHARS_SHOWN: usize = 80;
 
 /// Units of memory.
 const UNITS: [(&str, u64); 4] = [
@@ -40,8 +44,7 @@ impl PartitionConfig {
         let is_plain =
             characters.all(|one| one.is_ascii_alphanumeric() || matches!(one, '_' | '-' | '.'));
         if !begins_well || !is_plain || name.len() > NAME_BYTES_MAX {
-            let shown = name.chars().filter(|one| !one.is_control()).take(80);
-            return Err(PartitionError::InvalidName(shown.collect()));
+            return Err(PartitionError::InvalidName(shown(name)));
         }
         Ok(PartitionConfig {
             name: name.to_owned(),
@@ -68,6 +71,11 @@ pub fn memory_from_text(text: &str) -> Option<u64> {
     let is_unit = |name: &str| unit == name || (!name.is_empty() && unit == &name[..1]);
     let (_, scale) = UNITS.iter().find(|(name, _)| is_unit(name))?;
     number.checked_mul(*scale)
+}
+
+/// A name that may be anything, for a message.
+pub(crate) fn shown(name: &str) -> String {
+    text::plain(name, NAME_CHARS_SHOWN)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use tautline_state::setting::Setting;
 use tautline_state::{Directory, find_runtime_directory};
 
 use crate::census::Census;
+use crate::config::shown;
 use crate::cpuset::{self, Form};
 use crate::partition::{HOLDER, Record, enter, journal_name, lock};
 use crate::placement::{self, Placement};
@@ -157,14 +158,6 @@ fn find_in(directory: &Directory, name: &str) -> Result<ActivePartition, Partiti
         .into_iter()
         .find(|found| found.name == name);
     found.ok_or_else(|| PartitionError::Absent(shown(name)))
-}
-
-/// A name that may be anything, for a message.
-fn shown(name: &str) -> String {
-    name.chars()
-        .filter(|one| !one.is_control())
-        .take(80)
-        .collect()
 }
 
 /// Puts back the partitions whose processes were killed, and returns the changes as text.

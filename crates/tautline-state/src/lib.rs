@@ -15,6 +15,7 @@
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
+//! * [`text`]: text of others, made fit to be shown.
 //! * [`told`]: state that a running program tells whoever asks.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
@@ -38,6 +39,7 @@ pub mod process;
 mod runtime;
 pub mod setting;
 mod temporary;
+pub mod text;
 pub mod told;
 
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use tautline::status::bucket_quantile;
-use tautline_report::text::plain;
+use tautline_state::text::plain;
 
 use crate::look::{Latency, Look, NodeFigures, Port};
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tautline_state::text;
 
 /// Version of the documents. A watcher reads the fields that it knows of any version.
 const VERSION: u32 = 1;
@@ -163,15 +164,13 @@ impl Whole {
         if bytes.len() > WHOLE_BYTES_MAX || !is_object(bytes) {
             return None;
         }
-        let whole: Self = serde_json::from_slice(bytes).ok()?;
-        let cleaned = |list: Vec<Value>| list.into_iter().map(|one| clean(one, 0)).collect();
-        Some(Self {
-            report: whole.report.cleaned(),
-            nodes: cleaned(whole.nodes),
-            tasks: cleaned(whole.tasks),
-            smoothers: cleaned(whole.smoothers),
-            left_out: whole.left_out,
-        })
+        let mut whole: Self = serde_json::from_slice(bytes).ok()?;
+        for list in [&mut whole.nodes, &mut whole.tasks, &mut whole.smoothers] {
+            let each = list.iter_mut();
+            each.for_each(|one| text::clean(one, TEXT_CHARS_MAX, DEPTH_MAX));
+        }
+        whole.report = whole.report.cleaned();
+        Some(whole)
     }
 
     /// The document, with as many of the nodes, tasks and smoothers as there is room for.
@@ -222,30 +221,9 @@ pub(crate) fn parse_vanished(bytes: &[u8], most: usize) -> Option<Vec<Vanished>>
     Some(all)
 }
 
-/// The text without characters that a terminal takes for something else, and cut.
+/// The text as a terminal can show it, and cut.
 pub(crate) fn plain(text: &str) -> String {
-    let is_plain = |one: char| {
-        let turns = matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        !one.is_control() && !turns && !matches!(one, '\u{2028}' | '\u{2029}')
-    };
-    let shown = text.chars().take(TEXT_CHARS_MAX);
-    shown
-        .map(|one| if is_plain(one) { one } else { '\u{fffd}' })
-        .collect()
-}
-
-/// The value with all its texts cleaned, without what lies too deep.
-fn clean(value: Value, depth: usize) -> Value {
-    match value {
-        _ if depth > DEPTH_MAX => Value::Null,
-        Value::String(text) => Value::String(plain(&text)),
-        Value::Array(list) => list.into_iter().map(|one| clean(one, depth + 1)).collect(),
-        Value::Object(map) => map
-            .into_iter()
-            .map(|(key, value)| (plain(&key), clean(value, depth + 1)))
-            .collect(),
-        other => other,
-    }
+    text::plain(text, TEXT_CHARS_MAX)
 }
 
 #[cfg(test)]
@@ -304,10 +282,8 @@ mod tests {
             assert_eq!(Report::parse(wrong.as_bytes()), None, "{wrong:.40}");
         }
         let long = format!("{{\"host\":\"{}\"}}", "x".repeat(4_000));
-        assert_eq!(
-            Report::parse(long.as_bytes()).unwrap().host.len(),
-            TEXT_CHARS_MAX
-        );
+        let shown = Report::parse(long.as_bytes()).unwrap().host;
+        assert_eq!(shown, "x".repeat(TEXT_CHARS_MAX) + "…");
     }
 
     #[test]
@@ -331,11 +307,14 @@ mod tests {
         for _ in 0..DEPTH_MAX {
             deep = Value::Array(vec![deep]);
         }
-        let kept = clean(deep.clone(), 0);
-        assert!(kept.to_string().contains('\u{fffd}'), "{kept}");
-        let cut = clean(Value::Array(vec![deep]), 0);
-        assert!(cut.to_string().contains("null"), "{cut}");
-        let named = clean(serde_json::json!({ "a\u{1b}": "b\n" }), 0);
-        assert_eq!(named, serde_json::json!({ "a\u{fffd}": "b\u{fffd}" }));
+        let told = Whole {
+            nodes: vec![deep.clone(), Value::Array(vec![deep])],
+            ..Whole::default()
+        };
+        let kept = Whole::parse(told.text().as_bytes())
+            .expect("a document")
+            .nodes;
+        assert!(kept[0].to_string().contains('\u{fffd}'), "{}", kept[0]);
+        assert!(kept[1].to_string().contains("null"), "{}", kept[1]);
     }
 }

@@ -15,7 +15,7 @@ use tautline_capture::{Batch, FlowNames, Item, KnownNodes, MessageRead, Way, bus
 use tautline_proto::authentication::{self, Protection, Trailer};
 use tautline_proto::wire::Header;
 use tautline_report::plot::latency_text;
-use tautline_report::text::plain;
+use tautline_state::text::plain;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;

@@ -15,7 +15,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tautline_report::plot::latency_text;
-use tautline_report::{table, text};
+use tautline_report::table;
+use tautline_state::text;
 
 use crate::cli::CommandError;
 use crate::commands::gateway;
@@ -307,30 +308,10 @@ fn parse(line: &[u8]) -> Option<Picture> {
         }
         let lists = [&mut cell.nodes, &mut cell.tasks, &mut cell.smoothers];
         for value in lists.into_iter().flatten().flatten() {
-            clean(value, 0);
+            text::clean(value, TEXT_CHARS_MAX, DEPTH_MAX);
         }
     }
     Some(picture)
-}
-
-/// Cleans all texts of a document, and cuts what lies too deep.
-fn clean(value: &mut Value, depth: usize) {
-    match value {
-        _ if depth > DEPTH_MAX => *value = Value::Null,
-        Value::String(one) => *one = text::plain(one, TEXT_CHARS_MAX),
-        Value::Array(list) => list.iter_mut().for_each(|one| clean(one, depth + 1)),
-        Value::Object(map) => {
-            let old = std::mem::take(map);
-            *map = old
-                .into_iter()
-                .map(|(key, mut value)| {
-                    clean(&mut value, depth + 1);
-                    (text::plain(&key, TEXT_CHARS_MAX), value)
-                })
-                .collect();
-        }
-        _ => {}
-    }
 }
 
 /// Messages of each gateway's cell at its last reports, for rates.

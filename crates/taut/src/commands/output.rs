@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tautline::Source;
 use tautline::types::Declaration;
-use tautline_report::text::plain_lines;
+use tautline_state::text::plain_lines;
 
 use crate::cli::{self, CommandError};
 

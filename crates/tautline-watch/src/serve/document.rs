@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use tautline_report::text::plain;
+use tautline_state::text::plain;
 
 use super::Picture;
 use crate::look::{Look, NodeFigures, Peer, Port};

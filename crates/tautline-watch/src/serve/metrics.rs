@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use tautline_report::text::plain;
+use tautline_state::text::plain;
 
 use super::Picture;
 use crate::look::{NodeFigures, Port};

@@ -1,7 +1,7 @@
 //! One line looked into: its latencies, its peers, and every counter that the node tells.
 
 use serde_json::Value;
-use tautline_report::text::plain;
+use tautline_state::text::plain;
 
 use crate::column::{short, time};
 use crate::look::{Look, Node, NodeFigures, Peer};

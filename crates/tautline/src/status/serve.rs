@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use serde::Serialize;
-use tautline_state::{Directory, EntryKind};
+use tautline_state::{Directory, EntryKind, text};
 
 use super::NodeStatus;
 use super::reads::{self, ReadPort, ReadsTold};
@@ -443,7 +443,10 @@ impl Asked {
     }
 
     fn state(&self) -> io::Result<serde_json::Value> {
-        Ok(printable(serde_json::from_slice(&self.document)?))
+        let mut state = serde_json::from_slice(&self.document)?;
+        // A node says what it likes.
+        text::clean(&mut state, usize::MAX, usize::MAX);
+        Ok(state)
     }
 }
 
@@ -497,34 +500,6 @@ fn answers(
     Ok(told)
 }
 
-/// The same without characters that a terminal takes for commands, or that turn the order of what is printed: a node
-/// says what it likes.
-fn printable(value: serde_json::Value) -> serde_json::Value {
-    use serde_json::Value;
-    match value {
-        Value::String(text) => Value::String(text.chars().map(shown).collect()),
-        Value::Array(values) => Value::Array(values.into_iter().map(printable).collect()),
-        Value::Object(values) => {
-            let shown_key = |key: String| key.chars().map(shown).collect();
-            let values = values.into_iter();
-            Value::Object(
-                values
-                    .map(|(key, value)| (shown_key(key), printable(value)))
-                    .collect(),
-            )
-        }
-        other => other,
-    }
-}
-
-fn shown(character: char) -> char {
-    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    match character.is_control() || turns {
-        true => char::REPLACEMENT_CHARACTER,
-        false => character,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -534,10 +509,12 @@ mod tests {
 
     #[test]
     fn what_a_node_says_moves_no_cursor() {
-        let said =
-            json!({"command": "\u{1b}[2Jx\u{9b}31m", "list": ["a\nb", 7], "\u{202e}key": null});
-        let shown = json!({"command": "\u{fffd}[2Jx\u{fffd}31m", "list": ["a\u{fffd}b", 7], "\u{fffd}key": null});
-        assert_eq!(printable(said), shown);
+        let (asked, mut telling) = UnixStream::pair().unwrap();
+        telling.write_all(br#"{"command": "\u001b[2J"}"#).unwrap();
+        drop(telling);
+        let mut node = Asked::new("node".to_owned(), asked.into(), None).unwrap();
+        assert!(node.read().unwrap());
+        assert_eq!(node.state().unwrap(), json!({"command": "\u{fffd}[2J"}));
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn refused(name: &OsStr, why: &str) -> CommandError {
 
 /// A name of the user's, for a terminal.
 pub(super) fn plain(name: &OsStr) -> String {
-    tautline_report::text::plain(&name.to_string_lossy(), 200)
+    tautline_state::text::plain(&name.to_string_lossy(), 200)
 }
 
 /// The file that exec(3) would find.

@@ -10,7 +10,7 @@ use tautline::{
     BusConfig, Destination, Node, NodeConfig, PortNumber, Priority, QueuingPort, bus_neighbour,
 };
 use tautline_guest::control;
-use tautline_report::text;
+use tautline_state::text;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};

@@ -7,7 +7,7 @@ use tautline_guest::GuestStatus;
 use tautline_guest::run::Occurrence;
 use tautline_report::plot::latency_text;
 use tautline_report::table::{self, Cell};
-use tautline_report::text;
+use tautline_state::text;
 
 use crate::units::ns;
 

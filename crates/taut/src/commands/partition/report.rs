@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use tautline_partition::{
     ActivePartition, Census, Form, Partition, PartitionConfig, Plan, Runner, Stays,
 };
-use tautline_report::{table, text};
+use tautline_report::table;
 use tautline_state::journal::Change;
 use tautline_state::process::Stat;
+use tautline_state::text;
 
 /// Characters of a name of a thread or process that are shown: the kernel keeps 15, its own threads have more.
 const NAME_CHARS_MAX: usize = 32;

@@ -80,7 +80,7 @@ fn become_program(arguments: &Arguments) -> CommandError {
     }
     let failed = command(&arguments.program).exec();
     let name = arguments.program[0].to_string_lossy().into_owned();
-    let name = tautline_report::text::plain(&name, 200);
+    let name = tautline_state::text::plain(&name, 200);
     CommandError::failed(
         format!("cannot run {name}: {failed}"),
         "name a program that exists and that you may execute",

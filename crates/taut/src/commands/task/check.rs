@@ -9,7 +9,7 @@ use tautline_exec::{Activation, Analysis, Scheduling, TaskResponse, TaskSet};
 use tautline_partition::PartitionConfig;
 use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::table::{self, Cell};
-use tautline_report::text;
+use tautline_state::text;
 use tautline_tasks::file;
 
 use crate::cli::{self, CommandError};

@@ -17,7 +17,8 @@ use tautline_exec::TaskSet;
 use tautline_report::page::Page;
 use tautline_report::plot::latency_text;
 use tautline_report::table::Cell;
-use tautline_report::text;
+use tautline_report::text::terminal_columns;
+use tautline_state::text;
 use tautline_tasks::View;
 
 use crate::cli::{self, CommandError};
@@ -133,7 +134,7 @@ fn task_count(set: &TaskSet) -> String {
 
 /// Columns of a picture: those of the terminal.
 fn picture_columns() -> usize {
-    text::terminal_columns().unwrap_or(COLUMNS_DEFAULT)
+    terminal_columns().unwrap_or(COLUMNS_DEFAULT)
 }
 
 /// Somebody else's name, fit to be printed.
