@@ -668,7 +668,7 @@ fn a_program_that_dies_is_named_and_its_safe_state_is_set() {
     assert_eq!(output.status.code(), Some(1), "{shown}");
     assert!(shown.contains("`one` was stopped"), "{shown}");
     assert!(
-        shown.contains("limited: `one`: its program ended, and it was stopped"),
+        shown.contains("limited: `one`: its program ended (exit status: 7), and it was stopped"),
         "{shown}"
     );
     assert!(
@@ -706,7 +706,7 @@ fn what_cannot_run_is_refused_in_a_sentence_with_a_remedy() {
     refused(
         &one_task("exec = \"true\"\n"),
         &[],
-        "task `one`: `true`: its program ended",
+        "task `one`: `true`: its program ended (exit status: 0)",
     );
     refused(
         &one_task(""),

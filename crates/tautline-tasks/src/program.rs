@@ -28,6 +28,9 @@ const PREPARE_MAX: Duration = Duration::from_secs(30);
 /// Time for a program to end by itself. Lower: one that writes a file at its end is killed. Higher: stopping takes
 /// longer when one does not look at its input.
 const END_MAX: Duration = Duration::from_millis(500);
+/// Time between the closing of a program's pipes and its end, after which it counts as running. Lower: on a busy machine
+/// nobody is told how it ended. Higher: the safe state of one that closes its pipes and goes on is set later.
+const PIPES_END_MAX: Duration = Duration::from_millis(20);
 /// Distance of looks at a program that ends.
 const END_LOOK: Duration = Duration::from_millis(1);
 /// Room for the line of a job with an ordinary message, 1,500 bytes of two digits. Lower: the first message takes
@@ -121,9 +124,12 @@ impl Process {
             line_bytes_max,
             request: Vec::with_capacity(REQUEST_BYTES),
         };
-        process.send(0, Duration::ZERO, Duration::ZERO, None, &[])?;
-        process.wait_for(0, Some(Instant::now() + PREPARE_MAX))?;
-        Ok(process)
+        let asked = process.send(0, Duration::ZERO, Duration::ZERO, None, &[]);
+        let prepared = asked.and_then(|()| process.wait_for(0, Some(Instant::now() + PREPARE_MAX)));
+        match prepared {
+            Ok(()) => Ok(process),
+            Err(error) => Err(process.ended(error)),
+        }
     }
 
     /// Number of the process.
@@ -144,8 +150,31 @@ impl Process {
         message: Option<&[u8]>,
         inputs: &[Value],
     ) -> io::Result<()> {
-        self.send(job.number, job.release, job.deadline, message, inputs)?;
-        self.wait_for(job.number, None)
+        self.send(job.number, job.release, job.deadline, message, inputs)
+            .and_then(|()| self.wait_for(job.number, None))
+            .map_err(|error| self.ended(error))
+    }
+
+    /// The error, with the way in which the program ended if that is what it says.
+    fn ended(&mut self, error: io::Error) -> io::Error {
+        if !matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
+        ) {
+            return error;
+        }
+        // Its pipes close a moment before it has ended.
+        let start = Instant::now();
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(None) if start.elapsed() < PIPES_END_MAX => std::thread::sleep(END_LOOK),
+                ended => break ended.ok().flatten(),
+            }
+        };
+        io::Error::other(match status {
+            Some(status) => format!("its program ended ({status})"),
+            None => "its program closed its input or its output".to_owned(),
+        })
     }
 
     /// Takes the outputs from its last answer. One that is not there, or is no value, is left out.
@@ -283,7 +312,6 @@ fn digit(number: u8) -> u8 {
 /// How a task's process ended, for the report.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => "its program ended".to_owned(),
         ErrorKind::TimedOut => format!(
             "its program did not answer job 0 within {} s",
             PREPARE_MAX.as_secs()
@@ -348,11 +376,12 @@ mod tests {
     #[test]
     fn a_program_that_ends_or_is_not_there_is_an_error() {
         let error = Process::start(&program("exit 3"), 0).unwrap_err();
-        assert_eq!(reason(&error), "its program ended");
-        let mut process = Process::start(&program("read a; echo 0; read a"), 0).unwrap();
+        assert_eq!(reason(&error), "its program ended (exit status: 3)");
+        let mut process =
+            Process::start(&program("read a; echo 0; read a; kill -KILL $$"), 0).unwrap();
         assert_eq!(
             reason(&process.run(&job(1), None, &[]).unwrap_err()),
-            "its program ended"
+            "its program ended (signal: 9 (SIGKILL))"
         );
         let nowhere = Program {
             words: vec!["./no-such-program".to_owned()],

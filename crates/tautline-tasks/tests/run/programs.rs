@@ -30,10 +30,9 @@ fn programs_do_the_jobs_of_tasks_and_one_that_dies_stops_alone() {
     assert!(summary.tasks[0].is_stopped && !summary.tasks[1].is_stopped);
     assert_eq!(summary.tasks[0].jobs, 3, "the third one failed");
     assert!(summary.tasks[1].jobs > 5 && summary.tasks[1].execution.max > Duration::ZERO);
-    let told = summary
-        .limits
-        .iter()
-        .any(|limit| limit == "`dies`: its program ended, and it was stopped");
+    let told = summary.limits.iter().any(|limit| {
+        limit == "`dies`: its program ended (signal: 9 (SIGKILL)), and it was stopped"
+    });
     assert!(told, "{:?}", summary.limits);
 }
 
@@ -116,7 +115,7 @@ fn a_program_that_does_not_begin_is_an_error_with_its_task() {
     let set = || TaskSet::new(vec![of_shells("a")]).unwrap();
     for (words, reason) in [
         (["./none", ""], "No such file"),
-        (["true", ""], "its program ended"),
+        (["true", ""], "its program ended (exit status: 0)"),
     ] {
         let mut executive = Executive::new(set()).unwrap();
         let program = Program {
