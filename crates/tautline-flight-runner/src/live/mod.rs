@@ -9,7 +9,7 @@ mod session;
 mod view;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -17,6 +17,7 @@ use std::thread;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tautline_testbed::interrupt::interrupted;
+use tautline_watch::web::Socket;
 
 use crate::course::GUST_SPEED_MAX;
 use crate::record::Variant;
@@ -109,7 +110,7 @@ pub fn run(
             "only (c) and (d) have a bus that a page can watch",
         ))
     })?;
-    let listener = TcpListener::bind(page.listen)?;
+    let socket = Socket::bind(page.listen)?;
     let (tell, told) = channel();
     let shared = Arc::new(Shared {
         document: Mutex::new(json!({ "variant": variant.text() })),
@@ -118,7 +119,7 @@ pub fn run(
     });
     let (settings, shown) = (settings.clone(), Arc::clone(&shared));
     let session = thread::spawn(move || Session::new(&settings, variant, &shown, told)?.run());
-    let served = page::serve(listener, page, variant_page(variant), shared, ready, || {
+    let served = page::serve(socket, page, variant_page(variant), shared, ready, || {
         interrupted().is_some() || session.is_finished()
     });
     let flown = session.join();

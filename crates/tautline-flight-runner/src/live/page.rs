@@ -1,7 +1,7 @@
 //! The live page: who looks, and what was pressed.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
@@ -12,7 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::Value;
-use tautline_watch::web::{self, Guard, STYLE, as_json, file};
+use tautline_watch::web::{self, Guard, STYLE, Socket, as_json, file};
 
 use super::{PageSettings, Press, Shared};
 
@@ -21,7 +21,7 @@ const PRESS_BYTES_MAX: usize = 256;
 
 /// Answers until `ended`.
 pub(super) fn serve(
-    listener: TcpListener,
+    socket: Socket,
     settings: &PageSettings,
     facts: Value,
     shared: Arc<Shared>,
@@ -56,7 +56,7 @@ pub(super) fn serve(
         .route("/press", post(press))
         .layer(DefaultBodyLimit::max(PRESS_BYTES_MAX))
         .with_state(shared);
-    web::serve(listener, guard, router, ready, ended)
+    web::serve(socket, guard, router, ready, ended)
 }
 
 async fn flight(State(shared): State<Arc<Shared>>) -> Response {

@@ -80,7 +80,7 @@ pub(crate) struct Picture {
 struct Server {
     lab: Option<PathBuf>,
     fleet: Option<FleetSource>,
-    last: Mutex<Option<Arc<Picture>>>,
+    last: Arc<Mutex<Option<Arc<Picture>>>>,
     /// Whether somebody has looked into a port since the last look.
     wants_latency: AtomicBool,
 }
@@ -90,7 +90,7 @@ struct Server {
 /// # Errors
 /// The address cannot be listened on, or the network namespace not entered.
 pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    let listener = std::net::TcpListener::bind(options.listen)?;
+    let socket = web::Socket::bind(options.listen)?;
     // The socket stays where it was made. All threads are started from this one, hence in the namespace.
     if let Some(namespace) = &options.namespace {
         child::enter(namespace)?;
@@ -104,7 +104,7 @@ pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
     };
     let ended = || interrupt::interrupted().is_some();
     web::serve(
-        listener,
+        socket,
         guard,
         router(options.lab, options.fleet),
         ready,
@@ -116,7 +116,7 @@ fn router(lab: Option<PathBuf>, fleet: Option<FleetSource>) -> Router {
     let server = Server {
         lab,
         fleet,
-        last: Mutex::new(None),
+        last: Arc::default(),
         wants_latency: AtomicBool::new(false),
     };
     Router::new()
@@ -140,7 +140,7 @@ fn router(lab: Option<PathBuf>, fleet: Option<FleetSource>) -> Router {
 impl Server {
     /// The machine now, or as it was a moment ago.
     async fn picture(&self) -> Result<Arc<Picture>, Response> {
-        let mut last = self.last.lock().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(picture) = last
             .as_ref()
             .filter(|picture| picture.now.at.elapsed() < INTERVAL)
@@ -155,14 +155,17 @@ impl Server {
         let wishes = Wishes {
             latency: self.wants_latency.swap(false, Relaxed),
         };
-        let looked = tokio::task::spawn_blocking(move || take(wishes, before, lab)).await;
-        match looked.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
-            Ok(picture) => Ok(Arc::clone(last.insert(Arc::new(picture)))),
-            Err(error) => {
-                let why = format!("cannot look at the nodes: {error}\n");
-                Err((StatusCode::INTERNAL_SERVER_ERROR, why).into_response())
-            }
-        }
+        // The look has the lock: if nobody waits for it any more, it is kept all the same, and no other runs beside it.
+        let look = move || -> io::Result<_> {
+            let picture = take(wishes, before, lab)?;
+            Ok(Arc::clone(last.insert(Arc::new(picture))))
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
+        let looked = looked.unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
+        looked.map_err(|error| {
+            let why = format!("cannot look at the nodes: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, why).into_response()
+        })
     }
 }
 
@@ -240,4 +243,34 @@ async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, Response
     })?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_look_that_nobody_waits_for_any_more_is_kept_and_none_runs_beside_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let server = Server {
+            lab: None,
+            fleet: None,
+            last: Arc::default(),
+            wants_latency: AtomicBool::new(false),
+        };
+        {
+            let mut asked = pin!(server.picture());
+            let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending(), "the look takes a moment");
+        }
+        let is_free = server.last.try_lock().is_ok_and(|last| last.is_none());
+        assert!(!is_free, "another look may begin beside it");
+        let last = runtime.block_on(server.last.lock());
+        assert!(last.is_some(), "it was for nothing");
+    }
 }

@@ -3,6 +3,9 @@
 
 mod connection;
 mod guard;
+mod peer;
+#[cfg(test)]
+mod testing;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -20,9 +23,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use self::connection::BoundedListener;
+use self::connection::Place;
 pub use self::guard::Guard;
 use self::guard::is_same;
+use self::peer::PeerUsers;
 
 /// Time between two looks at whether the server is to end.
 const END_WAIT: Duration = Duration::from_millis(100);
@@ -34,17 +38,38 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// Style of the pages: both of a light and a dark screen, of tables and drawings.
 pub const STYLE: &str = include_str!("style.css");
 
+/// Socket that is served, and the kernel's knowledge of the users who connect to it. Both are of the network namespace
+/// in which they were made.
+#[derive(Debug)]
+pub struct Socket {
+    listener: TcpListener,
+    users: Option<PeerUsers>,
+}
+
+impl Socket {
+    /// Listens on an address.
+    ///
+    /// # Errors
+    /// It cannot be listened on.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let users = PeerUsers::open(listener.local_addr()?);
+        Ok(Self { listener, users })
+    }
+}
+
 /// Answers on a socket until `ended`. `ready` is told the address.
 ///
 /// # Errors
 /// The socket cannot be used.
 pub fn serve(
-    listener: TcpListener,
+    socket: Socket,
     guard: Guard,
     router: Router,
     ready: impl FnOnce(SocketAddr),
     ended: impl Fn() -> bool,
 ) -> io::Result<()> {
+    let Socket { listener, users } = socket;
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -54,8 +79,8 @@ pub fn serve(
         let listener = tokio::net::TcpListener::from_std(listener)?;
         ready(listener.local_addr()?);
         tokio::select! {
-            ended = axum::serve(BoundedListener::new(listener), router).into_future() => ended,
-            () = until(ended) => Ok(()),
+            never = connection::serve(listener, users, router) => match never {},
+            () = until(ended) => io::Result::Ok(()),
         }
     })?;
     // An answer that is under way is not waited for.
@@ -71,10 +96,23 @@ async fn until(ended: impl Fn() -> bool) {
 
 /// Refuses what is not to be answered, and says how browsers are to treat the rest.
 async fn checked(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let place = request.extensions().get::<Place>().cloned();
+    // Without a token, being answered proves nothing.
+    let trust = || {
+        if let Some(place) = place.filter(|_| guard.token.is_some()) {
+            place.trust();
+        }
+    };
     let mut response = match guard.check(request.method(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            trust();
+            next.run(request).await
+        }
         Err((StatusCode::UNAUTHORIZED, why)) => match logged_in(&guard, &request) {
-            Some(response) => response,
+            Some(response) => {
+                trust();
+                response
+            }
             None => (StatusCode::UNAUTHORIZED, why).into_response(),
         },
         Err(refused) => refused.into_response(),
