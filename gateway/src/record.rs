@@ -53,7 +53,7 @@ pub(crate) struct Recorded {
     pub(crate) messages: u64,
     /// Found no room in the queue, or missing in the numbers of their gateway.
     pub(crate) lost: u64,
-    /// Of one key too many, too large, or deletions.
+    /// Of one key or flow too many, too large, or deletions.
     pub(crate) left_out: u64,
 }
 
@@ -148,7 +148,8 @@ fn end(
         lost: recorded.lost.saturating_add(counts.lost.load(Relaxed)),
         left_out: recorded
             .left_out
-            .saturating_add(counts.left_out.load(Relaxed)),
+            .saturating_add(counts.left_out.load(Relaxed))
+            .saturating_add(recorder.left_out()),
     };
     recorder.finish(&[
         ("messages", recorded.messages),
@@ -234,7 +235,7 @@ impl Channel {
             bytes: &item.bytes,
         };
         recorder.write(&message, &self.facts)?;
-        recorded.messages += 1;
+        recorded.messages = recorder.messages();
         Ok(())
     }
 }

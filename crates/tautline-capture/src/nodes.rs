@@ -13,7 +13,7 @@ use tautline::{MacAddress, NodeConfig, status};
 use tautline_proto::neighbour::NAME_BYTES_MAX;
 
 use crate::frame::End;
-use crate::message::Flow;
+use crate::message::{FLOWS_MAX, Flow};
 
 /// Least time between two questions to all nodes. Lower takes time of those who answer. Higher: messages of a node that
 /// has just opened stay without names for longer.
@@ -65,7 +65,8 @@ pub struct KnownNodes {
     /// Configuration files, for nodes that tell nothing: those of other machines, of other users, and of programs that
     /// do not read the file.
     files: Vec<KnownNode>,
-    /// Facts of the flows that were looked for, so that a message costs one look.
+    /// Facts of the flows that were looked for, so that a message costs one look. Where there are [`FLOWS_MAX`], they
+    /// are looked for anew: strangers can make as many flows as they like.
     flows: HashMap<Flow, Known>,
     /// Number of the last answers.
     answers: u64,
@@ -182,6 +183,9 @@ impl KnownNodes {
             declared,
             names: Arc::new(names),
         };
+        if before.is_none() && self.flows.len() >= FLOWS_MAX {
+            self.flows.clear();
+        }
         let known = Known {
             facts: facts.clone(),
             answers: self.answers,
@@ -496,6 +500,21 @@ mod tests {
         assert_eq!(addresses.len(), 2, "{addresses:?}");
         assert!(
             addresses.contains(&(End::Mac(MacAddress([2, 0, 0, 0, 0, 2])), "motor".to_owned()))
+        );
+    }
+
+    #[test]
+    fn as_many_flows_as_a_stranger_makes_take_bounded_memory_and_hide_no_name() {
+        let mut known = known(&[controller()], &[]);
+        let state = flow("eth0", PEER, 8, OWN, 7);
+        for number in 0..3 * FLOWS_MAX {
+            let from = format!("02:00:00:01:{:02x}:{:02x}", number >> 8, number & 0xff);
+            known.about(&flow("eth0", &from, 1, OWN, 7));
+            assert!(known.flows.len() <= FLOWS_MAX);
+        }
+        assert_eq!(
+            names(&mut known, &state),
+            ["motor", "-", "controller", "state"]
         );
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tautline_capture::message::Messages;
+use tautline_capture::message::{FLOWS_MAX, Messages};
 use tautline_capture::recording::{Recorder, RecordingError};
 use tautline_capture::{Batch, CaptureError, KnownNodes};
 
@@ -49,7 +49,6 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             .map(|tap| Source::new(tap, &arguments))
             .collect(),
         nodes,
-        seen: 0,
     };
     let copied = recording.copy();
     let (seen, ended) = recording.end();
@@ -82,7 +81,6 @@ struct Running<'a> {
     recorder: Recorder,
     sources: Vec<Source>,
     nodes: KnownNodes,
-    seen: u64,
 }
 
 impl Running<'_> {
@@ -91,6 +89,7 @@ impl Running<'_> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         sources::stand_back();
         let mut batch = Batch::default();
+        let mut is_warned = false;
         loop {
             // Read before the last look, so that everything up to the deadline is seen.
             let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -102,6 +101,13 @@ impl Running<'_> {
             let rest = sources::pause_after(taps, batch.len());
             self.write(&mut batch)
                 .map_err(|error| explain(self.arguments, &error))?;
+            if self.recorder.left_out() > 0 && !is_warned {
+                is_warned = true;
+                eprintln!(
+                    "a recording has {FLOWS_MAX} flows at most: messages of further ones are left out; --interface, \
+                     --bus and --port choose"
+                );
+            }
             if is_over || self.is_full() || pause(rest).is_some() {
                 for (source, origin) in self.sources.iter_mut().zip(0..) {
                     source.tap.look_last(origin, &mut batch);
@@ -114,7 +120,8 @@ impl Running<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.arguments.count.is_some_and(|count| self.seen >= count)
+        let recorded = self.recorder.messages();
+        self.arguments.count.is_some_and(|count| recorded >= count)
     }
 
     fn write(&mut self, batch: &mut Batch) -> Result<(), RecordingError> {
@@ -123,7 +130,6 @@ impl Running<'_> {
             recorder,
             sources,
             nodes,
-            seen,
         } = self;
         let count = arguments.count.unwrap_or(u64::MAX);
         batch.drain(|item, bytes| {
@@ -132,9 +138,8 @@ impl Running<'_> {
                 return Ok(());
             }
             messages.take(item, bytes, |message| {
-                if *seen < count {
+                if recorder.messages() < count {
                     recorder.write(&message, &nodes.about(message.flow))?;
-                    *seen += 1;
                 }
                 Ok(())
             })
@@ -153,20 +158,20 @@ impl Running<'_> {
             .iter()
             .map(|source| source.messages.incomplete())
             .sum();
+        let (seen, left_out) = (self.recorder.messages(), self.recorder.left_out());
         let figures = [
-            ("messages", self.seen),
+            ("messages", seen),
             ("lost", lost),
             ("incomplete", incomplete),
+            ("left_out", left_out),
         ];
         let ended = self.recorder.finish(&figures);
-        eprintln!(
-            "{} recorded, {lost} lost, {incomplete} incomplete",
-            self.seen
-        );
-        (
-            self.seen,
-            ended.map_err(|error| explain(self.arguments, &error)),
-        )
+        let others = match left_out {
+            0 => String::new(),
+            _ => format!(", {left_out} left out"),
+        };
+        eprintln!("{seen} recorded, {lost} lost, {incomplete} incomplete{others}");
+        (seen, ended.map_err(|error| explain(self.arguments, &error)))
     }
 }
 

@@ -13,7 +13,7 @@ use tautline::types::{Declaration, print};
 
 use super::channel::{metadata_of, topic_of};
 use super::{METADATA, RecordingError};
-use crate::message::{Flow, Message};
+use crate::message::{FLOWS_MAX, Flow, Message};
 use crate::nodes::{FlowFacts, FlowNames};
 
 /// Name of the encoding: bytes that only their sender and receiver understand.
@@ -36,7 +36,14 @@ const INDEX_SHARE: u64 = 64;
 /// Step in which space of the disk is taken. Lower: more system calls. Higher: more is taken than is needed.
 const SPACE_STEP: u64 = 8 << 20;
 
-/// Writes a recording.
+/// Channels of a flow, one for each type and each name that it had. Lower: more messages have a channel of an earlier
+/// name, or none for their type. Higher: fewer flows have room, because MCAP numbers channels with 16 bits.
+const CHANNELS_OF_FLOW_MAX: usize = 7;
+
+// A channel has at most one schema, so schemas have room as well. Neither has the number 65,535.
+const _: () = assert!(FLOWS_MAX * CHANNELS_OF_FLOW_MAX < u16::MAX as usize);
+
+/// Writes a recording: of [`FLOWS_MAX`] flows, those that come first.
 pub struct Recorder {
     writer: Writer<File>,
     /// The same file, to take space.
@@ -44,6 +51,8 @@ pub struct Recorder {
     /// Channels of each flow: one for messages without a type, one for each type that it had; others for other names.
     channels: HashMap<Flow, Vec<(FlowFacts, u16)>>,
     schemas: HashMap<Arc<Declaration>, u16>,
+    messages: u64,
+    left_out: u64,
     /// Bytes that may have been written, and bytes that are taken on the disk.
     written: u64,
     taken: u64,
@@ -80,6 +89,8 @@ impl Recorder {
             file: copy,
             channels: HashMap::new(),
             schemas: HashMap::new(),
+            messages: 0,
+            left_out: 0,
             written: 0,
             taken: 0,
         };
@@ -87,7 +98,20 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Appends a message of a flow of which this is known. One of another size than its type has none in the file.
+    /// Messages in the file.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Messages that are not in the file, because it has as many flows as it may have.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Appends a message of a flow of which this is known. One of another size than its type has none in the file; one
+    /// of a flow too many is [left out](Self::left_out).
     ///
     /// # Errors
     /// [`RecordingError::Full`] while there is still space for [`finish`](Self::finish); others of the disk.
@@ -98,17 +122,22 @@ impl Recorder {
     ) -> Result<(), RecordingError> {
         /// Bytes of a message's record and of its entry in the index.
         const AROUND: u64 = 64;
-        self.take_space(message.bytes.len() as u64 + AROUND)?;
         let declared = facts.declared.as_ref();
         let declared = declared.filter(|declared| declared.bytes() == message.bytes.len());
-        let channel_id = self.channel(message.flow, declared, &facts.names)?;
+        let Some(channel_id) = self.channel(message.flow, declared, &facts.names)? else {
+            self.left_out += 1;
+            return Ok(());
+        };
+        self.take_space(message.bytes.len() as u64 + AROUND)?;
         let header = MessageHeader {
             channel_id,
             sequence: message.sequence,
             log_time: message.time_ns,
             publish_time: message.time_ns,
         };
-        Ok(self.writer.write_to_known_channel(&header, message.bytes)?)
+        self.writer.write_to_known_channel(&header, message.bytes)?;
+        self.messages += 1;
+        Ok(())
     }
 
     /// Writes what there is to the file.
@@ -141,16 +170,29 @@ impl Recorder {
         Ok(())
     }
 
+    /// Channel of a message; `None` if there is no room for it.
     fn channel(
         &mut self,
         flow: &Flow,
         declared: Option<&Arc<Declaration>>,
         names: &Arc<FlowNames>,
-    ) -> Result<u16, RecordingError> {
-        let mut known = self.channels.get(flow).into_iter().flatten();
-        let found = known.find(|(one, _)| one.declared.as_ref() == declared && one.names == *names);
-        if let Some((_, id)) = found {
-            return Ok(*id);
+    ) -> Result<Option<u16>, RecordingError> {
+        let known = self.channels.get(flow).map_or(&[][..], Vec::as_slice);
+        let with = |wanted| move |one: &&(FlowFacts, u16)| one.0.declared.as_ref() == wanted;
+        let mut typed = known.iter().filter(with(declared));
+        if let Some((_, id)) = typed.find(|(one, _)| one.names == *names) {
+            return Ok(Some(*id));
+        }
+        if known.len() >= CHANNELS_OF_FLOW_MAX {
+            // Under an earlier name, or as bytes.
+            let newest = known.iter().rev();
+            let instead = newest.clone().find(with(declared));
+            return Ok(instead
+                .or_else(|| newest.clone().find(with(None)))
+                .map(|(_, id)| *id));
+        }
+        if known.is_empty() && self.channels.len() >= FLOWS_MAX {
+            return Ok(None);
         }
         let facts = FlowFacts {
             declared: declared.cloned(),
@@ -172,7 +214,7 @@ impl Recorder {
             .add_channel(schema, &topic, encoding, &metadata)?;
         let channels = self.channels.entry(flow.clone()).or_default();
         channels.push((facts, id));
-        Ok(id)
+        Ok(Some(id))
     }
 
     fn schema(&mut self, declared: &Arc<Declaration>) -> Result<u16, RecordingError> {
@@ -219,5 +261,103 @@ impl Recorder {
             Err(error) => return Err(RecordingError::Io(error.into())),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_state::TemporaryDirectory;
+
+    use super::super::Recording;
+    use super::*;
+
+    fn flow(number: usize) -> Flow {
+        Flow {
+            on: "eth0".to_owned(),
+            from: format!("02:00:00:00:{:02x}:{:02x}", number >> 8, number & 0xff),
+            source_port: 1,
+            to: "02:00:00:01:00:00".to_owned(),
+            destination_port: 7,
+            priority: (number >> 16) as u8,
+            is_sent: false,
+        }
+    }
+
+    fn write(recorder: &mut Recorder, flow: &Flow, facts: &FlowFacts) {
+        let message = Message {
+            flow,
+            sequence: 0,
+            time_ns: 0,
+            bytes: b"x",
+        };
+        recorder.write(&message, facts).unwrap();
+    }
+
+    fn of_type(name: &str) -> FlowFacts {
+        FlowFacts {
+            declared: Some(Arc::new(format!("{name} {{ a: u8 }}").parse().unwrap())),
+            names: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn of_more_flows_than_there_may_be_the_first_are_recorded_and_the_others_counted() {
+        // More than MCAP has numbers for.
+        const MANY: usize = u16::MAX as usize + 10;
+        let directory = TemporaryDirectory::make("recording-").unwrap();
+        let path = directory.path().join("many.mcap");
+        let mut recorder = Recorder::create(&path).unwrap();
+        for number in 0..MANY {
+            write(&mut recorder, &flow(number), &FlowFacts::default());
+        }
+        let left_out = (MANY - FLOWS_MAX) as u64;
+        assert_eq!(recorder.left_out(), left_out);
+        // Flows that were there before go on, and may still learn their types.
+        write(&mut recorder, &flow(3), &FlowFacts::default());
+        write(&mut recorder, &flow(3), &of_type("T"));
+        let messages = FLOWS_MAX as u64 + 2;
+        assert_eq!(
+            (recorder.messages(), recorder.left_out()),
+            (messages, left_out)
+        );
+        recorder.finish(&[]).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        assert_eq!(recording.messages(), messages);
+        assert_eq!(recording.flows().len(), FLOWS_MAX + 1);
+    }
+
+    #[test]
+    fn a_flow_whose_names_and_types_change_without_end_has_a_few_channels() {
+        let directory = TemporaryDirectory::make("recording-").unwrap();
+        let path = directory.path().join("changing.mcap");
+        let mut recorder = Recorder::create(&path).unwrap();
+        let count = u32::from(u16::MAX) + 10;
+        for number in 0..count {
+            let names = FlowNames {
+                from: Some(format!("node-{number}")),
+                ..FlowNames::default()
+            };
+            let facts = FlowFacts {
+                declared: None,
+                names: Arc::new(names),
+            };
+            write(&mut recorder, &flow(0), &facts);
+        }
+        // There is no room for a type any more: its messages are bytes.
+        write(&mut recorder, &flow(0), &of_type("T"));
+        assert_eq!(
+            (recorder.messages(), recorder.left_out()),
+            (u64::from(count) + 1, 0)
+        );
+        recorder.finish(&[]).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        assert_eq!(recording.flows().len(), CHANNELS_OF_FLOW_MAX);
+        assert!(recording.facts().iter().all(|one| one.declared.is_none()));
+        // Where all channels have other types, a message has none.
+        let mut recorder = Recorder::create(&path).unwrap();
+        for number in 0..=CHANNELS_OF_FLOW_MAX {
+            write(&mut recorder, &flow(0), &of_type(&format!("T{number}")));
+        }
+        assert_eq!(recorder.left_out(), 1);
     }
 }
