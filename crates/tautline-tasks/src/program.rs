@@ -28,8 +28,8 @@ const PREPARE_MAX: Duration = Duration::from_secs(30);
 /// Time for a program to end by itself. Lower: one that writes a file at its end is killed. Higher: stopping takes
 /// longer when one does not look at its input.
 const END_MAX: Duration = Duration::from_millis(500);
-/// Time between the closing of a program's pipes and its end, after which it counts as running. Lower: on a busy machine
-/// nobody is told how it ended. Higher: the safe state of one that closes its pipes and goes on is set later.
+/// Time between the closing of a program's pipes and its end, after which it counts as running. Lower: on a busy
+/// machine nobody is told how it ended. Higher: the safe state of one that closes its pipes and goes on is set later.
 const PIPES_END_MAX: Duration = Duration::from_millis(20);
 /// Distance of looks at a program that ends.
 const END_LOOK: Duration = Duration::from_millis(1);

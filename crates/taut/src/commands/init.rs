@@ -85,7 +85,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
                     .map_or_else(String::new, |one| one.name.clone())
             };
             let error = match error {
-                NeighbourError::DuplicateName(_) => "another --peer has that name".to_owned(),
+                NeighbourError::DuplicateName(_) => "another --peer has the same name".to_owned(),
                 NeighbourError::DuplicateMac(other) | NeighbourError::DuplicateIp(other) => {
                     format!("that is the address of {}", known(other).escape_debug())
                 }

@@ -198,7 +198,7 @@ fn standard_input() -> Result<Vec<u8>, CommandError> {
             )
         })?;
     if message.len() > MESSAGE_BYTES_MAX {
-        return Err(CommandError::usage(
+        return Err(CommandError::failed(
             format!(
                 "standard input is longer than a message, of {MESSAGE_BYTES_MAX} bytes at most"
             ),
