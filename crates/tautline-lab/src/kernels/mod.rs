@@ -308,10 +308,12 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
             .map_err(KernelsError::file(&tool))?;
     }
     for file in &settings.files {
-        let path = file.canonicalize().map_err(KernelsError::file(file))?;
+        // Under the name that commands call it by, whichever file that leads to.
+        let name = std::path::absolute(file).map_err(KernelsError::file(file))?;
+        let source = file.canonicalize().map_err(KernelsError::file(file))?;
         initramfs
-            .add_program(&path, &path)
-            .map_err(KernelsError::file(&path))?;
+            .add_program(&name, &source)
+            .map_err(KernelsError::file(&source))?;
     }
     let text = serde_json::to_vec(&orders).expect("orders have only string keys");
     initramfs.add(ORDERS_PATH, text);
