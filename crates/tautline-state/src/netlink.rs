@@ -1,5 +1,5 @@
-//! Requests to the kernel about interfaces and traffic control (rtnetlink(7)), in the calling thread's network
-//! namespace.
+//! Requests to the kernel about interfaces and traffic control (rtnetlink(7)) and about sockets (sock_diag(7)), in the
+//! calling thread's network namespace.
 //!
 //! The crate `netlink-packet-route` has neither HTB nor statistics of one interface, and builds each message anew from
 //! several vectors. Requests here are made 200 times a second, so a request is a buffer that is written once and may be
@@ -11,10 +11,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send,
+    socket_with,
 };
 
 // linux/netlink.h
@@ -147,12 +148,20 @@ impl Route {
     /// # Errors
     /// The kernel's.
     pub fn open() -> io::Result<Self> {
-        let socket = socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None, // NETLINK_ROUTE, which is 0
-        )?;
+        Self::open_for(None) // NETLINK_ROUTE, which is 0
+    }
+
+    /// Opens one for questions about sockets in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel's; some are built without it.
+    pub fn open_for_sockets() -> io::Result<Self> {
+        Self::open_for(Some(SOCK_DIAG))
+    }
+
+    fn open_for(protocol: Option<Protocol>) -> io::Result<Self> {
+        let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+        let socket = socket_with(family, SocketType::RAW, flags, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIME_MAX))?;
         Ok(Self {

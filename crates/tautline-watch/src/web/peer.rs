@@ -1,11 +1,9 @@
 //! Peers of connections: users of this machine, and addresses of others. Places are shared among them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
+use rustix::net::AddressFamily;
+use tautline_state::netlink;
 
 /// Peer of a connection, as far as places are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,38 +48,35 @@ fn network_of(address: IpAddr) -> IpAddr {
 }
 
 /// Users of sockets of the network namespace in which this was opened, as the kernel tells them (`sock_diag(7)`). A
-/// question is one system call and finds one socket by its addresses, however many there are.
+/// question finds one socket by its addresses, however many there are.
 #[derive(Debug)]
-pub(super) struct PeerUsers {
-    socket: OwnedFd,
-    sequence: u32,
+pub(super) struct PeerUsers(netlink::Route);
+
+/// Kind of questions and answers.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+
+/// Parts of an answer about a socket (`struct inet_diag_msg`).
+struct Told {
+    peer_port: u16,
+    user: u32,
+    inode: u32,
 }
 
-/// Bytes of the headers of netlink messages, and of a question behind one (`struct inet_diag_req_v2`).
-const HEADER_BYTES: usize = 16;
-const QUESTION_BYTES: usize = 56;
-/// Kind of questions and answers (`SOCK_DIAG_BY_FAMILY`), and the flag of a question.
-const BY_FAMILY: u16 = 20;
-const IS_QUESTION: u16 = 1;
-/// Places in an answer (`struct inet_diag_msg` behind a header).
-const SEQUENCE_AT: usize = 8;
-const PEER_PORT_AT: usize = 22;
-const USER_AT: usize = 80;
-const INODE_AT: usize = 84;
-/// Bytes of an answer without its attributes.
-const ANSWER_BYTES: usize = 88;
+impl Told {
+    fn parse(answer: &[u8]) -> Option<Self> {
+        Some(Self {
+            peer_port: u16::from_be_bytes(*answer.get(6..)?.first_chunk()?),
+            user: netlink::word(answer, 64)?,
+            inode: netlink::word(answer, 68)?,
+        })
+    }
+}
 
 impl PeerUsers {
     /// `None` if this kernel does not tell users. A kernel with modules looks for a missing one at each question, so
     /// the first question, for the socket that listens, is the last one there.
     pub(super) fn open(listener: SocketAddr) -> Option<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let diag = Some(netlink::SOCK_DIAG);
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, diag).ok()?;
-        let mut users = Self {
-            socket,
-            sequence: 0,
-        };
+        let mut users = Self(netlink::Route::open_for_sockets().ok()?);
         let nobody = match listener {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -92,49 +87,32 @@ impl PeerUsers {
 
     /// User that has made a socket, and still has it open.
     fn user(&mut self, socket: SocketAddr, peer: SocketAddr) -> Option<u32> {
-        let answer = self.ask(socket, peer)?;
-        let number = |at: usize| {
-            answer[at..]
-                .first_chunk()
-                .map(|bytes| u32::from_ne_bytes(*bytes))
-        };
+        let told = self.ask(socket, peer)?;
         // Without such a connection, the kernel answers with a socket that listens on that port.
-        let is_connection = answer[PEER_PORT_AT..].starts_with(&peer.port().to_be_bytes());
+        let is_connection = told.peer_port == peer.port();
         // A socket that was closed has no inode, and root as its user on many kernels.
-        let is_open = number(INODE_AT)? != 0;
-        number(USER_AT).filter(|_| is_connection && is_open)
+        let is_open = told.inode != 0;
+        (is_connection && is_open).then_some(told.user)
     }
 
-    fn ask(&mut self, socket: SocketAddr, peer: SocketAddr) -> Option<[u8; ANSWER_BYTES]> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let question = question(self.sequence, socket, peer);
-        send(&self.socket, &question, SendFlags::empty()).ok()?;
-        // The kernel answers before `send` returns. An answer that was not read before is passed over.
-        loop {
-            let mut answer = [0; ANSWER_BYTES];
-            let (bytes, _) = recv(&self.socket, &mut answer, RecvFlags::empty()).ok()?;
-            if answer[SEQUENCE_AT..].starts_with(&self.sequence.to_ne_bytes()) {
-                let is_told = answer[4..].starts_with(&BY_FAMILY.to_ne_bytes());
-                return (is_told && bytes == ANSWER_BYTES).then_some(answer);
-            }
-        }
+    fn ask(&mut self, socket: SocketAddr, peer: SocketAddr) -> Option<Told> {
+        let mut question = netlink::Request::new(SOCK_DIAG_BY_FAMILY, 0, &question(socket, peer));
+        let mut told = None;
+        let asked = self
+            .0
+            .ask_one(&mut question, |answer| told = Told::parse(answer));
+        asked.ok().and(told)
     }
 }
 
-fn question(sequence: u32, socket: SocketAddr, peer: SocketAddr) -> Vec<u8> {
+/// A `struct inet_diag_req_v2`.
+fn question(socket: SocketAddr, peer: SocketAddr) -> Vec<u8> {
     let family = match socket {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    let length = (HEADER_BYTES + QUESTION_BYTES) as u32;
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + QUESTION_BYTES);
-    bytes.extend(length.to_ne_bytes());
-    bytes.extend(BY_FAMILY.to_ne_bytes());
-    bytes.extend(IS_QUESTION.to_ne_bytes());
-    bytes.extend(sequence.to_ne_bytes());
-    bytes.extend([0; 4]);
     // Of TCP, in every state, without attributes.
-    bytes.extend([family.as_raw() as u8, 6, 0, 0]);
+    let mut bytes = vec![family.as_raw() as u8, 6, 0, 0];
     bytes.extend(u32::MAX.to_ne_bytes());
     bytes.extend(socket.port().to_be_bytes());
     bytes.extend(peer.port().to_be_bytes());
