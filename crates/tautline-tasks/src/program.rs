@@ -9,7 +9,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -164,13 +164,7 @@ impl Process {
             return error;
         }
         // Its pipes close a moment before it has ended.
-        let start = Instant::now();
-        let status = loop {
-            match self.child.try_wait() {
-                Ok(None) if start.elapsed() < PIPES_END_MAX => std::thread::sleep(END_LOOK),
-                ended => break ended.ok().flatten(),
-            }
-        };
+        let status = self.wait_for_end(PIPES_END_MAX);
         io::Error::other(match status {
             Some(status) => format!("its program ended ({status})"),
             None => "its program closed its input or its output".to_owned(),
@@ -274,11 +268,19 @@ impl Process {
     /// Asks it to end, and kills it if it does not.
     pub(crate) fn end(mut self) {
         self.to = None;
+        // If it does not, the rest is `drop`'s.
+        let _status = self.wait_for_end(END_MAX);
+    }
+
+    /// The way in which it ended, if it does within a time.
+    fn wait_for_end(&mut self, time_max: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
-        while start.elapsed() < END_MAX && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(END_LOOK);
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if start.elapsed() < time_max => std::thread::sleep(END_LOOK),
+                ended => return ended.ok().flatten(),
+            }
         }
-        // The rest is `drop`'s.
     }
 }
 
