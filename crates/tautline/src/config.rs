@@ -150,7 +150,7 @@ pub use tune::TuneConfig;
 use crate::error::OpenError;
 use crate::keys::KeySource;
 use crate::kind::{LinkKind, XdpMode};
-use crate::neighbours::not_entered;
+use crate::neighbours;
 
 pub use crate::error::ConfigError;
 pub use crate::link::vbus::config::{BusConfig, BusRule};
@@ -369,13 +369,11 @@ impl Document {
             let span = entry.span();
             let key_file = entry.get_ref().key_file.clone();
             let neighbour = neighbour(entry, config.link)?;
-            let name = neighbour.name.clone();
             if let Some(path) = key_file {
-                config = config.with_keys(&name, KeySource::File(path));
+                config = config.with_keys(&neighbour.name, KeySource::File(path));
             }
-            if let Err(why) = config.neighbours.add(neighbour) {
-                return Err((span, not_entered(&config.neighbours, name, why).to_string()));
-            }
+            neighbours::enter(&mut config.neighbours, neighbour)
+                .map_err(|error| (span, error.to_string()))?;
         }
         for entry in self.r#type {
             let declared = types::declared(entry, &config.types)?;

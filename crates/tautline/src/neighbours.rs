@@ -146,10 +146,7 @@ impl Neighbours {
         neighbour: Neighbour,
         origin: Origin,
     ) -> Result<(), NeighbourTableError> {
-        let name = neighbour.name.clone();
-        if let Err(why) = self.table.add(neighbour) {
-            return Err(not_entered(&self.table, name, why));
-        }
+        enter(&mut self.table, neighbour)?;
         self.origins.push(origin);
         self.changes = self.changes.wrapping_add(1);
         Ok(())
@@ -179,24 +176,27 @@ impl Neighbours {
     }
 }
 
-/// Why a table does not take an entry, with the other one by name.
-pub(crate) fn not_entered(
-    table: &NeighbourTable,
-    name: String,
-    why: NeighbourError,
-) -> NeighbourTableError {
+/// Enters a neighbour into a table. An error says by name which other one is in the way.
+///
+/// # Errors
+/// [`NeighbourTableError::Duplicate`] and [`NeighbourTableError::Entry`].
+pub fn enter(table: &mut NeighbourTable, neighbour: Neighbour) -> Result<(), NeighbourTableError> {
+    let name = neighbour.name.clone();
+    let Err(why) = table.add(neighbour) else {
+        return Ok(());
+    };
     let (what, other) = match why {
         NeighbourError::DuplicateName(other) => ("name", other),
         NeighbourError::DuplicateMac(other) => ("MAC address", other),
         NeighbourError::DuplicateIp(other) => ("IPv4 address", other),
-        why => return NeighbourTableError::Entry { name, why },
+        why => return Err(NeighbourTableError::Entry { name, why }),
     };
     let other = table.get(other).map(|other| other.name.clone());
-    NeighbourTableError::Duplicate {
+    Err(NeighbourTableError::Duplicate {
         name,
         what,
         other: other.unwrap_or_default(),
-    }
+    })
 }
 
 #[cfg(test)]

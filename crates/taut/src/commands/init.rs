@@ -11,7 +11,6 @@ use std::time::Duration;
 use clap::Args;
 use tautline::neighbours::{self, NeighbourTableError};
 use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NodeConfig};
-use tautline_proto::neighbour::NeighbourError;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer;
@@ -78,19 +77,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let mut table = NeighbourTable::new();
     for peer in peers {
         let entry = neighbour(&peer, &interface)?;
-        table.add(entry).map_err(|error| {
-            let known = |id| {
-                table
-                    .get(id)
-                    .map_or_else(String::new, |one| one.name.clone())
-            };
-            let error = match error {
-                NeighbourError::DuplicateName(_) => "another --peer has the same name".to_owned(),
-                NeighbourError::DuplicateMac(other) | NeighbourError::DuplicateIp(other) => {
-                    format!("that is the address of {}", known(other).escape_debug())
-                }
-                error => error.to_string(),
-            };
+        neighbours::enter(&mut table, entry).map_err(|error| {
             CommandError::usage(
                 format!("--peer {}: {error}", peer.name.escape_debug()),
                 "give each peer a name and an address of its own",
