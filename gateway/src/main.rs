@@ -14,7 +14,7 @@
 //! | `status` | counters, and who may ask for them |
 //! | `config` | the file |
 //! | `origin`, `words` | origin of a value; priorities, types |
-//! | `threads` | Zenoh's threads |
+//! | `threads`, `log` | Zenoh's threads, and its log |
 
 #[path = "../../crates/taut/src/commands/gateway/arguments.rs"]
 #[allow(unreachable_pub)] // `taut` offers them to its tests

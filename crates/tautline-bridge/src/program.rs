@@ -166,8 +166,7 @@ pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Resu
 }
 
 /// Writes a line to standard error, unless its reader has gone away, or reads so little that it would have to wait.
-/// `eprintln!` would panic or wait. What a line has beyond 4095 bytes is
-/// left out.
+/// `eprintln!` would panic or wait. What a line has beyond 4095 bytes is left out.
 pub fn say(line: &str) {
     // Locked first: of two threads that find room for one line, the second would wait.
     let _unread = write_at_once(io::stderr().lock(), line);

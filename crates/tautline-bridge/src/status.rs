@@ -66,8 +66,7 @@ pub fn listed(before: &str, counted: &[(&str, u64)]) -> String {
 }
 
 /// Answers with a program's state, from a thread of its own, until `stop` is set; the end of the thread sets it too.
-/// `family` is the beginning of
-/// the sockets' names, which programs of one sort share.
+/// `family` is the beginning of the sockets' names, which programs of one sort share.
 ///
 /// # Errors
 /// There is no socket, or no thread.

@@ -369,10 +369,10 @@ fn ask(
                 Ok(Some(socket)) => {
                     let request = is_asked.then(|| request(&name));
                     match Asked::new(name.clone(), socket, request.as_deref()) {
-                        Ok(one) => asked.push(Asked {
-                            together: together.clone(),
-                            ..one
-                        }),
+                        Ok(mut one) => {
+                            one.together.clone_from(&together);
+                            asked.push(one);
+                        }
                         Err(_) => silent.push(name),
                     }
                 }
@@ -427,8 +427,9 @@ impl Asked {
                 Ok(0) => return Ok(true),
                 Ok(bytes) => {
                     self.document.extend_from_slice(&part[..bytes]);
-                    let said = self.together.iter();
-                    said.for_each(|said| said.set(said.get() + bytes as u64));
+                    if let Some(said) = &self.together {
+                        said.set(said.get() + bytes as u64);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
