@@ -148,19 +148,15 @@ impl LabResult {
         })
     }
 
-    /// Writes the result, or prints it where `path` is `-`.
-    pub fn write_or_print(&self, path: &Path) -> Result<(), ResultFileError> {
-        if path == Path::new("-") {
-            self.write(Path::new("/dev/stdout"))
-        } else {
-            self.write(path)
-        }
+    /// The file's text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a result has only string keys")
     }
 
     /// Writes the result; the file appears whole or not at all.
     pub fn write(&self, path: &Path) -> Result<(), ResultFileError> {
-        let text = serde_json::to_string_pretty(self).expect("a result has only string keys");
-        Ok(write_whole(path, text.as_bytes())?)
+        Ok(write_whole(path, self.to_json().as_bytes())?)
     }
 }
 

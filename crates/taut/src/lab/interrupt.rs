@@ -121,7 +121,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
 
 fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
     if let Some(path) = arguments.json.path() {
-        result.write_or_print(path)?;
+        write_file(path, &(result.to_json() + "\n"))?;
     }
     if let Some(path) = &arguments.html {
         let results = std::slice::from_ref(result);

@@ -112,7 +112,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
 
 fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
     if let Some(path) = arguments.json.path() {
-        result.write_or_print(path)?;
+        write_file(path, &(result.to_json() + "\n"))?;
     }
     if let Some(path) = &arguments.html {
         write_file(
