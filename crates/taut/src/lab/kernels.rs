@@ -355,7 +355,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         modules: arguments.guest_modules.clone(),
         time_limit: arguments.time_limit,
         foreign_programs,
-        workspace: workspace(),
+        sources: defaults::sources(),
         ..defaults
     })
 }
@@ -408,12 +408,4 @@ fn command_words(text: &str) -> Result<Vec<String>, CommandError> {
             "close every quotation mark; words are parted as a shell does",
         )),
     }
-}
-
-/// The sources of this program, if it was started somewhere inside them.
-fn workspace() -> Option<PathBuf> {
-    let here = std::env::current_dir().ok()?;
-    here.ancestors()
-        .find(|path| path.join("crates/tautline-lab/Cargo.toml").is_file())
-        .map(PathBuf::from)
 }

@@ -122,6 +122,10 @@ impl From<KernelsError> for CommandError {
             KernelsError::ToolMissing { package, .. } => {
                 format!("install it: apt-get install --no-install-recommends {package}")
             }
+            KernelsError::NoSources { .. } => "start it in the sources' folder".to_owned(),
+            KernelsError::StrangeSources { .. } => {
+                "start it in a copy of your own, or make it your own with chown".to_owned()
+            }
             KernelsError::NoPackage { .. } => {
                 "check the name (apt-cache search linux-image) and the network, or give a .deb file or an image".to_owned()
             }

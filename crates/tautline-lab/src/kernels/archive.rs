@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::defaults::check_sources;
 use super::{Arch, Job, KernelSource, KernelsError, Settings};
 use crate::load::find_program;
 
@@ -413,7 +414,7 @@ pub fn guest_program(arch: Arch, settings: &Settings) -> Result<PathBuf, Kernels
     if Arch::host() == Some(arch) {
         return Ok(settings.guest_program.clone());
     }
-    let Some(workspace) = &settings.workspace else {
+    let Some(sources) = &settings.sources else {
         return Err(KernelsError::NoGuestProgram {
             arch,
             reason: format!(
@@ -422,14 +423,11 @@ pub fn guest_program(arch: Arch, settings: &Settings) -> Result<PathBuf, Kernels
             ),
         });
     };
-    build_guest_program(arch, workspace, &settings.cache)
+    build_guest_program(arch, sources, &settings.cache)
 }
 
-fn build_guest_program(
-    arch: Arch,
-    workspace: &Path,
-    cache: &Path,
-) -> Result<PathBuf, KernelsError> {
+fn build_guest_program(arch: Arch, sources: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
+    check_sources(sources)?;
     let target = arch.rust_target();
     let target_directory = cache.join("guest-build");
     let cargo = find_program("cargo")
@@ -453,7 +451,7 @@ fn build_guest_program(
         ])
         .arg("--target-dir")
         .arg(&target_directory)
-        .current_dir(workspace)
+        .current_dir(sources)
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     match arch {
         Arch::Armhf => {

@@ -120,6 +120,24 @@ pub enum KernelsError {
         /// Why not and how to get one.
         reason: String,
     },
+    /// A program that is made from the sources, and these are not here.
+    #[error("{name} is made from Tautline's sources, and this command was not started inside them")]
+    NoSources {
+        /// The program.
+        name: String,
+    },
+    /// Sources into which a stranger can write what is run here.
+    #[error(
+        "nothing is built from {path}, which belongs to user {owner} (mode {mode:o}): a stranger could have written it"
+    )]
+    StrangeSources {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// A guest ended without a report.
     #[error("{label}: {what}\nthe last lines of its console:\n{console}")]
     NoReport {

@@ -13,6 +13,7 @@ pub mod emulator;
 mod error;
 pub mod guest;
 pub mod initramfs;
+pub mod kit;
 pub mod modules;
 pub mod qemu;
 mod spec;
@@ -80,8 +81,8 @@ pub struct Settings {
     pub guest_program: PathBuf,
     /// Guest programs for other architectures that the user gave.
     pub foreign_programs: Vec<(Arch, PathBuf)>,
-    /// Sources to build a missing guest program from: the directory of the workspace.
-    pub workspace: Option<PathBuf>,
+    /// Tautline's sources, to build a missing guest program from.
+    pub sources: Option<PathBuf>,
 }
 
 impl Settings {
@@ -108,7 +109,7 @@ impl Settings {
             parallel: std::thread::available_parallelism().map_or(1, usize::from),
             guest_program,
             foreign_programs: Vec::new(),
-            workspace: None,
+            sources: None,
         }
     }
 }
@@ -133,8 +134,8 @@ pub enum Event {
     Finished(String, bool),
 }
 
-/// Place of a guest's first process.
-const FIRST_PROCESS: &str = "/init";
+/// Place of a guest's first process, which is the guest program.
+pub const FIRST_PROCESS: &str = "/init";
 
 /// The largest file and memory block of the loads in a guest, of 512 MiB in all.
 const GUEST_SIZE_MIB_MAX: u64 = 32;
