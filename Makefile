@@ -174,7 +174,7 @@ guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUE
 	@scripts/setup.sh --for test
 	TAUTLINE_GUEST_KILLS=$(GUEST_KILLS) cargo test --locked -p taut --test guest guests_are_killed -- --show-output
 
-guest-latency: ## long: an RTOS alone, on its own CPU beside Linux, as a guest on KVM, in virtual time: GUEST_EVENTS (5,000)
+guest-latency: ## long: rtmux-latency with its limits, and the same bytes thrice: GUEST_EVENTS (5,000)
 	@scripts/setup.sh --for test
 	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-musl
 	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut --test guest_virtual -- --include-ignored --show-output --test-threads 1

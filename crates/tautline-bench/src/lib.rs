@@ -17,6 +17,7 @@ pub mod flood;
 pub mod load;
 pub mod ordinary;
 pub mod path;
+pub mod rtmux;
 pub mod rtt;
 pub mod send;
 pub mod sides;

@@ -47,7 +47,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
 }
 
 /// Reason why the run ended. ^C sends the signal to QEMU too, whose end may be noticed before ours.
-fn ended(error: KernelsError, signal: Option<i32>) -> ExperimentError {
+pub(super) fn ended(error: KernelsError, signal: Option<i32>) -> ExperimentError {
     match signal {
         Some(signal) => ExperimentError::Interrupted(signal),
         None => error.into(),

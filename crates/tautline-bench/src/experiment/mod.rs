@@ -17,6 +17,7 @@ mod redd_bandwidth;
 mod redd_rtt;
 pub mod report;
 mod round_trips;
+mod rtmux;
 mod side_cpus;
 pub mod somebody_else;
 mod ssrtudp_beside;
@@ -49,7 +50,7 @@ use crate::path::PathError;
 use crate::rtt::RttError;
 
 /// All of them, in the order of the list and of pages.
-pub const ALL: [&Experiment; 11] = [
+pub const ALL: [&Experiment; 12] = [
     &computation::EXPERIMENT,
     &update::EXPERIMENT,
     &latency::EXPERIMENT,
@@ -61,6 +62,7 @@ pub const ALL: [&Experiment; 11] = [
     &ssrtudp_beside::EXPERIMENT,
     &ssrtudp_layers::EXPERIMENT,
     &ssrtudp_smoother::EXPERIMENT,
+    &rtmux::EXPERIMENT,
 ];
 
 /// One figure of a paper.
@@ -244,6 +246,9 @@ pub enum ExperimentError {
     /// Kernels could not be compared.
     #[error(transparent)]
     Kernels(#[from] KernelsError),
+    /// No part of the experiment could be measured; the reason of the first.
+    #[error("{0}")]
+    NoHome(String),
     /// Fewer CPUs than the experiment's sides.
     #[error("two CPUs are needed, and {allowed} is allowed to this process")]
     Cpus {
@@ -288,8 +293,8 @@ impl ExperimentError {
                 "run it where two CPUs are allowed (taskset, the container's limits)".to_owned()
             }
             ExperimentError::Settings(_) => "give other values with --set".to_owned(),
-            ExperimentError::Kernels(_) => {
-                "see experiments/emblix-fig1-fig4/README.md for what it needs".to_owned()
+            ExperimentError::Kernels(_) | ExperimentError::NoHome(_) => {
+                "see docs/lab.md for what the lab needs".to_owned()
             }
             _ => "try again on a quieter machine; `taut doctor` shows what this machine can do"
                 .to_owned(),
