@@ -491,6 +491,63 @@ fn a_port_of_the_file_is_received_from_under_its_name() {
     std::fs::remove_file(&file).unwrap();
 }
 
+/// With a file, the name of a port is as good as its number. Digits are a number, though a port has them as its name.
+#[test]
+fn a_port_of_the_file_is_named() {
+    let scratch = common::Scratch::new("port-names");
+    let write = |name: &str, address: &str, ports: &str| {
+        let file = scratch.0.join(name);
+        let text = format!("address = \"{address}\"\nlink = \"udp\"\n{ports}");
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let ports = "[[port]]\nname = \"command\"\nnumber = 102\nkind = \"queuing\"\n\
+                 [[port]]\nname = \"4094\"\nnumber = 103\nkind = \"queuing\"\n";
+    let here = write("here.toml", "127.0.12.7", ports);
+    let there = write("there.toml", "127.0.12.8", ports);
+    let bare = write("bare.toml", "127.0.12.9", "");
+    let send = |arguments: &[&str], config: &str| {
+        run(&[&["send", "127.0.12.7"], arguments, &["--config", config]].concat())
+    };
+
+    let receive = ["recv", "command", "--config", &here, "--timeout", "30"];
+    let (code, output) = received(&[&receive[..], &["--json"]].concat(), &mut || {
+        let sent = send(&["command", "hi", "--from", "command"], &there);
+        assert!(sent.status.success(), "{}", text(&sent.stderr));
+    });
+    let json: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((code, &json["payload"]), (Some(0), &"6869".into()));
+    assert_eq!(json["source"]["port"], 102, "{json}");
+
+    let mut echo = taut(&["echo", "--config", &here, "--port", "command"]);
+    let _echo = started(&mut echo, "answering on port 102", false);
+    let ping = ["ping", "127.0.12.7", "--count", "2", "--interval", "0"];
+    let ping = [&ping[..], &["--port", "command", "--config", &there]].concat();
+    let output = run(&[&ping[..], &["--json"]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["port"], &json["lost"]), (&102.into(), &0.into()));
+
+    let sent = send(&["4094", "hi", "--from", "4094"], &there);
+    assert!(sent.status.success(), "a number: {}", text(&sent.stderr));
+    let refused = |output: Output, what: &str, remedy: &str| {
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(what) && error.contains(remedy), "{error}");
+    };
+    let has_none = "the configuration has no port `state`";
+    let list = "it has `command` (102), `4094` (103)";
+    refused(send(&["state", "hi"], &there), has_none, list);
+    refused(
+        send(&["7", "hi", "--from", "state"], &there),
+        has_none,
+        list,
+    );
+    refused(run(&["recv", "state", "--config", &there]), has_none, list);
+    refused(send(&["state", "hi"], &bare), has_none, "[[port]]");
+    let no_file = ["recv", "command", "--address", "127.0.12.8"];
+    refused(run(&no_file), "no configuration file is given", "--config");
+}
+
 #[test]
 fn wrong_usage_is_told_with_what_to_do() {
     let directory = std::env::temp_dir();

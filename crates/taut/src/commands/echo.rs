@@ -7,7 +7,7 @@ use tautline::{Node, PortError, PortNumber, QueuingPort};
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
-use crate::commands::peer::{self, ECHO_PORT, NodeArguments};
+use crate::commands::peer::{self, NodeArguments, PortArgument};
 use crate::units;
 
 /// How long a wait for a message lasts before the command looks whether it is to end.
@@ -18,16 +18,12 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Arguments {
     #[command(flatten)]
     node: NodeArguments,
-    /// Port to answer on.
-    #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = echo_port())]
-    port: PortNumber,
+    /// Port to answer on: its number, or its name in the configuration file.
+    #[arg(long, value_name = "PORT", value_parser = peer::port, default_value_t = peer::echo_port())]
+    port: PortArgument,
     /// End after this many answers.
     #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
-}
-
-fn echo_port() -> PortNumber {
-    PortNumber::new(ECHO_PORT).expect("the constant is in range")
 }
 
 fn open(node: &Node, number: PortNumber) -> Result<QueuingPort, CommandError> {
@@ -37,13 +33,10 @@ fn open(node: &Node, number: PortNumber) -> Result<QueuingPort, CommandError> {
 
 /// Sends every message back to where it came from, with its own priority.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let number = arguments.node.port_number(&arguments.port)?;
     let node = peer::open(arguments.node.node_config()?)?;
-    let mut port = open(&node, arguments.port)?;
-    cli::print(&format!(
-        "{}\nanswering on port {}\n",
-        node.report(),
-        arguments.port
-    ))?;
+    let mut port = open(&node, number)?;
+    cli::print(&format!("{}\nanswering on port {number}\n", node.report()))?;
     let mut buffer = vec![0; port.message_bytes_max()];
     let mut answers = 0u64;
     while arguments.count.is_none_or(|count| answers < count) {
@@ -61,7 +54,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             Err(PortError::TooManyDestinations) => {
                 // It has answered as many peers as a port can: a fresh one forgets them.
                 drop(port);
-                port = open(&node, arguments.port)?;
+                port = open(&node, number)?;
                 port.reply_to(message.source)
             }
             to => to,

@@ -1,5 +1,6 @@
 //! Common parts of `ping`, `echo`, `send` and `recv`: the node to open, the port, and the peer.
 
+use std::fmt;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::thread;
@@ -77,6 +78,39 @@ pub fn port_number(text: &str) -> Result<PortNumber, String> {
         .ok_or_else(|| format!("expected a port number from 1 to {PORT_MAX}"))
 }
 
+/// A port as a command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortArgument {
+    /// By its number.
+    Number(PortNumber),
+    /// By the name that it has in the configuration file.
+    Name(String),
+}
+
+impl fmt::Display for PortArgument {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortArgument::Number(number) => number.fmt(out),
+            PortArgument::Name(name) => out.write_str(name),
+        }
+    }
+}
+
+/// Reads a port's number or name. Digits are always a number, whatever names the file has.
+pub fn port(text: &str) -> Result<PortArgument, String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.bytes().all(|one| one.is_ascii_digit()) {
+        return port_number(text).map(PortArgument::Number);
+    }
+    Ok(PortArgument::Name(text.to_owned()))
+}
+
+/// The port of `taut echo`, unless told otherwise.
+pub fn echo_port() -> PortArgument {
+    let number = PortNumber::new(ECHO_PORT);
+    PortArgument::Number(number.expect("the constant is in range"))
+}
+
 /// Reads a priority.
 pub fn priority(text: &str) -> Result<Priority, String> {
     text.parse()
@@ -106,6 +140,37 @@ impl NodeArguments {
         config.link = self.link.or(config.link);
         config.address = self.address.or(config.address);
         Ok(config)
+    }
+
+    /// Number of a port, for whose name the configuration file is looked into.
+    pub fn port_number(&self, port: &PortArgument) -> Result<PortNumber, CommandError> {
+        let name = match port {
+            PortArgument::Number(number) => return Ok(*number),
+            PortArgument::Name(name) => name,
+        };
+        if self.config.is_none() {
+            return Err(CommandError::usage(
+                format!(
+                    "`{name}` is no port number, and no configuration file is given that has ports with names"
+                ),
+                format!("name the file with --config, or give the number, 1 to {PORT_MAX}"),
+            ));
+        }
+        let ports = self.node_config()?.ports;
+        if let Some(found) = ports.iter().find(|port| port.name == *name) {
+            return Ok(found.number);
+        }
+        let known: Vec<String> = ports
+            .iter()
+            .map(|port| format!("`{}` ({})", port.name, port.number))
+            .collect();
+        Err(CommandError::usage(
+            format!("the configuration has no port `{name}`"),
+            match known.is_empty() {
+                true => "give one a name there: [[port]]".to_owned(),
+                false => format!("it has {}", known.join(", ")),
+            },
+        ))
     }
 
     /// Opens the node, for one that talks to `peer`, and gives the name that the peer's neighbour entry has.

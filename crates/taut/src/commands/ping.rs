@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
-use tautline::{Destination, PortNumber, Priority, QueuingPort};
+use tautline::{Destination, Priority, QueuingPort};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 use tautline_report::LatencyHistogram;
 use tautline_report::plot::latency_text;
@@ -13,7 +13,7 @@ use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
-use crate::commands::peer::{self, ECHO_PORT, NodeArguments};
+use crate::commands::peer::{self, NodeArguments, PortArgument};
 use crate::units;
 
 /// Bytes of the number at the start of each message, by which a late answer is told.
@@ -25,13 +25,13 @@ pub struct Arguments {
     /// Neighbour of the configuration file or of the control process, MAC address or IPv4 address.
     peer: String,
     /// Own port to send from [default: a free one of the 64 below 4095].
-    #[arg(long, value_name = "N", value_parser = peer::port_number)]
-    from: Option<PortNumber>,
+    #[arg(long, value_name = "PORT", value_parser = peer::port)]
+    from: Option<PortArgument>,
     #[command(flatten)]
     node: NodeArguments,
-    /// Port that the peer answers on.
-    #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = echo_port())]
-    port: PortNumber,
+    /// Port that the peer answers on: its number, or the name that this number has in the configuration file.
+    #[arg(long, value_name = "PORT", value_parser = peer::port, default_value_t = peer::echo_port())]
+    port: PortArgument,
     /// Messages to send.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = units::count)]
     count: u64,
@@ -51,10 +51,6 @@ pub struct Arguments {
     json: JsonArguments,
 }
 
-fn echo_port() -> PortNumber {
-    PortNumber::new(ECHO_PORT).expect("the constant is in range")
-}
-
 fn size(text: &str) -> Result<usize, String> {
     Some(units::bytes(text)?)
         .filter(|size| (TAG_BYTES..=MESSAGE_BYTES_MAX).contains(size))
@@ -63,17 +59,17 @@ fn size(text: &str) -> Result<usize, String> {
 
 /// Asks and prints. Nothing came back: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let number = |port: &PortArgument| arguments.node.port_number(port);
+    let from = arguments.from.as_ref().map(number).transpose()?;
+    let to_port = number(&arguments.port)?;
     let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
-    let mut port = peer::open_any(&node, arguments.from)?;
-    let to = port
-        .destination(&name, arguments.port)
-        .map_err(peer::port_error)?;
+    let mut port = peer::open_any(&node, from)?;
+    let to = port.destination(&name, to_port).map_err(peer::port_error)?;
     if !arguments.json.has_stdout() {
         cli::print(&format!(
-            "{}\n{} bytes to {name} port {}\n",
+            "{}\n{} bytes to {name} port {to_port}\n",
             node.report(),
-            arguments.size,
-            arguments.port
+            arguments.size
         ))?;
     }
     let run = ask_all(&arguments, &mut port, to)?;
@@ -82,7 +78,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         || {
             json!({
                 "peer": name,
-                "port": arguments.port.get(),
+                "port": to_port.get(),
                 "payload_bytes": arguments.size,
                 "link": node.report(),
                 "sent": run.sent,
@@ -103,7 +99,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     if summary.count == 0 {
         return Err(CommandError::failed(
-            format!("nobody answered: {} port {}", name, arguments.port),
+            format!("nobody answered: {name} port {to_port}"),
             "start `taut echo` there, and check the address, the port and the cable",
         ));
     }

@@ -14,7 +14,7 @@ use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
 use crate::commands::output::{self, OutputArguments};
-use crate::commands::peer::{self, NodeArguments};
+use crate::commands::peer::{self, NodeArguments, PortArgument};
 use crate::commands::raw::{self, Frames};
 use crate::units;
 
@@ -24,9 +24,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Arguments of `taut recv`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Port to open.
-    #[arg(value_parser = peer::port_number, required_unless_present = "raw", conflicts_with = "raw")]
-    port: Option<PortNumber>,
+    /// Port to open: its number, or its name in the configuration file.
+    #[arg(value_parser = peer::port, required_unless_present = "raw", conflicts_with = "raw")]
+    port: Option<PortArgument>,
     /// Receive whole Ethernet frames of this EtherType, such as 0x88cc, in place of messages.
     #[arg(
         long,
@@ -58,9 +58,12 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let deadline = deadline(arguments.timeout);
     let config = arguments.node.node_config()?;
-    let (mut source, types) = match (arguments.raw, arguments.port) {
+    let (mut source, types) = match (arguments.raw, &arguments.port) {
         (Some(ethertype), _) => (frames(config, ethertype)?, PortTypes::default()),
-        (None, Some(port)) => messages(&arguments, config, port)?,
+        (None, Some(port)) => {
+            let number = arguments.node.port_number(port)?;
+            messages(&arguments, config, number)?
+        }
         (None, None) => unreachable!("clap requires one of them"),
     };
     let mut output = arguments.output.open()?;

@@ -9,7 +9,7 @@ use tautline::{EtherType, PortNumber, Priority, Protection};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 
 use crate::cli::CommandError;
-use crate::commands::peer::{self, NodeArguments};
+use crate::commands::peer::{self, NodeArguments, PortArgument};
 use crate::commands::raw;
 
 /// Arguments of `taut send`.
@@ -17,9 +17,9 @@ use crate::commands::raw;
 pub struct Arguments {
     /// Neighbour of the configuration file or of the control process, MAC address or IPv4 address.
     peer: String,
-    /// Port of the peer.
-    #[arg(value_parser = peer::port_number, required_unless_present = "raw", conflicts_with = "raw")]
-    port: Option<PortNumber>,
+    /// Port of the peer: its number, or the name that this number has in the configuration file.
+    #[arg(value_parser = peer::port, required_unless_present = "raw", conflicts_with = "raw")]
+    port: Option<PortArgument>,
     /// The message [default: all of standard input].
     message: Option<String>,
     /// Send an Ethernet frame of this EtherType, such as 0x88b4, from the node's own address, in place of a message.
@@ -55,8 +55,8 @@ pub struct Arguments {
     #[arg(long, value_name = "P", value_parser = peer::priority)]
     priority: Option<Priority>,
     /// Own port to send from [default: a free one of the 64 below 4095].
-    #[arg(long, value_name = "N", value_parser = peer::port_number)]
-    from: Option<PortNumber>,
+    #[arg(long, value_name = "PORT", value_parser = peer::port)]
+    from: Option<PortArgument>,
     /// Protect the message: authenticated or encrypted, with the key_file of the neighbour, or none [default: as the
     /// configuration says for the own port, or for one with the peer's number].
     #[arg(long, value_name = "KIND", requires = "config", value_parser = wanted_protection)]
@@ -67,9 +67,13 @@ pub struct Arguments {
 
 /// Sends the message. Nothing tells whether it arrived: that is the nature of datagrams.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    match (arguments.raw, arguments.port) {
+    match (arguments.raw, &arguments.port) {
         (Some(ethertype), _) => send_frame(arguments, ethertype),
-        (None, Some(port)) => send_message(&arguments, port),
+        (None, Some(port)) => {
+            let number = |port: &PortArgument| arguments.node.port_number(port);
+            let from = arguments.from.as_ref().map(number).transpose()?;
+            send_message(&arguments, number(port)?, from)
+        }
         (None, None) => unreachable!("clap requires one of them"),
     }
 }
@@ -83,7 +87,11 @@ fn send_frame(arguments: Arguments, ethertype: EtherType) -> Result<(), CommandE
     raw::send(node, peer, ethertype, arguments.priority, &payload)
 }
 
-fn send_message(arguments: &Arguments, to_port: PortNumber) -> Result<(), CommandError> {
+fn send_message(
+    arguments: &Arguments,
+    to_port: PortNumber,
+    from: Option<PortNumber>,
+) -> Result<(), CommandError> {
     let (message, declared) = match (&arguments.message, &arguments.type_name) {
         (Some(text), _) => (text.clone().into_bytes(), None),
         (None, Some(name)) => typed(arguments, name)?,
@@ -96,9 +104,9 @@ fn send_message(arguments: &Arguments, to_port: PortNumber) -> Result<(), Comman
     };
     let protection = match arguments.protection {
         Some(Wanted(protection)) => protection,
-        None => configured_protection(arguments, &name, to_port)?,
+        None => configured_protection(arguments, &name, to_port, from)?,
     };
-    let mut port = peer::open_declared(&node, arguments.from, &types, protection)?;
+    let mut port = peer::open_declared(&node, from, &types, protection)?;
     let to = port.destination(&name, to_port).map_err(peer::port_error)?;
     let priority = arguments.priority.unwrap_or(Priority::NORMAL);
     port.send(to, priority, &message).map_err(peer::send_error)
@@ -122,9 +130,10 @@ fn configured_protection(
     arguments: &Arguments,
     neighbour: &str,
     to: PortNumber,
+    from: Option<PortNumber>,
 ) -> Result<Option<Protection>, CommandError> {
     let config = arguments.node.node_config()?;
-    if let Some(from) = arguments.from {
+    if let Some(from) = from {
         return Ok(peer::port_protection(&config, from));
     }
     let protection = peer::port_protection(&config, to);
