@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::skipped_without_privilege;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 use tautline::{
     BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, bus_neighbour,
@@ -47,7 +47,7 @@ impl Running {
     }
 }
 
-/// `taut top` in a terminal of its own.
+/// A live view in a terminal of its own.
 struct Terminal {
     child: Child,
     keys: File,
@@ -126,6 +126,11 @@ impl Terminal {
         assert!(
             !self.screen.lock().unwrap().screen().alternate_screen(),
             "the screen is left as it was"
+        );
+        let modes = tcgetattr(&self.keys).unwrap().local_modes;
+        assert!(
+            modes.contains(LocalModes::ICANON | LocalModes::ECHO),
+            "so are lines and their echo: {modes:?}"
         );
     }
 }
@@ -289,6 +294,35 @@ fn a_small_terminal_shows_what_fits() {
     view.wait_for("the pause", |screen| screen.contains("PAUSED"));
     view.press("\u{3}");
     view.ends();
+}
+
+/// Views that are printed again and again end by the same keys, of which ^C is a signal there.
+#[test]
+fn every_live_view_ends_by_q_and_by_interrupt() {
+    let scratch = common::Scratch::new("live-views");
+    let directory = scratch.0.join("bus").display().to_string();
+    let config = BusConfig::new(&directory, "arm".parse().unwrap());
+    let node = Node::open(NodeConfig::vbus(config)).unwrap();
+    let options = QueuingOptions::default();
+    let _port = node.queuing_port(77.try_into().unwrap(), &options);
+    let bus = ["vbus", "top", "--bus", &directory];
+    // Other tests may run tasks and guests, of which nothing is expected.
+    for (view, shown) in [
+        (&bus[..], "arm.77"),
+        (&["task", "top"], "task"),
+        (&["guest", "top"], "guest"),
+    ] {
+        for key in ["xq", "\u{3}"] {
+            // ^C is a signal to those whose terminal it is.
+            let mut command = Command::new("setsid");
+            command.args(["--ctty", TAUT]).args(view);
+            command.args(["--interval", "100ms"]);
+            let mut view = Terminal::start(command, 24, 160);
+            view.wait_for(shown, |screen| screen.contains(shown));
+            view.press(key);
+            view.ends();
+        }
+    }
 }
 
 /// Variable by which a child of the test below is told its node's name.

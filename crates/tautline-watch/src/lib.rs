@@ -3,12 +3,13 @@
 //!
 //! A [`Look`] is everything that a user may see at one moment; [`rows`] makes lines of two looks, with rates between
 //! them. [`top`] shows the lines in a terminal, [`serve`] as a page and as metrics. [`web`] answers
-//! browsers, for pages of others too.
+//! browsers, for pages of others too. [`Keyboard`] ends the views of others by the same keys.
 //!
 //! It is not `taut status`, which shows all that one node says, and it keeps nothing: what was before the first look is
 //! not known.
 
 mod column;
+mod keyboard;
 mod look;
 mod other_rows;
 mod peers;
@@ -18,5 +19,6 @@ pub mod top;
 pub mod types;
 pub mod web;
 
+pub use keyboard::Keyboard;
 pub use look::{Look, Node, NodeFigures, Peer, Port, Run, Wishes};
 pub use row::{Key, Kind, Row, Spread, rows};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 use tautline_testbed::interrupt;
+use tautline_watch::Keyboard;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
@@ -46,20 +47,20 @@ impl LiveArguments {
         self
     }
 
-    /// Prints what `look` returns after each interval, as a line of JSON and as text, until it is ended.
+    /// Prints what `look` returns after each interval, as a line of JSON and as text, until a signal ends it; on a
+    /// terminal also until q.
     pub fn run(
         &self,
         mut look: impl FnMut() -> Result<(Value, String), CommandError>,
     ) -> Result<(), CommandError> {
         let mut lines = self.json.lines()?;
         let is_live = !lines.has_stdout() && !self.once && has_screen();
+        let has_keys = is_live && io::stdin().is_terminal();
+        let keyboard = has_keys.then(Keyboard::open).transpose();
+        let keyboard = keyboard.map_err(|error| no_keys(&error))?;
         loop {
-            if let Some(signal) = pause(self.interval) {
-                // Ending it is how it ends.
-                return match self.once {
-                    true => Err(CommandError::interrupted(signal)),
-                    false => Ok(()),
-                };
+            if self.ends_before_look(keyboard.as_ref())? {
+                return Ok(());
             }
             let (json, text) = look()?;
             lines.write(&json)?;
@@ -74,6 +75,25 @@ impl LiveArguments {
             }
         }
     }
+
+    /// Waits for the next look; whether the view ends before. To be ended is how it ends, unless it is printed once.
+    fn ends_before_look(&self, keyboard: Option<&Keyboard>) -> Result<bool, CommandError> {
+        if let Some(keyboard) = keyboard {
+            let ends = keyboard.ends_within(self.interval);
+            return ends.map_err(|error| no_keys(&error));
+        }
+        match pause(self.interval) {
+            Some(signal) if self.once => Err(CommandError::interrupted(signal)),
+            ended => Ok(ended.is_some()),
+        }
+    }
+}
+
+fn no_keys(error: &io::Error) -> CommandError {
+    CommandError::failed(
+        format!("cannot use the terminal's keyboard: {error}"),
+        "take standard input from elsewhere (</dev/null), or print with --once",
+    )
 }
 
 /// Whether standard output is a terminal that can be drawn on.

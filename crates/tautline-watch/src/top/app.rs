@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::detail;
 use crate::column::{ALL, Column};
+use crate::keyboard::{is_end, is_interrupt};
 use crate::look::{Look, Wishes};
 use crate::row::{Key, Kind, Row, rows};
 
@@ -156,7 +157,7 @@ impl App {
 
     /// Answers a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Reaction {
-        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+        if is_interrupt(key) {
             return Reaction::End;
         }
         if self.is_filtering {
@@ -167,8 +168,10 @@ impl App {
             self.is_helping = false;
             return Reaction::Stay;
         }
+        if is_end(key) {
+            return Reaction::End;
+        }
         match key.code {
-            KeyCode::Char('q') => return Reaction::End,
             KeyCode::Esc if self.into.is_none() && self.filter.is_empty() => return Reaction::End,
             KeyCode::Char('?' | 'h') => self.is_helping = true,
             KeyCode::Char('r') => self.reset(),

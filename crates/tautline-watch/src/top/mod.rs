@@ -12,19 +12,15 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::{DefaultTerminal, try_init, try_restore};
 use tautline_report::table;
 use tautline_testbed::interrupt;
 
 use self::app::{App, Reaction};
 use crate::column::ALL;
+use crate::keyboard::{KEY_WAIT, next_event, pressed};
 use crate::look::{Look, Wishes};
 use crate::row::Row;
-
-/// Time between two looks at the keyboard's end. Lower: an idle view takes more of a CPU. Higher: a signal is answered
-/// later.
-const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// Shows the live view until a key or a signal ends it.
 ///
@@ -50,14 +46,11 @@ fn show(terminal: &mut DefaultTerminal, mut app: App, looker: &Looker) -> io::Re
             terminal.draw(|frame| draw::draw(frame, &mut app))?;
             is_stale = false;
         }
-        if !event::poll(KEY_WAIT)? {
+        let Some(event) = next_event(KEY_WAIT)? else {
             continue;
-        }
+        };
         is_stale = true;
-        if let Event::Key(key) = event::read()?
-            && key.kind != KeyEventKind::Release
-            && app.press(key) == Reaction::End
-        {
+        if pressed(&event).is_some_and(|key| app.press(key) == Reaction::End) {
             return Ok(());
         }
         looker.latency.store(app.wants_latency(), Relaxed);
