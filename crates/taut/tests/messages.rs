@@ -5,8 +5,10 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
+use tautline_testbed::sys::signal_process;
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
@@ -781,6 +783,41 @@ fn two_hosts_that_were_only_initialised_exchange_a_message() {
     let received = child.wait_with_output().unwrap();
     let message: Value = serde_json::from_slice(&received.stdout).unwrap();
     assert_eq!(message["payload"], "68656c6c6f");
+}
+
+/// Questions to a network where nobody answers end with ^C, not with their time.
+#[test]
+fn a_question_to_the_network_can_be_interrupted() {
+    let Some(hosts) = hosts() else { return };
+    let interface = hosts.end(Host::A, 0).interface();
+    let scratch = common::Scratch::new("init-interrupted");
+    let file = scratch.0.join("node.toml").display().to_string();
+    let on = ["--interface", &interface];
+    let init = ["init", "--peer", "gone=10.77.0.200", "--file", &file];
+    let solicit = ["neigh", "solicit", "gone", "10.77.0.200", "--timeout", "10"];
+    for arguments in [&init[..], &solicit] {
+        let mut command = inside(&hosts, Host::A, &[arguments, &on].concat());
+        let mut asking = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+        let id = asking.0.id();
+        while !has_handler(id, Signal::INT) {
+            assert!(asking.0.try_wait().unwrap().is_none(), "{arguments:?}");
+        }
+        signal_process(id, Signal::INT);
+        assert_eq!(asking.0.wait().unwrap().code(), Some(130), "{arguments:?}");
+        let mut said = String::new();
+        let mut from = asking.0.stderr.take().unwrap();
+        from.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "taut: interrupted by signal 2\n", "{arguments:?}");
+    }
+    assert!(!std::path::Path::new(&file).exists());
+}
+
+/// Whether a process has said how it answers a signal (`SigCgt`, proc_pid_status(5)).
+fn has_handler(process: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.unwrap_or_default() & (1 << (signal.as_raw() - 1)) != 0
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -338,6 +339,36 @@ fn a_run_ends_by_the_clock() {
     let took = start.elapsed();
     assert!(took >= Duration::from_secs(3), "{took:?}");
     assert!(took < Duration::from_millis(5500), "{took:?}");
+}
+
+/// A job that does not end delays the end of the run: that is told at once, and the report comes nevertheless.
+#[test]
+fn an_interrupted_run_says_that_it_ends_and_what_it_waits_for() {
+    let scratch = Scratch::new("task-interrupted");
+    let begun = scratch.0.join("begun");
+    let hold = "read number rest; echo $number; read number rest; touch begun; exec sleep 60";
+    fs::write(scratch.0.join("hold.sh"), hold).unwrap();
+    let set =
+        "[[task]]\nname = \"held\"\nperiod = \"20s\"\nworst_case = \"5s\"\nexec = \"sh hold.sh\"\n";
+    let mut command = task(&["run", &write(&scratch, set), "--for", "0"]);
+    command.current_dir(&scratch.0).stdout(Stdio::piped());
+    let mut run = common::Running::start(&mut command, "on CPU");
+    wait_for(|| begun.exists().then_some(()));
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&run.child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let mut report = run.child.stdout.take().unwrap();
+    let (status, said) = run.ended();
+    let mut shown = String::new();
+    report.read_to_string(&mut shown).unwrap();
+    assert!(
+        said.contains("the tasks end") && said.contains("`held`"),
+        "{said}"
+    );
+    assert_eq!(status, Some(1), "{said}{shown}");
+    assert!(shown.contains("`held` was stopped"), "{shown}");
 }
 
 #[test]

@@ -149,8 +149,11 @@ impl Running {
         let is_left: Vec<bool> = self.threads.iter().map(|one| !one.is_finished()).collect();
         if is_left.contains(&true) {
             // A program that does not answer can be killed; code cannot.
-            (0..self.threads.len()).for_each(|task| self.shared.kill_program(task));
-            self.wait(KILL_PATIENCE);
+            let left = (0..self.threads.len()).filter(|task| is_left[*task]);
+            let killed = left.filter(|task| self.shared.kill_program(*task));
+            if killed.count() > 0 {
+                self.wait(KILL_PATIENCE);
+            }
         }
         for thread in [self.watchdog.take(), self.exchange.take()] {
             // It cannot panic in a way that matters here: the tasks have ended.

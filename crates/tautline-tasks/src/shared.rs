@@ -133,11 +133,12 @@ impl Shared {
         has_switched
     }
 
-    /// Kills the process of a task, or code's nothing.
-    pub(crate) fn kill_program(&self, task: usize) {
+    /// Kills the process of a task; `false` where code does its jobs.
+    pub(crate) fn kill_program(&self, task: usize) -> bool {
         let programs = self.programs.lock();
         let programs = programs.unwrap_or_else(|error| error.into_inner());
         programs[task].iter().for_each(program::kill);
+        programs[task].is_some()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -13,6 +13,7 @@ use tautline::neighbours::{self, NeighbourTableError};
 use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NodeConfig};
 
 use crate::cli::{self, CommandError};
+use crate::commands::live::unless_interrupted;
 use crate::commands::peer;
 
 /// Example ports of the file, of both kinds. The other host's file has the same, so each can send to the other.
@@ -117,14 +118,14 @@ fn neighbour(peer: &Peer, interface: &str) -> Result<Neighbour, CommandError> {
 
 /// Asks the network, or the kernel where that takes a privilege that is not there.
 fn mac_of(ip: Ipv4Addr, interface: &str) -> Result<MacAddress, CommandError> {
-    let error = match neighbours::solicit(interface, ip, ANSWER_TIME) {
-        Ok(mac) => return Ok(mac),
-        Err(error) => error,
-    };
-    if let (NeighbourTableError::NotPermitted, Some(mac)) = (&error, peer::learn_mac(ip)) {
-        return Ok(mac);
-    }
-    Err(CommandError::failed(error.to_string(), error.remedy()))
+    let interface = interface.to_owned();
+    let answer = unless_interrupted(move || {
+        neighbours::solicit(&interface, ip, ANSWER_TIME).or_else(|error| match error {
+            NeighbourTableError::NotPermitted => peer::learn_mac(ip).ok_or(error),
+            error => Err(error),
+        })
+    })?;
+    answer.map_err(|error| CommandError::failed(error.to_string(), error.remedy()))
 }
 
 /// Creates the file. Never one that is there, nor through a link that somebody else put there.

@@ -1,6 +1,7 @@
-//! Views that are printed again and again, until they are ended.
+//! Views that are printed again and again until they are ended, and waits that a signal ends.
 
 use std::io::{self, IsTerminal};
+use std::panic::resume_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use crate::units;
 
 /// How long a pause lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Distance of looks at work that may be done soon. Lower: more wake-ups. Higher: a quick answer is shown late.
+const QUICK_LOOK: Duration = Duration::from_millis(2);
 
 /// How often a view is printed, and where. The same options for every such command.
 #[derive(Debug, Args)]
@@ -99,6 +103,20 @@ fn no_keys(error: &io::Error) -> CommandError {
 /// Whether standard output is a terminal that can be drawn on.
 fn has_screen() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
+}
+
+/// Result of work that waits for others, unless a signal comes first. The work is then left to a thread that ends with
+/// the process, so it must have nothing to put back.
+pub fn unless_interrupted<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, CommandError> {
+    let work = thread::spawn(work);
+    while !work.is_finished() {
+        if let Some(signal) = pause(QUICK_LOOK) {
+            return Err(CommandError::interrupted(signal));
+        }
+    }
+    Ok(work.join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Waits. The signal that ended the pause, if one did.

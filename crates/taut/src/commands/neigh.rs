@@ -10,6 +10,7 @@ use tautline::neighbours::{self, Origin};
 use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NeighbourTableError, TableState};
 
 use crate::cli::{self, CommandError};
+use crate::commands::live::unless_interrupted;
 use crate::commands::output::JsonArguments;
 use crate::units;
 use tautline_report::table;
@@ -294,11 +295,15 @@ fn solicit(arguments: SolicitArguments) -> Result<(), CommandError> {
     };
     let interface = of.interface()?;
     if let Some(mut table) = SharedTable::connect(&interface).map_err(error)? {
-        entry.mac = table.solicit(&entry, ip, timeout).map_err(error)?;
         let pid = Some(table.pid());
+        let wanted = entry.clone();
+        let answer = unless_interrupted(move || table.solicit(&wanted, ip, timeout))?;
+        entry.mac = answer.map_err(error)?;
         return entered(&of, &interface, pid, (&entry, Origin::Solicited));
     }
-    entry.mac = neighbours::solicit(&interface, ip, timeout).map_err(error)?;
+    let asked = interface.clone();
+    let answer = unless_interrupted(move || neighbours::solicit(&asked, ip, timeout))?;
+    entry.mac = answer.map_err(error)?;
     if of.json.has_stdout() {
         return entered(&of, &interface, None, (&entry, Origin::Solicited));
     }

@@ -82,7 +82,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         "{} on CPU {cpu}; `taut task top` and `taut task trace` watch it",
         arguments.file.display()
     );
-    wait(&running, guests, arguments.length);
+    if wait(&running, guests, arguments.length) {
+        eprintln!("taut: {}", ending(&running, &set));
+    }
     let summary = running.stop(PATIENCE);
     drop(node);
     let report = Report {
@@ -138,17 +140,42 @@ pub(crate) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
     })
 }
 
-/// Waits for the end of the time, for ^C, or until every task was stopped.
-fn wait(running: &Running, mut guests: Guests, length: Duration) {
+/// Waits for the end of the time, for ^C, or until every task was stopped; whether it was ^C.
+fn wait(running: &Running, mut guests: Guests, length: Duration) -> bool {
     // By the clock: on a busy machine a look takes longer than it should.
     let end = Some(length).filter(|length| !length.is_zero());
     let end = end.and_then(|length| Instant::now().checked_add(length));
     while !running.is_idle() {
         guests.look(running);
         let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
-        if left.is_zero() || pause(left.min(LOOK)).is_some() {
-            return;
+        if left.is_zero() {
+            return false;
         }
+        if pause(left.min(LOOK)).is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Word for somebody who has pressed ^C: the end, and the jobs that it waits for.
+fn ending(running: &Running, set: &TaskSet) -> String {
+    let names = set.tasks().iter().map(|task| &task.name);
+    let is_busy = |name: &&String| {
+        let view = running.task(name);
+        view.is_ok_and(|view| view.running_since.is_some())
+    };
+    let busy: Vec<String> = names
+        .filter(is_busy)
+        .map(|name| format!("`{}`", super::name(name)))
+        .collect();
+    match busy.is_empty() {
+        true => "the tasks end, and the report follows".to_owned(),
+        false => format!(
+            "the tasks end, and the report follows; up to {} for jobs that run: {}",
+            time(PATIENCE),
+            busy.join(", ")
+        ),
     }
 }
 
