@@ -44,7 +44,7 @@ fn cells_are_seen_from_another_site_and_those_that_vanish_stay_in_view() {
     let nodes = line["nodes"].as_array().unwrap();
     let own = nodes
         .iter()
-        .find(|node| node["pid"] == line["report"]["process"]);
+        .find(|node| node["process"] == line["report"]["process"]);
     let own = own.expect("the gateway's own node");
     assert_eq!(own["link"], "vbus");
     assert_eq!(own["ports"][0]["name"], "state");

@@ -56,7 +56,7 @@ fn told_by_status(address: &str) -> Value {
 
 fn own_port(json: &Value, address: &str) -> Value {
     let mut nodes = json["nodes"].as_array().unwrap().iter();
-    let is_ours = |node: &&Value| node["pid"] == std::process::id() && node["ip"] == address;
+    let is_ours = |node: &&Value| node["process"] == std::process::id() && node["ip"] == address;
     let node = nodes.find(is_ours).unwrap();
     node["ports"][0].clone()
 }

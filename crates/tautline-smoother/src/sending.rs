@@ -243,7 +243,7 @@ impl Sending {
         let nodes = self.setup.nodes.iter().zip(&view.nodes).enumerate();
         Status {
             interface: self.setup.interface.clone(),
-            pid: std::process::id(),
+            process: std::process::id(),
             holding: self.holding.name().to_owned(),
             seconds: now.saturating_duration_since(self.begin).as_secs(),
             cpu_us: self.shared.cpu_time().as_micros() as u64,

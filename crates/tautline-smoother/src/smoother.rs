@@ -370,7 +370,7 @@ impl Status {
             });
             let Some(interface) = interface else { continue };
             if let Some(status) = Status::of(directory, &interface)? {
-                let lives = holder(directory, &interface)? == Some(status.pid);
+                let lives = holder(directory, &interface)? == Some(status.process);
                 found.push((status, lives));
             }
         }

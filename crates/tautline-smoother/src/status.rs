@@ -28,7 +28,7 @@ pub struct Status {
     /// The interface.
     pub interface: String,
     /// Process that smooths it.
-    pub pid: u32,
+    pub process: u32,
     /// Place where other traffic is held: `root` of the interface, or an interface of kind `ifb`.
     pub holding: String,
     /// Seconds since it began.

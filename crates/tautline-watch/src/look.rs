@@ -47,7 +47,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeFigures {
-    pub(crate) pid: u32,
+    pub(crate) process: u32,
     pub(crate) command: Option<String>,
     pub(crate) now_ns: u64,
     pub(crate) link: String,
@@ -196,7 +196,7 @@ impl Look {
         for said in said {
             match NodeFigures::deserialize(&said) {
                 Ok(status) => nodes.push(Node { said, status }),
-                Err(error) => silent.push(format!("process {}: {error}", said["pid"])),
+                Err(error) => silent.push(format!("process {}: {error}", said["process"])),
             }
         }
         let (guests, silent_guests) = tautline_guest::control::list();

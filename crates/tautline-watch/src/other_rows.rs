@@ -33,7 +33,7 @@ pub(crate) fn add(rows: &mut Vec<Row>, look: &Look, before: Option<&Look>, secon
             0,
             &status.interface,
         );
-        row.process = Some(status.pid);
+        row.process = Some(status.process);
         row.bytes_per_second = Some(status.arrived_bps as f64 / 8.0);
         row.age_ns = status
             .nodes

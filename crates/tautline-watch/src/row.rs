@@ -149,7 +149,7 @@ pub fn rows(look: &Look, before: Option<&Look>, base: Option<&Look>) -> Vec<Row>
 pub(crate) fn node_place(node: &NodeFigures) -> String {
     let place = [&node.interface, &node.bus, &node.node, &node.ip];
     let place: Vec<&str> = place.into_iter().flatten().map(String::as_str).collect();
-    format!("{}/{}/{}", node.pid, node.link, place.join("/"))
+    format!("{}/{}/{}", node.process, node.link, place.join("/"))
 }
 
 /// A node's name for people: where it is.
@@ -218,7 +218,7 @@ fn node_rows(
             let since = before.get(&key).copied();
             let base = base.get(&key).copied().unwrap_or(&none);
             let mut row = port_row(place, kind, port, (since, base), seconds);
-            row.process = Some(node.pid);
+            row.process = Some(node.process);
             per_second += row.per_second.unwrap_or(0.0);
             bytes_per_second += row.bytes_per_second.unwrap_or(0.0);
             rows.push(row);
@@ -234,7 +234,7 @@ fn node_row(place: &str, node: &NodeFigures, before: Option<&NodeFigures>) -> Ro
     let what = node.command.as_deref().unwrap_or("?");
     let name = format!("{} ({what})", node_name(node));
     let mut row = Row::new(Kind::Node, place.to_owned(), 0, &name);
-    row.process = Some(node.pid);
+    row.process = Some(node.process);
     row.state = match (node.interface_up, &node.control) {
         (Some(false), _) => Some("interface is down".to_owned()),
         (_, Some(_)) => Some("control process".to_owned()),

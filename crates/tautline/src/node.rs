@@ -582,7 +582,7 @@ impl NodeInner {
             (neighbours_status(&neighbours), neighbours.state().into())
         };
         NodeStatus {
-            pid: std::process::id(),
+            process: std::process::id(),
             now_ns: clock::monotonic().as_nanos(),
             command: std::fs::read_to_string("/proc/self/comm")
                 .ok()

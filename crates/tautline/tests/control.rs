@@ -36,7 +36,7 @@ fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
     assert!(answers(&hosts, &node, 60));
     let status = control_status(&hosts);
     let of_client = &status["control"]["clients"][0];
-    assert_eq!(of_client["pid"], client.pid());
+    assert_eq!(of_client["process"], client.pid());
     assert_eq!(ports_given(&hosts), [60, 61]);
     client.kill();
     eventually("a dead client's ports are free", || {

@@ -310,7 +310,7 @@ fn names_taken_by_a_stranger_hinder_nobody() {
     let (states, silent) = own.unwrap();
     let mut pids: Vec<_> = states
         .iter()
-        .filter_map(|state| state["pid"].as_u64())
+        .filter_map(|state| state["process"].as_u64())
         .collect();
     pids.sort_unstable();
     let mut both = [u64::from(control.pid()), u64::from(std::process::id())];

@@ -147,7 +147,7 @@ fn a_killed_node_leaves_nothing_behind() {
 /// The nodes that a process in the second host sees, by process id.
 fn seen(hosts: &Hosts) -> (Vec<u64>, Vec<String>) {
     let (states, silent) = hosts.inside(Host::B, || status::nodes().unwrap()).unwrap();
-    let pid = |state: &serde_json::Value| state["pid"].as_u64().unwrap();
+    let pid = |state: &serde_json::Value| state["process"].as_u64().unwrap();
     (states.iter().map(pid).collect(), silent)
 }
 

@@ -130,7 +130,7 @@ fn ask(is_watching: bool) -> Vec<Value> {
         false => nodes(),
     };
     let (mut states, _) = asked.unwrap();
-    states.retain(|state| state["pid"] == std::process::id());
+    states.retain(|state| state["process"] == std::process::id());
     assert!(!states.is_empty(), "this node is not listed");
     states
 }

@@ -471,7 +471,7 @@ fn node_line(node: &Value) -> String {
         .map(|key| node[*key].as_array().map_or(0, Vec::len));
     format!(
         "  node of process {} ({}): link {}{mode}{place}, {} ports\n",
-        words(&node["pid"]),
+        words(&node["process"]),
         words(&node["command"]),
         words(&node["link"]),
         ports.sum::<usize>(),
@@ -524,7 +524,7 @@ mod tests {
     const LINE: &str = r#"{"cells":[
         {"prefix":"plant/a","gateway":"north","number":"01","presence":"alive","age_ms":420,
          "report":{"host":"robot","state":"active","sequence":3,"totals":{"nodes":2,"ports":5,"sent":100,"missed":7}},
-         "nodes":[{"pid":12,"command":"craft","link":"vbus","bus":"/run/cell","ports":[1,2]}],
+         "nodes":[{"process":12,"command":"craft","link":"vbus","bus":"/run/cell","ports":[1,2]}],
          "tasks":[{"task":"rate","run":"craft","state":"ready","jobs":9,"missed":7}]},
         {"prefix":"plant/b","gateway":"south","number":"02","presence":"vanished","age_ms":61000}],
         "connections":1,"malformed":2,"new":{}}"#;
@@ -571,7 +571,7 @@ mod tests {
             assert!(parse(wrong.as_bytes()).is_none(), "{wrong}");
         }
         let dirty = r#"{"cells":[{"prefix":"a\u001b[2J","gateway":"\u202eb","presence":"alive\n",
-            "report":{"state":"\u0007"},"nodes":[{"command":"\u001b]0;x\u0007","link":[1],"pid":{"a":1}}]}]}"#;
+            "report":{"state":"\u0007"},"nodes":[{"command":"\u001b]0;x\u0007","link":[1],"process":{"a":1}}]}]}"#;
         let picture = picture(dirty);
         let shown = picture.table(None) + &picture.details() + &json!(picture).to_string();
         let is_hostile = |one: char| one.is_control() && one != '\n' || one == '\u{202e}';

@@ -191,7 +191,7 @@ pub(super) fn summary(found: &[(Status, bool)]) -> String {
             "smoother of {}: process {}{}; {taking_part} of {} taking part, {} Mbit/s granted; dropped: \
              {drops}, corrections: {}, refused messages: {refused}, late intervals: {}\n",
             status.interface,
-            status.pid,
+            status.process,
             if *lives { "" } else { " (dead)" },
             counted(nodes.len(), "neighbour"),
             megabits(granted),
@@ -230,7 +230,7 @@ fn text(status: &Status, lives: bool) -> String {
         "{}: process {}{}, {} s, {:.2} % of a CPU, holding at {}; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
          {} sent in real time; {} late intervals, {} strange messages\n",
         status.interface,
-        status.pid,
+        status.process,
         if lives {
             ""
         } else {

@@ -115,7 +115,7 @@ fn node_text(node: &Value) -> String {
     };
     let mut text = format!(
         "{what} {} ({})\n  link {}{mode}{place}{through}{}\n{}  frames for no open port: {}, malformed: {}, lost to full sockets: {}\n",
-        plain(&node["pid"]),
+        plain(&node["process"]),
         plain(&node["command"]),
         plain(&node["link"]),
         if node["interface_up"] == false {
@@ -283,7 +283,7 @@ fn clients_text(control: &Value) -> String {
             .iter()
             .filter_map(|port| port["rings_withheld"].as_u64());
         vec![
-            plain(&client["pid"]),
+            plain(&client["process"]),
             plain(&client["command"]),
             plain(&client["user"]),
             numbers,

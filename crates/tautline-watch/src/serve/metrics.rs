@@ -167,7 +167,7 @@ fn label(text: &str) -> String {
 
 fn labels(node: &NodeFigures, kind: Kind, port: &Port) -> Labels {
     vec![
-        ("process", node.pid.to_string()),
+        ("process", node.process.to_string()),
         ("node", label(&node_name(node))),
         ("kind", kind.name().to_owned()),
         ("port", port.number.to_string()),

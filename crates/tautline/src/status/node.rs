@@ -92,7 +92,7 @@ impl std::fmt::Display for OpenReport {
 #[non_exhaustive]
 pub struct NodeStatus {
     /// The process that the node is in.
-    pub pid: u32,
+    pub process: u32,
     /// Its command's name.
     pub command: Option<String>,
     /// CLOCK_MONOTONIC at this moment, in nanoseconds, which rates between two answers are taken over.
@@ -166,8 +166,8 @@ pub struct RuleStatus {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ClientStatus {
-    /// Its process id; 0 if it is outside the control process's process namespace.
-    pub pid: i32,
+    /// Its number; 0 if it is outside the control process's process namespace.
+    pub process: i32,
     /// Its command's name.
     pub command: Option<String>,
     /// Its user.

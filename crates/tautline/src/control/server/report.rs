@@ -60,7 +60,7 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
     let setup = server.demux.setup();
     let own = Holder::of(std::process::id() as i32);
     let status = NodeStatus {
-        pid: std::process::id(),
+        process: std::process::id(),
         now_ns: clock::monotonic().as_nanos(),
         command: own.name,
         report: server.report.clone(),
@@ -101,9 +101,9 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
 /// The clients: those that are connected, and those of a predecessor whose ports are open yet.
 fn clients(server: &Server) -> Vec<ClientStatus> {
     let mut clients: BTreeMap<(bool, i32, u64), ClientStatus> = BTreeMap::new();
-    let status = |pid: i32, uid: u32, connected: bool| ClientStatus {
-        pid,
-        command: Holder::of(pid).name,
+    let status = |process: i32, uid: u32, connected: bool| ClientStatus {
+        process,
+        command: Holder::of(process).name,
         user: server.policy.name(uid),
         connected,
         ports: Vec::new(),
