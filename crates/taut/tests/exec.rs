@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 mod common;
@@ -107,9 +108,9 @@ impl Bench {
         command
     }
 
-    fn server(&self, is_taken: bool, words: &[&str]) -> Server {
+    fn server(&self, is_taken: bool, words: &[&str]) -> KilledOnDrop {
         let mut command = self.command(Host::B, is_taken, words);
-        Server(
+        KilledOnDrop(
             command
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -135,16 +136,6 @@ impl Bench {
             assert!(start.elapsed() < PATIENCE, "{words:?}: {said}{complaints}");
             thread::sleep(Duration::from_millis(100));
         }
-    }
-}
-
-/// A program that runs beside, killed when dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _waited = self.0.wait();
     }
 }
 
@@ -528,7 +519,7 @@ fn packet_sockets_answer_alike() {
         let named = ["--ethertype", "0x88a4"];
         let mut server = bench.command_with(Host::B, of_server, &named, &words("serve-frames"));
         let output = Stdio::null();
-        let _server = Server(server.stdout(output).stderr(Stdio::null()).spawn().unwrap());
+        let _server = KilledOnDrop(server.stdout(output).stderr(Stdio::null()).spawn().unwrap());
         let start = Instant::now();
         let said = loop {
             let mut client = bench.command_with(Host::A, of_client, &named, &words("ask-frames"));
@@ -603,7 +594,7 @@ fn an_ethertype_is_one_processs_and_needs_no_address() {
     let named = ["--ethertype", "0x88a4"];
     let words = |what| ["python3", script.to_str().unwrap(), what, &interface];
     let mut first = bench.command_with(Host::A, true, &named, &words("serve-frames"));
-    let first = Server(first.stdout(Stdio::null()).spawn().unwrap());
+    let first = KilledOnDrop(first.stdout(Stdio::null()).spawn().unwrap());
     let start = Instant::now();
     while !bench.explained(Host::A).contains(": taken, raw port") {
         assert!(start.elapsed() < PATIENCE, "{}", bench.explained(Host::A));

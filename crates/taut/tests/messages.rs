@@ -3,10 +3,11 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 use tautline_testbed::sys::signal_process;
 
@@ -26,19 +27,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Ends the process when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts a command and waits for a line with this word: on standard error for `recv`, on standard
 /// output for the others.
-fn started(command: &mut Command, word: &str, on_stderr: bool) -> Running {
+fn started(command: &mut Command, word: &str, on_stderr: bool) -> KilledOnDrop {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -56,7 +47,7 @@ fn started(command: &mut Command, word: &str, on_stderr: bool) -> Running {
     }
     // Its pipe stays open for as long as the command writes nothing more that matters.
     std::mem::forget(lines);
-    Running(child)
+    KilledOnDrop(child)
 }
 
 fn hosts() -> Option<Hosts> {
@@ -797,7 +788,7 @@ fn a_question_to_the_network_can_be_interrupted() {
     let solicit = ["neigh", "solicit", "gone", "10.77.0.200", "--timeout", "10"];
     for arguments in [&init[..], &solicit] {
         let mut command = inside(&hosts, Host::A, &[arguments, &on].concat());
-        let mut asking = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+        let mut asking = KilledOnDrop(command.stderr(Stdio::piped()).spawn().unwrap());
         let id = asking.0.id();
         while !has_handler(id, Signal::INT) {
             assert!(asking.0.try_wait().unwrap().is_none(), "{arguments:?}");

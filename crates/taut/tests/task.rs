@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use tautline_state::child::KilledOnDrop;
 use tautline_tasks::file::parse;
 use tautline_testbed::python;
 
@@ -430,7 +431,7 @@ fn a_message_in_a_port_of_the_file_releases_a_program() {
     let (command, state) = (task_of("command"), task_of("state"));
     let set = format!("node = \"performer.toml\"\n{command}{state}");
     let file = write(&scratch, &set);
-    let run = Killed(
+    let run = KilledOnDrop(
         task(&["run", &file, "--for", "0"])
             .stdout(Stdio::null())
             .spawn()
@@ -580,16 +581,6 @@ fn missed_deadlines_are_compared_without_a_partition_and_in_one() {
     assert!(text(&output.stderr).contains("has a partition of its own"));
 }
 
-/// Ends with the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Waits until a condition holds.
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -611,7 +602,7 @@ fn programs_run_are_listed_watched_and_drawn_and_leave_nothing_when_killed() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let mut run = Killed(child.unwrap());
+    let mut run = KilledOnDrop(child.unwrap());
     let process = run.0.id().to_string();
     let list = || {
         let output = task(&["list", "--process", &process, "--json"])

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tautline::{
     BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, bus_neighbour,
 };
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
@@ -25,26 +26,10 @@ const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const PATIENCE: Duration = Duration::from_secs(60);
 const NOBODY: u32 = 65_534;
 
-/// A command that runs until it is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-        let _ended_already = self.0.wait();
-    }
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Running {
-        Running(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        )
-    }
+/// Starts a command that runs until it is dropped.
+fn running(command: &mut Command) -> KilledOnDrop {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    KilledOnDrop(command.spawn().unwrap())
 }
 
 /// A live view in a terminal of its own.
@@ -149,9 +134,9 @@ fn inside(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
 }
 
 /// A host with a node that answers, one that sends to it a hundred times a second, and the view of the first.
-fn watched(hosts: &Hosts, rows: u16, columns: u16) -> (Running, Running, Terminal) {
+fn watched(hosts: &Hosts, rows: u16, columns: u16) -> (KilledOnDrop, KilledOnDrop, Terminal) {
     let interface = hosts.end(Host::A, 0).interface();
-    let echo = Running::start(&mut inside(
+    let echo = running(&mut inside(
         hosts,
         Host::B,
         &["echo", "--interface", &interface],
@@ -169,7 +154,7 @@ fn watched(hosts: &Hosts, rows: u16, columns: u16) -> (Running, Running, Termina
     ];
     let mut ping = inside(hosts, Host::A, &arguments);
     ping.args(["--timeout", "10s"]);
-    let ping = Running::start(&mut ping);
+    let ping = running(&mut ping);
     let view = Terminal::start(
         inside(hosts, Host::B, &["top", "--interval", "200ms"]),
         rows,
@@ -360,7 +345,7 @@ fn ten_thousand_ports_are_shown_and_served_and_keys_still_answered() {
         child.args(name).arg("--nocapture");
         child.env(NODE, format!("{bus}/{node}"));
         child.stdin(Stdio::null()).stdout(Stdio::piped());
-        Running(child.spawn().unwrap())
+        KilledOnDrop(child.spawn().unwrap())
     };
     let mut nodes = ["one", "two", "three"].map(start);
     for node in &mut nodes {
@@ -552,7 +537,7 @@ fn names_move_no_cursor() {
     echo.args(["echo", "--address", "127.0.14.1"])
         .stdin(Stdio::null());
     echo.stdout(Stdio::null()).stderr(Stdio::null());
-    let _echo = Running(once_not_busy(|| echo.spawn()));
+    let _echo = KilledOnDrop(once_not_busy(|| echo.spawn()));
     let started = Instant::now();
     loop {
         let output = taut(&["top", "--once", "--interval", "50ms"])

@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::child;
 use tautline_testbed::hosts::Host;
 use thiserror::Error;
@@ -177,21 +178,10 @@ fn free_port(sides: Sides<'_>) -> Result<u16, LoadError> {
     Ok(free.map_err(io_error("find a port for the load"))?.port())
 }
 
-/// A child that is killed and reaped when it is no longer wanted.
-#[derive(Debug)]
-struct Reaped(Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[derive(Debug)]
 struct Iperf3 {
-    _server: Reaped,
-    client: Reaped,
+    _server: KilledOnDrop,
+    client: KilledOnDrop,
     output: mpsc::Receiver<String>,
 }
 
@@ -221,7 +211,7 @@ impl Iperf3 {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map(Reaped)
+            .map(KilledOnDrop)
             .map_err(io_error("start iperf3"))?;
         let mut pipe = client.0.stdout.take().expect("standard output is piped");
         let (send, output) = mpsc::channel();
@@ -238,7 +228,11 @@ impl Iperf3 {
     }
 
     /// Starts the server and waits until it listens.
-    fn start_server(sides: Sides<'_>, address: &str, port: &str) -> Result<Reaped, LoadError> {
+    fn start_server(
+        sides: Sides<'_>,
+        address: &str,
+        port: &str,
+    ) -> Result<KilledOnDrop, LoadError> {
         let mut command = Command::new("iperf3");
         child::tie(&mut command, sides.namespace(Host::B));
         let mut server = command
@@ -255,7 +249,7 @@ impl Iperf3 {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map(Reaped)
+            .map(KilledOnDrop)
             .map_err(io_error("start iperf3"))?;
         let pipe = server.0.stdout.take().expect("standard output is piped");
         let (send, listening) = mpsc::channel();

@@ -2,12 +2,13 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::child::{start_at_fifo, tie};
 use tautline_testbed::interrupt::interrupted;
 
@@ -20,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A child and its output. Dropped, it is killed.
 pub(crate) struct Started {
-    child: Child,
+    child: KilledOnDrop,
     lines: Receiver<String>,
 }
 
@@ -63,7 +64,10 @@ impl Started {
                 }
             }
         });
-        Ok(Started { child, lines })
+        Ok(Started {
+            child: KilledOnDrop(child),
+            lines,
+        })
     }
 
     /// A line of the child's, waiting for so long; looks for ^C meanwhile.
@@ -94,12 +98,12 @@ impl Started {
 
     /// Its standard input, whose end tells most parts to end.
     pub(crate) fn input(&mut self) -> Option<ChildStdin> {
-        self.child.stdin.take()
+        self.child.0.stdin.take()
     }
 
     /// Tells it a line; whether it could hear it.
     pub(crate) fn tell(&mut self, line: &str) -> bool {
-        let input = self.child.stdin.as_mut();
+        let input = self.child.0.stdin.as_mut();
         input.is_some_and(|input| {
             writeln!(input, "{line}")
                 .and_then(|()| input.flush())
@@ -110,9 +114,9 @@ impl Started {
     /// Tells it to end as ^C does, and waits for that; ^C in this process does not shorten the wait.
     pub(crate) fn end(&mut self, patience: Duration) {
         // It may have ended.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+        let _ = kill_process(Pid::from_child(&self.child.0), Signal::INT);
         let end = Instant::now() + patience;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+        while matches!(self.child.0.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(END_LOOK);
         }
     }
@@ -120,14 +124,6 @@ impl Started {
     /// Kills it, as a fault.
     pub(crate) fn kill(&mut self) {
         // It may have ended.
-        let _ = self.child.kill();
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // It has ended in most cases.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.child.0.kill();
     }
 }

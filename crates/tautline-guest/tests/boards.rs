@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -13,6 +13,7 @@ use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::window::{
     Address, Connection, Direction, Plan, Receiving, Region, Sending, Side,
 };
+use tautline_state::child::KilledOnDrop;
 
 /// Far longer than anything takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,7 +103,7 @@ impl Board {
         program
     }
 
-    fn start(&self, program: &Path, memory: &Path) -> Running {
+    fn start(&self, program: &Path, memory: &Path) -> KilledOnDrop {
         let mut emulator = Command::new(self.emulator);
         emulator
             .arg("-machine")
@@ -121,7 +122,7 @@ impl Board {
             emulator.args(["-bios", "none"]);
         }
         emulator.stdin(Stdio::null());
-        Running(emulator.spawn().expect("the emulator starts"))
+        KilledOnDrop(emulator.spawn().expect("the emulator starts"))
     }
 }
 
@@ -129,15 +130,6 @@ fn succeeds(command: &mut Command) {
     let output = command.output().expect("the tool is there");
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {complained}");
-}
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The window's part of the file.

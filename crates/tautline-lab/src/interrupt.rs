@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tautline_partition::{Partition, PartitionConfig};
+use tautline_state::child::KilledOnDrop;
 use tautline_state::cpus::CpuList;
 use tautline_state::journal::Journal;
 
@@ -280,7 +281,7 @@ impl Measurement<'_> {
             Scheduling::Fifo(priority) => priority.to_string(),
             _ => "0".to_owned(),
         };
-        let mut probe = Killed(
+        let mut probe = KilledOnDrop(
             self.worker(child::PROBE)
                 .arg(child::kind_word(kind))
                 .arg(settings.cpu.to_string())
@@ -308,7 +309,7 @@ impl Measurement<'_> {
         probe: &mut Child,
         mut sender: PipeWriter,
         priority: &str,
-    ) -> io::Result<Option<Killed>> {
+    ) -> io::Result<Option<KilledOnDrop>> {
         sender.write_all(&child::BEGIN)?;
         let Some(cpu) = self
             .settings
@@ -327,7 +328,7 @@ impl Measurement<'_> {
             .arg(priority)
             .stdin(Stdio::null())
             .stdout(sender);
-        Ok(Some(Killed(command.spawn()?)))
+        Ok(Some(KilledOnDrop(command.spawn()?)))
     }
 
     /// Waits until the probe says that it waits for events: one sent while it still prepares would be late by that.
@@ -390,14 +391,4 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
         let _ = from.read_to_string(&mut text); // a part is no result, which is found when it is read
         text
     })
-}
-
-/// A child that is killed when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it has ended already
-        let _ = self.0.wait();
-    }
 }

@@ -1,9 +1,9 @@
-//! Child processes that do not outlive the thread that starts them.
+//! Child processes that do not outlive the thread that starts them, or the value that stands for them.
 #![allow(unsafe_code)] // pre_exec has no safe form
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
@@ -26,9 +26,42 @@ pub fn end_with_thread(command: &mut Command, signal: Signal) -> &mut Command {
     unsafe { command.pre_exec(between_fork_and_exec) }
 }
 
+/// A child process that is killed when dropped, and waited for; one that has ended is only waited for. Processes that
+/// it has started itself go on.
+///
+/// ```
+/// use std::process::Command;
+/// use tautline_state::child::KilledOnDrop;
+///
+/// let sleeper = KilledOnDrop(Command::new("sleep").arg("60").spawn()?);
+/// println!("process {} sleeps", sleeper.0.id());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct KilledOnDrop(pub Child);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        // Both fail only for a child that was waited for already.
+        let _ended = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_is_gone_when_it_is_dropped() {
+        let sleeper = KilledOnDrop(Command::new("sleep").arg("60").spawn().unwrap());
+        let entry = format!("/proc/{}", sleeper.0.id());
+        assert!(std::fs::exists(&entry).unwrap());
+        drop(sleeper);
+        assert!(!std::fs::exists(&entry).unwrap(), "not even a zombie");
+        let mut ended = KilledOnDrop(Command::new("true").spawn().unwrap());
+        assert!(ended.0.wait().unwrap().success());
+    }
 
     #[test]
     fn a_child_runs_and_dies_with_the_thread_that_started_it() {

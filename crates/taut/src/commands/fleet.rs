@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tautline_report::plot::latency_text;
 use tautline_report::table;
+use tautline_state::child::KilledOnDrop;
 use tautline_state::text;
 
 use crate::cli::CommandError;
@@ -210,7 +211,7 @@ impl FleetArguments {
 
 /// The program that hears, and what it says. It ends when this is dropped.
 pub struct Program {
-    child: Child,
+    child: KilledOnDrop,
     pictures: Receiver<Option<Picture>>,
 }
 
@@ -243,7 +244,10 @@ impl Program {
                 }
             }
         });
-        Ok(Self { child, pictures })
+        Ok(Self {
+            child: KilledOnDrop(child),
+            pictures,
+        })
     }
 
     /// The next picture.
@@ -255,7 +259,7 @@ impl Program {
                 "see that Zenoh's router can be reached",
             )),
             Ok(None) | Err(RecvTimeoutError::Disconnected) => {
-                let ended = self.child.wait().ok().and_then(|status| status.code());
+                let ended = self.child.0.wait().ok().and_then(|status| status.code());
                 match ended {
                     // It has said why.
                     Some(code) if code != 0 => {
@@ -268,13 +272,6 @@ impl Program {
                 }
             }
         }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _gone = self.child.wait();
     }
 }
 

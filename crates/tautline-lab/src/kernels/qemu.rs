@@ -7,11 +7,11 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tautline_state::child::end_with_thread;
+use tautline_state::child::{KilledOnDrop, end_with_thread};
 
 use super::guest::{GuestReport, find_report};
 use super::{Arch, KernelsError, beside};
@@ -253,7 +253,8 @@ impl Guest<'_> {
         if let Some(cpu) = host_cpu {
             sys::pin_command(&mut command, cpu);
         }
-        let mut child = Running(command.spawn().map_err(failed)?);
+        // Killed when the wait for it is given up.
+        let mut child = KilledOnDrop(command.spawn().map_err(failed)?);
         let complaints = read_all(child.0.stderr.take());
         let limit = self.wait(&mut child, &console, stop)?;
         let complaints = complaints.join().unwrap_or_default();
@@ -267,7 +268,7 @@ impl Guest<'_> {
     /// Waits for the end; says which limit was reached, if the guest had to be killed.
     fn wait(
         &self,
-        child: &mut Running,
+        child: &mut KilledOnDrop,
         console: &ConsoleFile,
         stop: &AtomicBool,
     ) -> Result<Option<Limit>, KernelsError> {
@@ -333,16 +334,6 @@ impl ConsoleFile {
 impl Drop for ConsoleFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0); // absent if QEMU never started
-    }
-}
-
-/// Kills the guest when the wait for it is given up.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // ended already on every ordinary way here
-        let _ = self.0.wait();
     }
 }
 

@@ -17,6 +17,7 @@ use rustix::process::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tautline_partition::{Partition, find};
+use tautline_state::child::KilledOnDrop;
 use tautline_state::cpus::CpuList;
 use tautline_state::policy::set_policy;
 
@@ -157,8 +158,11 @@ fn start_program(arguments: &Arguments) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Process that puts the partition of this one back should this one be killed. Dropped, it ends.
-pub(crate) struct Guard(Child);
+/// Process that puts the partition of this one back should this one be killed. Dropped, it ends: it has nothing to do
+/// any more, and were it left, it would end with this process.
+pub(crate) struct Guard {
+    _child: KilledOnDrop,
+}
 
 impl Guard {
     /// Starts it; before the partition is made, so that nothing is left at any moment.
@@ -171,15 +175,10 @@ impl Guard {
             // Its own group: the terminal's signals are not for it.
             .process_group(0)
             .spawn();
-        started.map(Guard).map_err(|failed| not_started(&failed))
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // It has nothing to do any more. Were it left, it would end with this process.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let child = started.map_err(|failed| not_started(&failed))?;
+        Ok(Guard {
+            _child: KilledOnDrop(child),
+        })
     }
 }
 
