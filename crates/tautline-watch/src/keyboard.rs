@@ -4,8 +4,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::process::getpgrp;
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 };
 use tautline_testbed::interrupt::{CleanUp, interrupted};
 
@@ -50,11 +51,15 @@ pub struct Keyboard {
 }
 
 impl Keyboard {
-    /// Takes the keyboard of the terminal that is standard input.
+    /// Takes the keyboard of the terminal that is standard input; none where it is no terminal, or one whose foreground
+    /// is another's, as after `&` in a shell: the kernel would stop this process for taking it.
     ///
     /// # Errors
-    /// Standard input is no terminal.
-    pub fn open() -> io::Result<Self> {
+    /// The terminal refuses.
+    pub fn open() -> io::Result<Option<Self>> {
+        if tcgetpgrp(io::stdin()).ok() != Some(getpgrp()) {
+            return Ok(None);
+        }
         let before = tcgetattr(io::stdin())?;
         let mut during = before.clone();
         during.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
@@ -67,7 +72,7 @@ impl Keyboard {
             _on_signal: CleanUp::new(move || put_back(&kept)),
         };
         tcsetattr(io::stdin(), OptionalActions::Now, &during)?;
-        Ok(keyboard)
+        Ok(Some(keyboard))
     }
 
     /// Waits so long, or until a key or a signal ends the view; whether one did.

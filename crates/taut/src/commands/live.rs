@@ -59,9 +59,10 @@ impl LiveArguments {
     ) -> Result<(), CommandError> {
         let mut lines = self.json.lines()?;
         let is_live = !lines.has_stdout() && !self.once && has_screen();
-        let has_keys = is_live && io::stdin().is_terminal();
-        let keyboard = has_keys.then(Keyboard::open).transpose();
-        let keyboard = keyboard.map_err(|error| no_keys(&error))?;
+        let keyboard = match is_live {
+            true => Keyboard::open().map_err(|error| no_keys(&error))?,
+            false => None,
+        };
         loop {
             if self.ends_before_look(keyboard.as_ref())? {
                 return Ok(());
