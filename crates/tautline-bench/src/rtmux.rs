@@ -1,5 +1,5 @@
-//! The RTMux paper's interrupt latency in virtual time: one program in three homes, alone, on a processor of its own
-//! beside Linux and as a guest on KVM, and a process of Linux beside them. `taut experiment run rtmux-latency` shows it.
+//! The RTMux paper's interrupt latency in virtual time: one program in three homes (alone, on a processor of its own
+//! beside Linux, as a guest on KVM), and a process of Linux beside them. `taut experiment run rtmux-latency` shows it.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
