@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tautline::config::{PortConfig, PortOptions};
-use tautline::{NodeConfig, Priority};
+use tautline::{Neighbour, NodeConfig, Priority};
 use tautline_bridge::config::{self, ConfigError, MAPPINGS_MAX, Ports, Thinning, default};
 use tautline_bridge::gate::Rules;
 use tautline_bridge::port::PeerPort;
@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) fleet: Option<fleet::Settings>,
     pub(crate) publications: Vec<Publication>,
     pub(crate) subscriptions: Vec<Subscription>,
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) asks: Vec<Ask>,
 }
 
 /// A port whose values or messages are published.
@@ -56,6 +58,26 @@ pub(crate) struct Subscription {
     pub(crate) priority_max: Priority,
 }
 
+/// A key whose queries a port of the cell answers.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) key: OwnedKeyExpr,
+    pub(crate) port: PortConfig,
+    pub(crate) to: PeerPort,
+    pub(crate) neighbour: Neighbour,
+    pub(crate) timeout: Duration,
+    pub(crate) bucket: Bucket,
+    pub(crate) priority: Priority,
+}
+
+/// A port whose messages are requests to whoever answers queries for a key.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) port: PortConfig,
+    pub(crate) key: OwnedKeyExpr,
+    pub(crate) timeout: Duration,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -69,6 +91,10 @@ struct Document {
     publish: Vec<PublishEntry>,
     #[serde(default)]
     subscribe: Vec<SubscribeEntry>,
+    #[serde(default)]
+    answer: Vec<AnswerEntry>,
+    #[serde(default)]
+    ask: Vec<AskEntry>,
 }
 
 #[derive(Deserialize)]
@@ -111,6 +137,39 @@ struct SubscribeEntry {
     #[serde(default)]
     priority_max: u8,
 }
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerEntry {
+    port: String,
+    key: Option<String>,
+    to: String,
+    #[serde(default = "timeout_ms")]
+    timeout_ms: u32,
+    #[serde(default = "default::rate")]
+    rate: u32,
+    #[serde(default = "default::burst")]
+    burst: u32,
+    #[serde(default)]
+    priority: u8,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskEntry {
+    port: String,
+    key: String,
+    #[serde(default = "timeout_ms")]
+    timeout_ms: u32,
+}
+
+/// Time for a reply: a second.
+fn timeout_ms() -> u32 {
+    1_000
+}
+
+/// Longest time for a reply. Higher: a request that nobody answers holds up those behind it for longer.
+const TIMEOUT_MS_MAX: u32 = 60_000;
 
 impl Config {
     /// Reads a gateway's file and the two that it names; their paths are relative to the first one's directory.
@@ -157,11 +216,14 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         .fleet
         .map(|section| section.check(key))
         .transpose()?;
-    let mappings = document.publish.len() + document.subscribe.len();
+    let mappings = document.publish.len()
+        + document.subscribe.len()
+        + document.answer.len()
+        + document.ask.len();
     // One that only tells of its cell has none.
     if !(usize::from(fleet.is_none())..=MAPPINGS_MAX).contains(&mappings) {
         return Err(format!(
-            "{mappings} entries, expected 1 to {MAPPINGS_MAX} of [[publish]] and [[subscribe]]"
+            "{mappings} entries, expected 1 to {MAPPINGS_MAX} of [[publish]], [[subscribe]], [[answer]] and [[ask]]"
         ));
     }
     let mut ports = Ports::new(&node);
@@ -179,8 +241,21 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         .into_iter()
         .map(|entry| subscription(entry, &mut ports))
         .collect::<Result<_, _>>()?;
+    let answers: Vec<Answer> = document
+        .answer
+        .into_iter()
+        .map(|entry| answer(entry, &prefix, &node, &mut ports))
+        .collect::<Result<_, _>>()?;
+    let asks: Vec<Ask> = document
+        .ask
+        .into_iter()
+        .map(|entry| ask(entry, &mut ports))
+        .collect::<Result<_, _>>()?;
     check_keys(&publications, &subscriptions)?;
+    check_queries(&publications, &answers, &asks)?;
     Ok(Config {
+        answers,
+        asks,
         name,
         prefix,
         standby,
@@ -202,6 +277,29 @@ fn check_keys(publications: &[Publication], subscriptions: &[Subscription]) -> R
         if subscriptions.iter().any(|other| other.key == *key) {
             return Err(format!(
                 "`{key}` is published and subscribed to: what the cell sends would come back to it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses keys whose queries two entries would answer, and those for which the cell would ask itself.
+fn check_queries(
+    publications: &[Publication],
+    answers: &[Answer],
+    asks: &[Ask],
+) -> Result<(), String> {
+    for (place, one) in answers.iter().enumerate() {
+        let key = &one.key;
+        let is_last_value = |other: &Publication| other.query && other.key == *key;
+        if publications.iter().any(is_last_value)
+            || answers[..place].iter().any(|other| other.key == *key)
+        {
+            return Err(format!("two entries answer queries for `{key}`"));
+        }
+        if asks.iter().any(|other| other.key == *key) {
+            return Err(format!(
+                "`{key}` is asked for and answered: the cell would ask itself"
             ));
         }
     }
@@ -297,6 +395,58 @@ fn subscription(entry: SubscribeEntry, ports: &mut Ports<'_>) -> Result<Subscrip
         bucket,
         rate: entry.rate,
         priority_max,
+    })
+}
+
+/// Takes a port of the node that keeps every message.
+fn take_queue(ports: &mut Ports<'_>, name: &str) -> Result<PortConfig, String> {
+    let port = take(ports, name)?;
+    match port.kind {
+        PortOptions::Queuing(_) => Ok(port),
+        PortOptions::Sampling(_) => Err(format!(
+            "port `{name}` must be a queuing port: of requests none may be replaced"
+        )),
+    }
+}
+
+fn timeout(ms: u32) -> Result<Duration, String> {
+    match ms {
+        1..=TIMEOUT_MS_MAX => Ok(Duration::from_millis(ms.into())),
+        ms => Err(format!("timeout_ms is 1 to {TIMEOUT_MS_MAX}, not {ms}")),
+    }
+}
+
+fn answer(
+    entry: AnswerEntry,
+    prefix: &str,
+    node: &NodeConfig,
+    ports: &mut Ports<'_>,
+) -> Result<Answer, String> {
+    let port = take_queue(ports, &entry.port)?;
+    let below = entry.key.as_deref().unwrap_or(&entry.port);
+    let wrong = |what: String| format!("[[answer]] by port `{}`: {what}", entry.port);
+    let to = ports.peer(&entry.to).map_err(wrong)?;
+    let mut known = node.neighbours.iter().map(|(_, neighbour)| neighbour);
+    let neighbour = known.find(|known| known.name == to.neighbour);
+    let priority = Priority::new(entry.priority)
+        .ok_or_else(|| wrong(format!("priority is 0 to 7, not {}", entry.priority)))?;
+    Ok(Answer {
+        key: key(&format!("{prefix}/{below}"))?,
+        neighbour: neighbour.cloned().expect("it was found before"),
+        to,
+        timeout: timeout(entry.timeout_ms).map_err(wrong)?,
+        bucket: config::bucket(entry.rate, entry.burst).map_err(wrong)?,
+        priority,
+        port,
+    })
+}
+
+fn ask(entry: AskEntry, ports: &mut Ports<'_>) -> Result<Ask, String> {
+    let wrong = |what: String| format!("[[ask]] of port `{}`: {what}", entry.port);
+    Ok(Ask {
+        port: take_queue(ports, &entry.port)?,
+        key: key(&entry.key)?,
+        timeout: timeout(entry.timeout_ms).map_err(wrong)?,
     })
 }
 
@@ -403,6 +553,31 @@ mod tests {
             (
                 "[standby]\nport = \"events\"\npeers = [\"motor.1\"]\n[[publish]]\nport = \"state\"\n",
                 "must be a sampling port",
+            ),
+            (
+                "[[answer]]\nport = \"state\"\nto = \"motor.7\"\n",
+                "must be a queuing port",
+            ),
+            (
+                "[[answer]]\nport = \"events\"\nto = \"arm.7\"\n",
+                "no [[neighbour]]",
+            ),
+            (
+                "[[answer]]\nport = \"events\"\nto = \"motor.7\"\ntimeout_ms = 0\n",
+                "timeout_ms is 1 to 60000",
+            ),
+            (
+                "[[answer]]\nport = \"events\"\nto = \"motor.7\"\npriority = 8\n",
+                "priority is 0 to 7",
+            ),
+            (
+                "[[publish]]\nport = \"state\"\n[[answer]]\nport = \"events\"\nkey = \"state\"\nto = \"motor.7\"\n",
+                "two entries answer",
+            ),
+            ("[[ask]]\nport = \"events\"\nkey = \"a/*\"\n", "without `*`"),
+            (
+                "[[ask]]\nport = \"events\"\nkey = \"a\"\ntimeout_ms = 60001\n",
+                "timeout_ms is 1 to 60000",
             ),
             ("[fleet]\nperiod_ms = 10\n", "period_ms is 200 to 60000"),
             ("[fleet]\nprefix = \"a/*\"\n", "without `*`"),

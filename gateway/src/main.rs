@@ -8,7 +8,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `run` | ports, session, threads |
-//! | `publication`, `subscription` | from a port to Zenoh; from Zenoh to ports |
+//! | `publication`, `subscription`, `request` | from a port to Zenoh; from Zenoh to ports; both ways |
 //! | `fleet` | what gateways tell of their cells, and who watches them |
 //! | `record` | what is published elsewhere, in a file |
 //! | `status` | counters, and who may ask for them |
@@ -25,6 +25,7 @@ mod log;
 mod origin;
 mod publication;
 mod record;
+mod request;
 mod run;
 mod status;
 mod subscription;
@@ -184,10 +185,21 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
         .subscriptions
         .iter()
         .map(|one| (one.key.to_string(), one.port.name.clone()));
-    let mappings: Vec<(String, String)> = published.chain(subscribed).collect();
-    let lines = mappings
+    let answered = config
+        .answers
         .iter()
-        .map(|(from, to)| format!("  {from} -> {to}\n"));
+        .map(|one| (one.key.to_string(), one.to.to_string()));
+    let asked = config
+        .asks
+        .iter()
+        .map(|one| (one.port.name.clone(), one.key.to_string()));
+    let one_way = published.chain(subscribed).map(|mapping| (mapping, false));
+    let both_ways = answered.chain(asked).map(|mapping| (mapping, true));
+    let mappings: Vec<((String, String), bool)> = one_way.chain(both_ways).collect();
+    let lines = mappings.iter().map(|((from, to), has_reply)| {
+        let back = if *has_reply { " and back" } else { "" };
+        format!("  {from} -> {to}{back}\n")
+    });
     let standby = config.standby.as_ref();
     let text = format!(
         "gateway {}\n{}{}",
@@ -197,7 +209,7 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
     );
     let mappings = mappings
         .iter()
-        .map(|(from, to)| serde_json::json!({ "from": from, "to": to }));
+        .map(|((from, to), reply)| serde_json::json!({ "from": from, "to": to, "reply": reply }));
     let told = serde_json::json!({
         "name": config.name,
         "mappings": mappings.collect::<Vec<_>>(),

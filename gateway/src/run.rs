@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tautline::{Instant, Node, now};
+use tautline::{Instant, Node, QueuingPort, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::destinations::look;
 use tautline_bridge::port::Port;
@@ -17,6 +17,7 @@ use zenoh::{Session, Wait};
 use crate::config::Config;
 use crate::fleet;
 use crate::publication::{Declared, Outbound};
+use crate::request::{Answering, Asking};
 use crate::status::{self, GatewayStatus};
 use crate::subscription::Inbound;
 
@@ -27,6 +28,9 @@ const SESSION_PAUSE: Duration = Duration::from_secs(1);
 /// Gateways below the same prefix that are remembered. Lower: fewer are shown. Higher: a hostile participant takes more
 /// memory.
 const NEIGHBOURS_MAX: usize = 64;
+
+/// A thread, and how it ended.
+type Thread = thread::JoinHandle<Result<(), Failure>>;
 
 /// State that the threads share.
 struct Shared {
@@ -39,6 +43,8 @@ struct Shared {
     neighbours: Mutex<Vec<(u64, u64)>>,
     outbound: Vec<Arc<Outbound>>,
     inbound: Vec<Arc<Inbound>>,
+    answering: Vec<Arc<Answering>>,
+    asking: Vec<Arc<Asking>>,
 }
 
 impl Shared {
@@ -65,6 +71,8 @@ impl Shared {
             connections: self.connections.load(Relaxed),
             publications: self.outbound.iter().map(|one| one.status()).collect(),
             subscriptions: self.inbound.iter().map(|one| one.status()).collect(),
+            answers: self.answering.iter().map(|one| one.status()).collect(),
+            asks: self.asking.iter().map(|one| one.status()).collect(),
         }
     }
 }
@@ -96,7 +104,20 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         let port = Port::open(&node, &subscription.port)?;
         inbound.push(Inbound::new(subscription, port, Arc::clone(&activity)));
     }
+    let queue = |port: &tautline::config::PortConfig| node.queuing_port_named(&port.name);
+    let (mut answering, mut asking) = (Vec::new(), Vec::new());
+    let (mut answering_ports, mut asking_ports) = (Vec::new(), Vec::new());
+    for answer in config.answers {
+        answering_ports.push(queue(&answer.port)?);
+        answering.push(Answering::new(answer, Arc::clone(&activity)));
+    }
+    for ask in config.asks {
+        asking_ports.push(queue(&ask.port)?);
+        asking.push(Asking::new(ask, Arc::clone(&activity)));
+    }
     let shared = Arc::new(Shared {
+        answering,
+        asking,
         shown: LastShown::new(format!("gateway {}", config.name), "connecting"),
         name: config.name,
         prefix: config.prefix,
@@ -147,6 +168,12 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
             outbound.run(port, &session, &ending)
         })?);
     }
+    threads.extend(requests(
+        &shared,
+        (answering_ports, asking_ports),
+        &session,
+        stop,
+    )?);
     let kept = keep_house(&session, &shared, &own_key, stop);
     stop.store(true, Relaxed);
     let ended = threads.into_iter().map(join);
@@ -154,6 +181,27 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     let ended = ended.and(wait_for(status));
     session.close().wait()?;
     ended
+}
+
+/// Starts the threads of requests, with their ports.
+fn requests(
+    shared: &Shared,
+    (answering, asking): (Vec<QueuingPort>, Vec<QueuingPort>),
+    session: &Session,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Thread>, Failure> {
+    let mut threads = Vec::new();
+    for (port, one) in answering.into_iter().zip(&shared.answering) {
+        let (one, ending) = (Arc::clone(one), Arc::clone(stop));
+        threads.push(start("answer", stop, move || one.run(port, &ending))?);
+    }
+    for (port, one) in asking.into_iter().zip(&shared.asking) {
+        let (one, ending, session) = (Arc::clone(one), Arc::clone(stop), session.clone());
+        threads.push(start("ask", stop, move || {
+            one.run(port, &session, &ending)
+        })?);
+    }
+    Ok(threads)
 }
 
 /// Opens the session, as often as it takes: a router may start later.
@@ -233,6 +281,7 @@ fn keep_house(
         .iter()
         .map(|_| Declared::default())
         .collect();
+    let mut answered: Vec<_> = shared.answering.iter().map(|_| None).collect();
     let mut token = None;
     while !stop.load(Relaxed) {
         let info = session.info();
@@ -248,6 +297,9 @@ fn keep_house(
         }
         for (outbound, declared) in shared.outbound.iter().zip(&mut declared) {
             outbound.declare(session, declared)?;
+        }
+        for (answering, declared) in shared.answering.iter().zip(&mut answered) {
+            answering.declare(session, declared)?;
         }
         thread::sleep(HOUSEKEEPING);
     }

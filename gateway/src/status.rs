@@ -73,6 +73,56 @@ counters! {
     }
 }
 
+counters! {
+    /// Counters of the queries that a port of the cell answers. Each query is in one of them but `late`, `strays`.
+    Answered, AnsweredTold {
+        /// Answered by the port.
+        answered,
+        /// Without a reply in time.
+        unanswered,
+        /// Above the rate.
+        policed,
+        /// Come while a late reply might still come, or when too many waited.
+        busy,
+        /// Waited for longer than a reply may take.
+        stale,
+        /// Come when another gateway was active.
+        standby,
+        /// Of another type than the port's.
+        other_type,
+        /// Of another size than the port's type, or larger than the port's messages; replies too.
+        other_size,
+        /// The port of `to` did not take them.
+        undelivered,
+        /// Replies that came after their time.
+        late,
+        /// Messages of others than the port of `to`.
+        strays,
+    }
+}
+
+counters! {
+    /// Counters of the requests that programs of the cell send to others. Each request is in one of them.
+    Asked, AskedTold {
+        /// Answered, and the reply delivered.
+        answered,
+        /// Without a reply in time.
+        unanswered,
+        /// Answered with an error, or Zenoh did not take them.
+        refused,
+        /// Waited in the port for longer than a reply may take.
+        stale,
+        /// Come when another gateway was active.
+        standby,
+        /// Their reply has another type than the port's.
+        other_type,
+        /// They or their reply have another size than the port's type, or are too large.
+        other_size,
+        /// The asker did not take the reply.
+        undelivered,
+    }
+}
+
 /// State of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GatewayStatus {
@@ -96,6 +146,8 @@ pub(crate) struct GatewayStatus {
     pub(crate) connections: usize,
     pub(crate) publications: Vec<PublicationStatus>,
     pub(crate) subscriptions: Vec<SubscriptionStatus>,
+    pub(crate) answers: Vec<AnswerStatus>,
+    pub(crate) asks: Vec<AskStatus>,
 }
 
 /// State of a publication.
@@ -118,6 +170,25 @@ pub(crate) struct SubscriptionStatus {
     pub(crate) counters: ReceivedTold,
 }
 
+/// State of an entry whose queries a port of the cell answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AnswerStatus {
+    pub(crate) key: String,
+    pub(crate) port: String,
+    pub(crate) to: String,
+    #[serde(flatten)]
+    pub(crate) counters: AnsweredTold,
+}
+
+/// State of an entry that asks others for programs of the cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AskStatus {
+    pub(crate) port: String,
+    pub(crate) key: String,
+    #[serde(flatten)]
+    pub(crate) counters: AskedTold,
+}
+
 impl PublishedTold {
     /// Values that were lost or could not be published; not those that were left out because the file says so.
     pub(crate) fn dropped(&self) -> u64 {
@@ -138,6 +209,26 @@ impl ReceivedTold {
             self.deletions,
         ];
         let all = of_rules.into_iter().chain(of_strangers);
+        all.fold(0, u64::saturating_add)
+    }
+}
+
+impl AnsweredTold {
+    /// Queries that were not answered; not those that another gateway answers.
+    pub(crate) fn dropped(&self) -> u64 {
+        let of_rules = [self.policed, self.busy, self.stale, self.unanswered];
+        let of_others = [self.other_type, self.other_size, self.undelivered];
+        let all = of_rules.into_iter().chain(of_others);
+        all.fold(0, u64::saturating_add)
+    }
+}
+
+impl AskedTold {
+    /// Requests without a reply; not those that another gateway forwards.
+    pub(crate) fn dropped(&self) -> u64 {
+        let without = [self.unanswered, self.refused, self.stale];
+        let unfit = [self.other_type, self.other_size, self.undelivered];
+        let all = without.into_iter().chain(unfit);
         all.fold(0, u64::saturating_add)
     }
 }
@@ -186,6 +277,24 @@ impl GatewayStatus {
                 "  {} -> {}{}",
                 one.key,
                 one.port,
+                listed(": ", &one.counters.counted())
+            );
+        }
+        for one in &self.answers {
+            let _ = writeln!(
+                text,
+                "  {} -> {} and back{}",
+                one.key,
+                one.to,
+                listed(": ", &one.counters.counted())
+            );
+        }
+        for one in &self.asks {
+            let _ = writeln!(
+                text,
+                "  {} -> {} and back{}",
+                one.port,
+                one.key,
                 listed(": ", &one.counters.counted())
             );
         }

@@ -50,6 +50,22 @@ def obey(session, word, *rest):
         answers = [session.get(key, timeout=5.0) for _ in range(count)]
         said = [reply for replies in answers for reply in replies]
         say(answered=sum(reply.ok is not None for reply in said), refused=sum(reply.ok is None for reply in said))
+    elif word == "ask":
+        key, payload, encoding = (list(rest) + [None])[:3]
+        replies = []
+        for reply in session.get(key, payload=bytes.fromhex(payload), encoding=encoding, timeout=10.0):
+            replies.append(told(reply.ok) if reply.ok is not None else {"error": reply.err.payload.to_string()})
+        say(asked=payload, replies=replies)
+    elif word == "answer":
+        # Answers with the request's bytes in the opposite order; an empty one with an error, and "00" never.
+        def answer(query):
+            payload = query.payload.to_bytes()
+            if not payload:
+                query.reply_err("nothing was asked")
+            elif payload != b"\0":
+                query.reply(rest[0], payload[::-1])
+
+        KEPT.append(session.declare_queryable(rest[0], answer))
     elif word == "token":
         KEPT.append(session.liveliness().declare_token(rest[0]))
     elif word == "put":

@@ -148,7 +148,10 @@ fn look_at(status: GatewayStatus, period: Duration, sequence: u64) -> Whole {
         .subscriptions
         .iter()
         .map(|one| one.counters.dropped());
-    report.totals.dropped = sum(dropped.chain(of_subscriptions));
+    let of_answers = status.answers.iter().map(|one| one.counters.dropped());
+    let of_asks = status.asks.iter().map(|one| one.counters.dropped());
+    let all = dropped.chain(of_subscriptions).chain(of_answers);
+    report.totals.dropped = sum(all.chain(of_asks));
     report.state = status.state;
     report.look_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     whole

@@ -10,8 +10,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use serde_json::Value;
+pub(crate) use tautline_bridge::testing::Peer as Foreign;
+use tautline_bridge::testing::python_with;
 pub(crate) use tautline_bridge::testing::{Cell, Program, Running, eventually};
-use tautline_bridge::testing::{Peer, python_with};
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
@@ -366,7 +367,7 @@ impl Gateway<'_> {
         self.status()["gateways_standing_by"].as_u64().unwrap_or(0) > 0
     }
 
-    /// A counter of the publication of a port, or of the subscription of a key.
+    /// A counter of the publication or the requests of a port, or of the subscription or the answers of a key.
     pub(crate) fn count(&self, of: &str, counter: &str) -> u64 {
         let status = self.status();
         let in_list = |list: &str, name: &str| {
@@ -375,6 +376,8 @@ impl Gateway<'_> {
         };
         in_list("publications", "port")
             .or_else(|| in_list("subscriptions", "key"))
+            .or_else(|| in_list("answers", "key"))
+            .or_else(|| in_list("asks", "port"))
             .unwrap_or(0)
     }
 
@@ -412,10 +415,10 @@ pub(crate) fn program_apart(cell: &Cell, name: &str, test: &str, variable: &str)
 }
 
 /// Starts a participant of Zenoh that nobody here wrote, or says why not.
-pub(crate) fn participant(network: &Network, host: Host, mode: &str) -> Option<Peer> {
+pub(crate) fn participant(network: &Network, host: Host, mode: &str) -> Option<Foreign> {
     let python = python_with(env!("CARGO_TARGET_TMPDIR"), &PACKAGES)?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peer.py");
     let mut command = network.hosts.command(host, python.to_str().unwrap());
     command.arg(script).arg(network.zenoh(mode, host));
-    Some(Peer::start(command))
+    Some(Foreign::start(command))
 }
