@@ -191,6 +191,7 @@ impl Plan {
         }
         measured.add(Home::Guest.name(), self.guest(&settings, stop, tell))?;
         measured.add(Home::Process.name(), self.process(&settings, stop, tell))?;
+        measured.rows.sort_by_key(|row| row.home);
         Ok(measured)
     }
 

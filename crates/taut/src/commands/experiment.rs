@@ -48,7 +48,7 @@ struct RunArguments {
     /// Names from `taut experiment list`, or `all`.
     #[arg(required = true, value_name = "NAME", value_parser = names())]
     names: Vec<String>,
-    /// Scale periods and counts down, so that each takes a minute or less.
+    /// Scale periods and counts down, so that most take a minute or less.
     #[arg(long)]
     quick: bool,
     /// Measure next to nothing: for tests.
