@@ -124,6 +124,7 @@ fn what_cannot_be_measured_is_said() {
             .args(arguments)
             .current_dir(&scratch.0)
             .env("PATH", "/nonexistent")
+            .env("XDG_CACHE_HOME", &scratch.0)
             .output()
             .unwrap()
     };

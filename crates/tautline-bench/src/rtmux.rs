@@ -165,7 +165,7 @@ impl Plan {
     pub fn guests(&self) -> u64 {
         let of = |kernels: &[Kernel; 2]| self.kernels(kernels).len() * self.phases;
         let beside = if self.is_whole { of(&ARM) } else { 0 };
-        (beside + self.phases + of(&X86)) as u64
+        (beside + of(&X86)) as u64
     }
 
     /// Measures every home that this machine has the tools for; finished guests come from the lab's cache.
@@ -189,8 +189,7 @@ impl Plan {
         if self.is_whole {
             measured.add(Home::Beside.name(), self.beside(&settings, stop, tell))?;
         }
-        measured.add(Home::Guest.name(), self.guest(&settings, stop, tell))?;
-        measured.add(Home::Process.name(), self.process(&settings, stop, tell))?;
+        self.in_linux(&mut measured, &settings, stop, tell)?;
         measured.rows.sort_by_key(|row| row.home);
         Ok(measured)
     }
@@ -228,92 +227,96 @@ impl Plan {
         Ok(rows.0)
     }
 
-    fn guest(
+    /// The guest on KVM and the process, in the same virtual machines: most of their time is a kernel's start.
+    fn in_linux(
         &self,
+        measured: &mut Measured,
         settings: &Settings,
         stop: &AtomicBool,
         tell: &(dyn Fn(Event) + Sync),
-    ) -> Result<Vec<Row>, KernelsError> {
-        let image = self.example("latency-x86_64.elf", settings)?;
-        let taut = settings.guest_program.to_string_lossy().into_owned();
-        let image_text = image.to_string_lossy().into_owned();
-        let words = |text: &str| -> Vec<String> {
-            let named = text.split(' ').map(|word| match word {
-                "TAUT" => taut.clone(),
-                // Where a guest's first process lies.
-                "INIT" => kernels::FIRST_PROCESS.to_owned(),
-                "IMAGE" => image_text.clone(),
-                other => other.to_owned(),
-            });
-            named.collect()
-        };
-        let commands = [
-            (
-                "chrt -f 40 INIT guest run IMAGE --console -",
-                Some(Home::Guest),
-            ),
-            ("TAUT partition create guest --cpus 1", None),
-            (
-                "TAUT guest run IMAGE --partition guest --console -",
-                Some(Home::GuestInPartition),
-            ),
-            ("TAUT partition remove guest", None),
-        ];
-        let settings = Settings {
-            commands: commands.map(|(text, _)| words(text)).into(),
-            cpu_count: 2,
-            files: vec![image],
-            modules: vec!["kvm-amd".to_owned()],
-            ..settings.clone()
-        };
-        // KVM refuses a PREEMPT_RT kernel on QEMU's processor.
-        let reports = self.reports(Arch::X86_64, &X86[..1], &settings, stop, tell)?;
-        let mut rows = Rows::default();
-        for (kernel, report) in &reports {
-            let homes = commands.iter().map(|(_, home)| home).cycle();
-            for (output, home) in report.outputs.iter().zip(homes) {
-                match home {
-                    Some(home) => self.read(*home, kernel, output, &mut rows)?,
-                    None => succeeded(kernel, output)?,
-                }
+    ) -> Result<(), KernelsError> {
+        let image = match self.example("latency-x86_64.elf", settings) {
+            Ok(image) => Some(image),
+            Err(error) => {
+                measured
+                    .missing
+                    .push((Home::Guest.name(), error.to_string()));
+                None
             }
+        };
+        for kernel in self.kernels(&X86) {
+            // KVM refuses a PREEMPT_RT kernel on QEMU's processor.
+            let image = image.as_ref().filter(|_| kernel == X86[0]);
+            let rows = self.under(kernel, image, settings, stop, tell);
+            let name = image.map_or(Home::Process.name(), |_| "guest on KVM and process");
+            measured.add(name, rows)?;
         }
-        Ok(rows.0)
+        Ok(())
     }
 
-    fn process(
+    /// The guest, if there is an image, and the process, under one kernel.
+    fn under(
         &self,
+        kernel: Kernel,
+        image: Option<&PathBuf>,
         settings: &Settings,
         stop: &AtomicBool,
         tell: &(dyn Fn(Event) + Sync),
     ) -> Result<Vec<Row>, KernelsError> {
-        let loads: Vec<&str> = self.loads.iter().map(|load| load.name()).collect();
-        let command = [
-            &*settings.guest_program.to_string_lossy(),
+        let taut = settings.guest_program.to_string_lossy();
+        let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let count = self.events.to_string();
+        let mut commands: Vec<(Vec<String>, Part)> = Vec::new();
+        if let Some(image) = image {
+            let image = image.to_string_lossy();
+            let run = ["guest", "run", &image, "--console", "-"];
+            // A command's own program is found and placed; that of `chrt` lies there as the first process.
+            let urgent = ["chrt", "-f", "40", kernels::FIRST_PROCESS];
+            let in_partition = [&[&*taut], &run[..], &["--partition", "guest"]].concat();
+            let create = [&taut, "partition", "create", "guest", "--cpus", "1"];
+            commands = vec![
+                (
+                    command(&[&urgent[..], &run[..]].concat()),
+                    Part::Program(Home::Guest),
+                ),
+                (command(&create), Part::Setting),
+                (
+                    command(&in_partition),
+                    Part::Program(Home::GuestInPartition),
+                ),
+                (
+                    command(&[&taut, "partition", "remove", "guest"]),
+                    Part::Setting,
+                ),
+            ];
+        }
+        // Idle, because the virtual machine's own load is there already.
+        let process = [
+            &taut,
             "lab",
             "interrupt",
             "--json",
             "--count",
-            &self.events.to_string(),
+            &*count,
             "--load",
-            &loads.join(","),
+            "idle",
         ];
+        commands.push((command(&process), Part::Process));
+        let (commands, parts): (Vec<_>, Vec<_>) = commands.into_iter().unzip();
         let settings = Settings {
-            // The command makes the loads.
-            loads: vec![Load::Idle],
-            commands: vec![command.map(str::to_owned).into()],
+            commands,
             cpu_count: 2,
+            files: image.into_iter().cloned().collect(),
+            modules: image.iter().map(|_| "kvm-amd".to_owned()).collect(),
             ..settings.clone()
         };
-        let kernels = self.kernels(&X86);
-        let reports = self.reports(Arch::X86_64, &kernels, &settings, stop, tell)?;
         let mut rows = Rows::default();
-        for (kernel, report) in &reports {
-            for output in &report.outputs {
-                succeeded(kernel, output)?;
-                let result = lab_result(&output.text).ok_or_else(|| incomplete(kernel, output))?;
-                for (home, load, series) in of_process(&result) {
-                    rows.add(home, kernel, &load, series);
+        for (name, report) in &self.reports(Arch::X86_64, &[kernel], &settings, stop, tell)? {
+            for (output, part) in report.outputs.iter().zip(parts.iter().cycle()) {
+                match part {
+                    Part::Program(home) => self.read(*home, name, output, &mut rows)?,
+                    Part::Setting => succeeded(name, output)?,
+                    Part::Process => read_process(name, output, &mut rows)?,
                 }
             }
         }
@@ -378,6 +381,17 @@ impl Plan {
             move |one: &Series| [one.handler, one.program].map(|of| of.events) == [events; 2];
         printed(text).into_iter().filter(is_whole)
     }
+}
+
+/// Reading of one command's output.
+#[derive(Clone, Copy)]
+enum Part {
+    /// The program's, in this home.
+    Program(Home),
+    /// Nothing is read.
+    Setting,
+    /// That of `taut lab interrupt`.
+    Process,
 }
 
 /// Rows as they grow: a series goes to the row that it belongs to.
@@ -454,8 +468,21 @@ fn lab_result(text: &str) -> Option<LabResult> {
     found.into_iter().next()?.ok()
 }
 
+fn read_process(
+    kernel: &'static str,
+    output: &CommandOutput,
+    rows: &mut Rows,
+) -> Result<(), KernelsError> {
+    succeeded(kernel, output)?;
+    let result = lab_result(&output.text).ok_or_else(|| incomplete(kernel, output))?;
+    for (home, series) in of_process(&result) {
+        rows.add(home, kernel, &output.load, series);
+    }
+    Ok(())
+}
+
 /// A process's series: the events that reach the handler, and those that reach the task, are different ones.
-fn of_process(result: &LabResult) -> Vec<(Home, String, Series)> {
+fn of_process(result: &LabResult) -> Vec<(Home, Series)> {
     let phases = result.phases.iter().map(|phase| {
         let home = match phase.state {
             State::Partition => Home::ProcessInPartition,
@@ -477,7 +504,7 @@ fn of_process(result: &LabResult) -> Vec<(Home, String, Series)> {
             handler: of(ProbeKind::TimerHandler),
             program: of(ProbeKind::Nanosleep),
         };
-        (home, phase.load.clone(), series)
+        (home, series)
     });
     phases.collect()
 }
@@ -574,15 +601,15 @@ mod tests {
 
     #[test]
     fn every_guest_is_counted() {
-        // Two kernels on a processor of its own, one with guests, two with processes.
-        assert_eq!(plan(3).guests(), 3 * 5);
+        // Two kernels beside a processor of its own, and two with a guest or a process.
+        assert_eq!(plan(3).guests(), 3 * 4);
         assert_eq!(
             Plan {
                 is_whole: false,
                 ..plan(1)
             }
             .guests(),
-            2
+            1
         );
     }
 
