@@ -1,4 +1,4 @@
-//! The time of day as pages show it.
+//! Date and time of day, as pages and tables show them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,13 @@ pub(crate) fn now() -> String {
     text(since.map_or(0, |since| since.as_secs()))
 }
 
-fn text(unix_seconds: u64) -> String {
+/// Date and time in UTC of so many seconds since 1970.
+///
+/// ```
+/// assert_eq!(tautline_report::date::text(951_782_400), "2000-02-29 00:00 UTC");
+/// ```
+#[must_use]
+pub fn text(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
     let (year, month, day) = civil(days);
     format!(

@@ -10,7 +10,7 @@
 
 pub mod bars;
 pub mod chart;
-mod date;
+pub mod date;
 pub mod gantt;
 pub mod histogram;
 mod live;
