@@ -15,7 +15,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tautline_report::plot::latency_text;
-use tautline_report::table;
+use tautline_report::{date, table};
 use tautline_state::child::KilledOnDrop;
 use tautline_state::text;
 
@@ -28,6 +28,8 @@ const PICTURE_BYTES_MAX: u64 = 64 << 20;
 const CELLS_MAX: usize = 1_024;
 /// Characters of somebody else's text that are kept.
 const TEXT_CHARS_MAX: usize = 128;
+/// The same of the reason why there is no verdict: it has a path.
+const REASON_CHARS_MAX: usize = 256;
 /// Depth of documents that is kept.
 const DEPTH_MAX: usize = 16;
 /// Time for one picture. Lower: routers on slow links are not reached. Higher: a program that hangs is waited for.
@@ -91,6 +93,36 @@ struct Report {
     period_ms: u32,
     look_us: u64,
     totals: Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Verdict>,
+}
+
+/// Verdict of the lab on a machine, or why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Verdict {
+    Unreadable { error: String },
+    Judged(Box<Judged>),
+}
+
+/// A verdict of the lab; an empty text, 0 and `None` are unknown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Judged {
+    label: String,
+    class: String,
+    deadline_ns: u64,
+    outcome: String,
+    words: String,
+    state: String,
+    strength: String,
+    max_ns: Option<u64>,
+    about_hardware: bool,
+    subject: String,
+    linuxcnc_grade: String,
+    started_unix_s: u64,
+    kernel: String,
+    kernel_now: String,
 }
 
 /// Sums over a machine.
@@ -302,6 +334,7 @@ fn parse(line: &[u8]) -> Option<Picture> {
         if let Some(report) = &mut cell.report {
             report.host = text::plain(&report.host, TEXT_CHARS_MAX);
             report.state = text::plain(&report.state, TEXT_CHARS_MAX);
+            report.verdict.iter_mut().for_each(Verdict::clean);
         }
         let lists = [&mut cell.nodes, &mut cell.tasks, &mut cell.smoothers];
         for value in lists.into_iter().flatten().flatten() {
@@ -309,6 +342,68 @@ fn parse(line: &[u8]) -> Option<Picture> {
         }
     }
     Some(picture)
+}
+
+impl Verdict {
+    fn clean(&mut self) {
+        let judged = match self {
+            Self::Unreadable { error } => {
+                *error = text::plain(error, REASON_CHARS_MAX);
+                return;
+            }
+            Self::Judged(judged) => judged,
+        };
+        for text in [
+            &mut judged.label,
+            &mut judged.class,
+            &mut judged.outcome,
+            &mut judged.words,
+            &mut judged.state,
+            &mut judged.strength,
+            &mut judged.subject,
+            &mut judged.linuxcnc_grade,
+            &mut judged.kernel,
+            &mut judged.kernel_now,
+        ] {
+            *text = text::plain(text, TEXT_CHARS_MAX);
+        }
+    }
+
+    /// The verdict in a sentence, as the lab words it.
+    fn line(&self) -> String {
+        let judged = match self {
+            Self::Unreadable { error } => return format!("no verdict of the lab: {error}"),
+            Self::Judged(judged) => judged,
+        };
+        let Judged {
+            label,
+            class,
+            words,
+            state,
+            strength,
+            subject,
+            linuxcnc_grade,
+            kernel,
+            ..
+        } = &**judged;
+        let deadline = latency_text(judged.deadline_ns);
+        let mut line = format!("verdict of {label}: {class} ({deadline}) {words} ({subject})");
+        if let Some(max_ns) = judged.max_ns {
+            line += &format!("; {state}, worst wake-up {}", latency_text(max_ns));
+        }
+        if judged.outcome == "held" {
+            line += &format!(", {strength} evidence");
+        }
+        let at = match judged.started_unix_s {
+            0 => "at an unknown time".to_owned(),
+            seconds => date::text(seconds),
+        };
+        line += &format!("; LinuxCNC grade: {linuxcnc_grade}; {at}, Linux {kernel}");
+        if *kernel != judged.kernel_now {
+            line += &format!(", but {} runs now", judged.kernel_now);
+        }
+        line
+    }
 }
 
 /// Messages of each gateway's cell at its last reports, for rates.
@@ -382,16 +477,21 @@ impl Picture {
         text
     }
 
-    /// Lines about single nodes and tasks.
+    /// Lines about verdicts, single nodes and tasks.
     pub fn details(&self) -> String {
         let mut text = String::new();
         for cell in &self.cells {
             let (nodes, tasks) = (list(&cell.nodes), list(&cell.tasks));
-            if nodes.is_empty() && tasks.is_empty() {
+            let report = cell.report.as_ref();
+            let verdict = report.and_then(|report| report.verdict.as_ref());
+            if nodes.is_empty() && tasks.is_empty() && verdict.is_none() {
                 continue;
             }
-            let host = cell.report.as_ref().map_or("", |report| &report.host);
+            let host = report.map_or("", |report| &report.host);
             text += &format!("{} by {} on {host}\n", cell.prefix, cell.gateway);
+            if let Some(verdict) = verdict {
+                text += &format!("  {}\n", verdict.line());
+            }
             for node in nodes {
                 text += &node_line(node);
             }
@@ -576,6 +676,47 @@ mod tests {
         let many = format!("{{\"cells\":[{}]}}", vec!["{}"; CELLS_MAX + 5].join(","));
         assert_eq!(parse(many.as_bytes()).unwrap().cells.len(), CELLS_MAX);
         assert!(read(&mut &b"{\"cells\":[]}"[..]).is_none(), "cut off");
+    }
+
+    #[test]
+    fn verdicts_are_shown_with_their_cells() {
+        let shown = |verdict: &str| {
+            let line = format!(
+                r#"{{"cells":[{{"prefix":"plant/a","gateway":"north","presence":"alive",
+                "report":{{"host":"robot","state":"active","verdict":{verdict}}}}}]}}"#
+            );
+            let picture = picture(&line);
+            let back = serde_json::to_string(&picture).unwrap();
+            assert_eq!(parse(back.as_bytes()), Some(picture.clone()));
+            picture.details()
+        };
+        let held = r#"{"label":"robot","class":"instrument","deadline_ns":1000000,"outcome":"held",
+            "words":"HELD during this run","state":"tuned","strength":"weak","max_ns":87000,"about_hardware":true,
+            "subject":"this machine","linuxcnc_grade":"poor","started_unix_s":951782400,"kernel":"6.18.44",
+            "kernel_now":"6.18.44"}"#;
+        assert_eq!(
+            shown(held),
+            "plant/a by north on robot\n  verdict of robot: instrument (1.00 ms) HELD during this run (this machine); \
+             tuned, worst wake-up 87.0 µs, weak evidence; LinuxCNC grade: poor; 2000-02-29 00:00 UTC, Linux 6.18.44\n"
+        );
+        let other = held.replace("\"held\"", "\"exceeded\"");
+        let other = other.replace("_now\":\"6.18.44", "_now\":\"6.19.0");
+        let text = shown(&other);
+        assert!(
+            text.ends_with("Linux 6.18.44, but 6.19.0 runs now\n"),
+            "{text}"
+        );
+        assert!(!text.contains("evidence"), "{text}");
+        let text = shown(r#"{"error":"open /x/lab.json: \u001b[2JNo such file"}"#);
+        assert!(
+            text.ends_with("no verdict of the lab: open /x/lab.json: \u{fffd}[2JNo such file\n"),
+            "{text}"
+        );
+        let text = shown(
+            r#"{"label":"\u202ea\nb","started_unix_s":18446744073709551615,"max_ns":18446744073709551615}"#,
+        );
+        assert!(text.contains("verdict of \u{fffd}a\u{fffd}b:"), "{text}");
+        assert_eq!(shown("null"), "");
     }
 
     #[test]

@@ -249,13 +249,28 @@ const FLEET = [
   ...["nodes", "ports", "sent", "received", "lost", "full", "refused", "tasks", "missed", "dropped"].map(
     figure => [figure, cell => cell.report ? number(cell.report.totals[figure]) : ""]),
 ];
+// A line of its own: a verdict without its limit, subject and time would say too much.
+const verdictOf = ({ prefix, gateway, report }) => {
+  const verdict = report && report.verdict;
+  if (!verdict) return "";
+  const cell = prefix + " by " + gateway + ": ";
+  if (verdict.error !== undefined) return cell + "no verdict of the lab: " + verdict.error;
+  const at = new Date(verdict.started_unix_s * 1000);
+  const measured = !verdict.started_unix_s || isNaN(at) ? "at an unknown time" : at.toISOString().slice(0, 16).replace("T", " ") + " UTC";
+  return cell + `verdict of ${verdict.label}: ${verdict.class} (${time(verdict.deadline_ns)}) ${verdict.words} (${verdict.subject})`
+    + (verdict.max_ns === null ? "" : `; ${verdict.state}, worst wake-up ${time(verdict.max_ns)}`)
+    + (verdict.outcome === "held" ? `, ${verdict.strength} evidence` : "")
+    + `; LinuxCNC grade: ${verdict.linuxcnc_grade}; ${measured}, Linux ${verdict.kernel}`
+    + (verdict.kernel === verdict.kernel_now ? "" : `, but ${verdict.kernel_now} runs now`);
+};
 const drawFleet = fleet => {
   $("fleet-section").hidden = fleet === null;
   if (fleet === null) return;
   if (fleet.error) return $("fleet").replaceChildren(element("p", fleet.error));
   for (const cell of fleet.cells) cell.class = cell.presence === "alive" ? "" : "bad";
   $("fleet").replaceChildren(...fleetNotes(fleet).map(note => element("p", note)),
-    fleet.cells.length ? table(FLEET, fleet.cells) : element("p", "no gateway of this fleet is connected"));
+    fleet.cells.length ? table(FLEET, fleet.cells) : element("p", "no gateway of this fleet is connected"),
+    ...fleet.cells.map(verdictOf).filter(Boolean).map(line => element("p", line, { class: "verdict" })));
 };
 
 const fetched = async path => {
