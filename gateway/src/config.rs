@@ -172,12 +172,15 @@ fn timeout_ms() -> u32 {
 const TIMEOUT_MS_MAX: u32 = 60_000;
 
 impl Config {
-    /// Reads a gateway's file and the two that it names; their paths are relative to the first one's directory.
+    /// Reads a gateway's file and the two of its node and Zenoh; their paths are relative to the first one's directory.
     ///
     /// # Errors
     /// [`ConfigError`].
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let document: Document = config::read(path)?;
+        let mut document: Document = config::read(path)?;
+        if let Some(fleet) = &mut document.fleet {
+            fleet.lies_in(path);
+        }
         let node = NodeConfig::from_file(config::beside(path, &document.node))?;
         let zenoh = match &document.zenoh {
             Some(section) => read_zenoh(&config::beside(path, &section.config))?,

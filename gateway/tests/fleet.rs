@@ -3,10 +3,14 @@
 
 mod common;
 
+use std::fs::{self, File};
+use std::os::unix::fs::chown;
 use std::thread;
 use std::time::Duration;
 
-use common::{Cell, Network, Watcher, eventually, line_of, participant, presence, program};
+use common::{
+    Cell, Network, Watcher, eventually, lab_result, line_of, participant, presence, program,
+};
 use serde_json::json;
 use tautline_capture::recording::{Recording, RecordingError};
 use tautline_testbed::hosts::Host::{A, B};
@@ -110,6 +114,7 @@ fn strangers_change_nothing() {
         "[1]",
         "{\"term\":-1}",
         &format!("{{\"host\":\"{}\"}}", "x".repeat(20_000)),
+        "{\"verdict\":7}",
     ] {
         stranger.tell(json!(["put", key, hex(lie)]));
     }
@@ -126,11 +131,11 @@ fn strangers_change_nothing() {
     stranger.tell(json!([
         "put",
         key,
-        hex("{\"host\":\"\\u001b[2Jroot\",\"state\":\"active\"}")
+        hex("{\"host\":\"\\u001b[2Jroot\",\"state\":\"active\",\"verdict\":{\"words\":\"\\u001b[2JHELD\"}}")
     ]));
     eventually("each lie is counted", || {
         let picture = watcher.picture();
-        picture["malformed"] == 6 && picture["unannounced"] == 1
+        picture["malformed"] == 7 && picture["unannounced"] == 1
     });
     let text = watcher.picture().to_string();
     assert!(!text.contains("\\u001b"), "{text}");
@@ -155,6 +160,72 @@ fn strangers_change_nothing() {
         watcher.presence("y") == "vanished"
     });
     assert!(gateway.is_active());
+}
+
+#[test]
+fn the_verdict_on_a_machine_is_seen_from_another_site() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let cell = Cell::new();
+    let fleet = FLEET.replace("[fleet]\n", "[fleet]\nverdict = \"lab.json\"\n");
+    let said = network.file("said");
+    let mut command = network.gateway_command(&cell, "one", A, "site/a", PORT, &fleet, "");
+    command.stderr(File::create(&said).expect("a file"));
+    let gateway = network.started("one", A, command);
+    eventually("it is active", || gateway.is_active());
+    let watcher = Watcher::start(&network, B, "client-of-a");
+    let verdict = || line_of(&watcher.picture(), "one")["report"]["verdict"].clone();
+    let is_refused = |reason: &str| {
+        eventually(reason, || {
+            let error = verdict()["error"].clone();
+            error.as_str().is_some_and(|error| error.contains(reason))
+        });
+    };
+    is_refused("No such file");
+    let (path, beside) = (network.file("lab.json"), network.file("beside.json"));
+    let replace = |text: &str| {
+        fs::write(&beside, text).expect("a file");
+        fs::rename(&beside, &path).expect("renamed");
+    };
+    replace(&lab_result("held", 43_000));
+    eventually("it is held", || {
+        verdict()["words"] == "HELD during this run"
+    });
+    let judged = verdict();
+    assert_eq!(judged["label"], "robot");
+    assert_eq!(
+        (&judged["class"], &judged["deadline_ns"]),
+        (&json!("deadline"), &json!(250_000))
+    );
+    assert_eq!(judged["linuxcnc_grade"], "usable (up to 50 \u{b5}s)");
+    assert_eq!(
+        (&judged["max_ns"], &judged["started_unix_s"]),
+        (&json!(43_000), &json!(1_795_696_892))
+    );
+    assert_eq!(judged["kernel"], "6.18.44");
+    // Replaced meanwhile, and seen by somebody who asks once, too.
+    replace(&lab_result("exceeded", 260_000));
+    eventually("it is not held", || verdict()["words"] == "NOT HELD");
+    let picture = network.fleet(B, "client-of-a");
+    let told = &line_of(&picture, "one")["report"]["verdict"];
+    assert_eq!(told["max_ns"], 260_000, "{picture}");
+    // None of these is believed, and the gateway goes on.
+    replace(&lab_result("held", 1)[..200]);
+    is_refused("lab.json is cut off");
+    replace(&lab_result("held", 1));
+    chown(&path, Some(65_534), None).expect("root");
+    is_refused("belongs to user 65534");
+    replace("");
+    let large = File::options().write(true).open(&path).expect("a file");
+    large.set_len(9 << 20).expect("a hole");
+    is_refused("is longer than");
+    replace(&lab_result("held", 20_000));
+    eventually("it is held again", || verdict()["max_ns"] == 20_000);
+    assert!(gateway.is_active());
+    let said = fs::read_to_string(said).expect("text");
+    let complaints = said.matches("gateway one: no verdict of the lab: ").count();
+    assert_eq!(complaints, 4, "{said}");
 }
 
 #[test]

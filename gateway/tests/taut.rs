@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use browser::Browser;
-use common::{Cell, Network, eventually, presence, program};
+use common::{Cell, Network, eventually, lab_result, presence, program};
 use tautline::Priority;
 use tautline_capture::recording::{Recording, RecordingError};
 use tautline_testbed::hosts::Host::{A, B};
@@ -41,8 +41,11 @@ fn a_browser_shows_the_nodes_and_ports_of_a_fleet() {
     let (a, b) = (Cell::new(), Cell::new());
     let ports = format!("{PORT}{EVENTS}");
     let entries = format!("{FLEET}[[publish]]\nport = \"events\"\n");
+    let entries = entries.replace("[fleet]\n", "[fleet]\nverdict = \"missing.json\"\n");
     let first = network.gateway(&a, "one", A, "site/a", &ports, &entries, "");
-    let second = network.gateway(&b, "two", B, "site/b", PORT, FLEET, "");
+    std::fs::write(network.file("lab.json"), lab_result("held", 43_000)).expect("a file");
+    let entries = FLEET.replace("[fleet]\n", "[fleet]\nverdict = \"lab.json\"\n");
+    let second = network.gateway(&b, "two", B, "site/b", PORT, &entries, "");
     eventually("both are in the fleet", || {
         let picture = network.fleet(B, "client-of-a");
         first.is_active()
@@ -69,6 +72,18 @@ fn a_browser_shows_the_nodes_and_ports_of_a_fleet() {
         return;
     };
     browser.wait_for("document.querySelectorAll('#fleet tbody tr').length === 2");
+    for (place, told) in [
+        "site/a by one: no verdict of the lab: open ",
+        "site/b by two: verdict of robot: deadline (250\u{a0}µs) HELD during this run (this machine); untouched, worst \
+         wake-up 43.0\u{a0}µs, weak evidence; LinuxCNC grade: usable (up to 50 µs); 2026-11-26 12:41 UTC, Linux 6.18.44",
+    ]
+    .iter()
+    .enumerate()
+    {
+        browser.wait_for(&format!(
+            "document.querySelectorAll('#fleet .verdict')[{place}].textContent.startsWith('{told}')"
+        ));
+    }
     // Cell, gateway, state; nodes and ports of its network namespace.
     let line = |place: u32, columns: &str| {
         format!(
@@ -107,6 +122,62 @@ fn is_used(path: &Path) -> bool {
     let names = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
     let mut all = processes.flatten().filter_map(names);
     all.any(|words| String::from_utf8_lossy(&words).contains(path))
+}
+
+#[test]
+fn a_verdict_is_shown_at_another_site_as_the_lab_words_it() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let (Some(mut lab), Some(mut status)) = (network.taut(A), network.taut(B)) else {
+        return;
+    };
+    let path = network.file("lab.json");
+    let mut to_file = std::ffi::OsString::from("--json=");
+    to_file.push(&path);
+    let lab = lab
+        .args([
+            "lab",
+            "run",
+            "--seconds",
+            "1",
+            "--load",
+            "idle",
+            "--untouched-only",
+        ])
+        .args(["--class", "instrument", "--label", "robot"])
+        .arg(to_file)
+        .output()
+        .expect("a run");
+    let judged = String::from_utf8(lab.stdout).expect("text");
+    let cell = Cell::new();
+    let entries = FLEET.replace("[fleet]\n", "[fleet]\nverdict = \"lab.json\"\n");
+    let gateway = network.gateway(&cell, "one", A, "site/a", PORT, &entries, "");
+    eventually("it is active", || gateway.is_active());
+    let status = status
+        .args(["status", "--fleet", "--zenoh"])
+        .arg(network.watcher_file(B, "client-of-a"));
+    let mut line = String::new();
+    eventually("the verdict is shown", || {
+        let output = status.output().expect("a status");
+        let shown = String::from_utf8(output.stdout).expect("text");
+        let found = shown.lines().find(|line| line.contains("verdict"));
+        line = found.unwrap_or_default().to_owned();
+        !line.is_empty()
+    });
+    let (class, words) = line.split_once("ms) ").expect("class and words");
+    assert_eq!(class, "  verdict of robot: instrument (1.00 ");
+    let (words, figures) = words
+        .split_once("; untouched, worst wake-up ")
+        .expect("figures");
+    assert!(judged.contains(&format!(": {words}.")), "{judged}: {line}");
+    let (_, grade) = figures.split_once("LinuxCNC grade: ").expect("a grade");
+    let (grade, _) = grade.split_once("; ").expect("a time");
+    assert!(
+        judged.contains(&format!("LinuxCNC grade: {grade}.")),
+        "{judged}: {line}"
+    );
+    assert!(!line.contains("runs now"), "{line}");
 }
 
 #[test]

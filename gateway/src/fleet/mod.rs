@@ -12,6 +12,7 @@
 //! | `look` | state of this machine |
 //! | `table` | cells that were heard of, and those that vanished |
 //! | `report` | keys and documents, and how those of others are read |
+//! | `verdict` | the lab's verdict on this machine, from its file |
 //! | `session` | a watcher's way into Zenoh |
 
 mod look;
@@ -19,10 +20,12 @@ mod report;
 pub(crate) mod session;
 mod table;
 pub(crate) mod tell;
+mod verdict;
 pub(crate) mod watch;
 
 pub(crate) use report::{Id, plain};
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -42,6 +45,7 @@ pub(crate) struct Section {
     prefix: String,
     #[serde(default = "second_ms")]
     period_ms: u32,
+    verdict: Option<PathBuf>,
 }
 
 fn prefix() -> String {
@@ -57,9 +61,18 @@ fn second_ms() -> u32 {
 pub(crate) struct Settings {
     pub(crate) prefix: OwnedKeyExpr,
     pub(crate) period: Duration,
+    /// File with the lab's verdict on this machine.
+    pub(crate) verdict: Option<PathBuf>,
 }
 
 impl Section {
+    /// Takes the section's path as relative to the directory of the gateway's file.
+    pub(crate) fn lies_in(&mut self, gateway_file: &Path) {
+        if let Some(path) = &mut self.verdict {
+            *path = verdict::place(gateway_file, path);
+        }
+    }
+
     /// Checks the section; `key` reads a key.
     pub(crate) fn check(
         self,
@@ -76,6 +89,7 @@ impl Section {
         Ok(Settings {
             prefix: key(&self.prefix)?,
             period: Duration::from_millis(self.period_ms.into()),
+            verdict: self.verdict,
         })
     }
 }

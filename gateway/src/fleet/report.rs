@@ -13,6 +13,8 @@ pub(crate) const REPORT_BYTES_MAX: usize = 8 << 10;
 pub(crate) const WHOLE_BYTES_MAX: usize = 256 << 10;
 /// Characters of a name of somebody else that are kept. Lower: paths are cut. Higher: one name fills a line.
 const TEXT_CHARS_MAX: usize = 256;
+/// Characters of each text of a verdict that are kept. Lower: subjects are cut. Higher: they do not fit a report.
+const VERDICT_CHARS_MAX: usize = 128;
 /// Depth of documents of nodes that is kept: theirs have seven levels. Higher: more of a strange one is kept.
 const DEPTH_MAX: usize = 12;
 
@@ -116,6 +118,76 @@ pub(crate) struct Report {
     /// Time that the look took.
     pub(crate) look_us: u64,
     pub(crate) totals: Totals,
+    /// Verdict of the lab, if the gateway's file names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// Verdict of the lab on a machine, or why there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Verdict {
+    Unreadable { error: String },
+    Judged(Box<Judged>),
+}
+
+/// A verdict of the lab.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Judged {
+    /// Name of the result.
+    pub(crate) label: String,
+    /// Class as `taut lab run` takes it, or `deadline`; and what it allows.
+    pub(crate) class: String,
+    pub(crate) deadline_ns: u64,
+    /// `held`, `exceeded` or `inconclusive`; and the words of the lab.
+    pub(crate) outcome: String,
+    pub(crate) words: String,
+    /// State that the verdict rests on, `untouched` or `tuned`; how much the evidence is worth; its worst wake-up.
+    pub(crate) state: String,
+    pub(crate) strength: String,
+    pub(crate) max_ns: Option<u64>,
+    /// Whether it says something about hardware, and what it is about, in words.
+    pub(crate) about_hardware: bool,
+    pub(crate) subject: String,
+    pub(crate) linuxcnc_grade: String,
+    /// Start of the measurement in seconds since 1970; 0 if unknown.
+    pub(crate) started_unix_s: u64,
+    /// Release of the kernel that was measured, and of the one that runs.
+    pub(crate) kernel: String,
+    pub(crate) kernel_now: String,
+}
+
+impl Judged {
+    /// The same with texts that a terminal can show, cut so that a report has room for them.
+    pub(crate) fn cleaned(mut self) -> Self {
+        for text in [
+            &mut self.label,
+            &mut self.class,
+            &mut self.outcome,
+            &mut self.words,
+            &mut self.state,
+            &mut self.strength,
+            &mut self.subject,
+            &mut self.linuxcnc_grade,
+            &mut self.kernel,
+            &mut self.kernel_now,
+        ] {
+            *text = text::plain(text, VERDICT_CHARS_MAX);
+        }
+        self
+    }
+}
+
+impl Verdict {
+    fn cleaned(self) -> Self {
+        match self {
+            Self::Unreadable { error } => Self::Unreadable {
+                error: plain(&error),
+            },
+            Self::Judged(judged) => Self::Judged(Box::new(judged.cleaned())),
+        }
+    }
 }
 
 impl Report {
@@ -140,6 +212,7 @@ impl Report {
         Self {
             host: plain(&self.host),
             state: plain(&self.state),
+            verdict: self.verdict.map(Verdict::cleaned),
             ..self
         }
     }
@@ -284,6 +357,64 @@ mod tests {
         let long = format!("{{\"host\":\"{}\"}}", "x".repeat(4_000));
         let shown = Report::parse(long.as_bytes()).unwrap().host;
         assert_eq!(shown, "x".repeat(TEXT_CHARS_MAX) + "…");
+    }
+
+    #[test]
+    fn verdicts_of_others_are_bounded_and_cleaned() {
+        let verdict = |told: &str| {
+            let report = format!("{{\"verdict\":{told}}}");
+            Report::parse(report.as_bytes()).map(|report| report.verdict)
+        };
+        let dirty = verdict(
+            "{\"label\":\"\\u001b[2J\",\"max_ns\":7,\"words\":\"\\u202eDLEH\",\"new\":[1]}",
+        );
+        let Some(Some(Verdict::Judged(judged))) = dirty else {
+            panic!("{dirty:?}");
+        };
+        assert_eq!((&judged.label[..], judged.max_ns), ("\u{fffd}[2J", Some(7)));
+        assert_eq!(judged.words, "\u{fffd}DLEH");
+        let error = verdict("{\"error\":\"\\u0007no\"}");
+        let no = "\u{fffd}no".to_owned();
+        assert_eq!(error, Some(Some(Verdict::Unreadable { error: no })));
+        assert_eq!(verdict("null"), Some(None));
+        for wrong in ["7", "\"HELD\"", "{\"max_ns\":-1}", "{\"label\":1}"] {
+            assert_eq!(verdict(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_longest_report_fits() {
+        let long = |chars| "\u{10ffff}".repeat(chars);
+        let mut report = Report {
+            host: "h".repeat(64),
+            state: "standing by".to_owned(),
+            sequence: u64::MAX,
+            ..Report::new()
+        };
+        let text = long(1_000);
+        let judged = Judged {
+            label: text.clone(),
+            class: text.clone(),
+            outcome: text.clone(),
+            words: text.clone(),
+            state: text.clone(),
+            strength: text.clone(),
+            subject: text.clone(),
+            linuxcnc_grade: text.clone(),
+            kernel: text.clone(),
+            kernel_now: text,
+            ..Judged::default()
+        };
+        let error = long(TEXT_CHARS_MAX);
+        for verdict in [
+            Verdict::Judged(Box::new(judged.cleaned())),
+            Verdict::Unreadable { error },
+        ] {
+            report.verdict = Some(verdict);
+            let text = serde_json::to_string(&report).unwrap();
+            assert!(text.len() <= REPORT_BYTES_MAX, "{} bytes", text.len());
+            assert_eq!(Report::parse(text.as_bytes()).as_ref(), Some(&report));
+        }
     }
 
     #[test]

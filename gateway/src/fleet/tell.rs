@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tautline_bridge::program::say;
 use tautline_shm::police::Bucket;
 use zenoh::bytes::Encoding;
 use zenoh::qos::{CongestionControl, Priority};
@@ -15,8 +16,8 @@ use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
 
 use super::Settings;
-use super::report::{self, Id, Vanished, Whole};
-use super::{look, table::Presence, table::Table};
+use super::report::{self, Id, Vanished, Verdict, Whole};
+use super::{look, table::Presence, table::Table, verdict};
 use crate::status::GatewayStatus;
 
 /// Answers that a gateway gives in a second, and at once after a pause: of each sort. Lower: many watchers get none.
@@ -101,10 +102,14 @@ pub(crate) fn run(
     // The last one: whoever sees it may ask.
     let _token = session.liveliness().declare_token(&key).wait()?;
     let mut sequence = 0;
+    let mut judged = settings.verdict.clone().map(verdict::Source::new);
     while !stop.load(Relaxed) {
         let began = Instant::now();
         sequence += 1;
-        let whole = look_at(status(), settings.period, sequence);
+        let verdict = judged
+            .as_mut()
+            .and_then(|file| file.look(began, |error| say_of(&id.gateway, error)));
+        let whole = look_at(status(), settings.period, sequence, verdict);
         let report = serde_json::to_string(&whole.report).unwrap_or_default();
         *lock(&told) = Told {
             text: whole.text(),
@@ -122,8 +127,19 @@ pub(crate) fn run(
     Ok(())
 }
 
+fn say_of(gateway: &str, error: &str) {
+    say(&format!(
+        "gateway {gateway}: no verdict of the lab: {error}"
+    ));
+}
+
 /// Looks at the machine, and adds what the gateway says of itself.
-fn look_at(status: GatewayStatus, period: Duration, sequence: u64) -> Whole {
+fn look_at(
+    status: GatewayStatus,
+    period: Duration,
+    sequence: u64,
+    verdict: Option<Verdict>,
+) -> Whole {
     let began = Instant::now();
     let mut whole = look::take();
     let totals = whole.report.totals;
@@ -131,6 +147,7 @@ fn look_at(status: GatewayStatus, period: Duration, sequence: u64) -> Whole {
     *report = report::Report::new();
     report.totals = totals;
     report.host = host();
+    report.verdict = verdict;
     report.process = status.process;
     report.term = status.term;
     report.connections = status.connections as u64;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 pub(crate) use tautline_bridge::testing::Peer as Foreign;
 use tautline_bridge::testing::python_with;
 pub(crate) use tautline_bridge::testing::{Cell, Program, Running, eventually};
@@ -76,6 +76,22 @@ pub(crate) fn line_of(picture: &Value, gateway: &str) -> Value {
 pub(crate) fn presence(picture: &Value, gateway: &str) -> String {
     let line = line_of(picture, gateway);
     line["presence"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A result of the lab about a machine, of which most is left out.
+pub(crate) fn lab_result(outcome: &str, max_ns: u64) -> String {
+    json!({
+        "format": "tautline-lab", "version": 1, "label": "robot", "started_unix_s": 1_795_696_892,
+        "machine": { "kernel_release": "6.18.44" },
+        "verdict": {
+            "class": { "deadline": 250_000 }, "deadline_ns": 250_000,
+            "judgements": [{
+                "state": "untouched", "outcome": outcome, "samples": 5_000, "max_ns": max_ns, "strength": "weak"
+            }],
+            "about_hardware": true, "subject": "this machine", "linuxcnc_grade": "usable (up to 50 \u{b5}s)",
+        },
+    })
+    .to_string()
 }
 
 /// Bytes that were written as digits, as text.
