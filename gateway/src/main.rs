@@ -197,7 +197,7 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
     let both_ways = answered.chain(asked).map(|mapping| (mapping, true));
     let mappings: Vec<((String, String), bool)> = one_way.chain(both_ways).collect();
     let lines = mappings.iter().map(|((from, to), has_reply)| {
-        let back = if *has_reply { " and back" } else { "" };
+        let back = if *has_reply { status::AND_BACK } else { "" };
         format!("  {from} -> {to}{back}\n")
     });
     let standby = config.standby.as_ref();

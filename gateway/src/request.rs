@@ -2,9 +2,9 @@
 //! of Zenoh answers. Each entry has one request on its way at a time, and a thread that waits for its reply; nobody
 //! else waits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tautline::{Address, Instant, Message, QueuingPort, SendError, Source, now};
@@ -64,11 +64,10 @@ pub(crate) struct Answering {
     activity: Arc<Activity>,
     counters: Answered,
     queue: SyncSender<Waiting>,
-    waiting: Mutex<Option<Receiver<Waiting>>>,
 }
 
 /// A query, and when it came.
-struct Waiting {
+pub(crate) struct Waiting {
     query: Query,
     since: Instant,
 }
@@ -115,17 +114,18 @@ struct Desk {
 }
 
 impl Answering {
-    pub(crate) fn new(config: Answer, activity: Arc<Activity>) -> Arc<Self> {
+    /// Both ends: the one that takes queries, and the queries for [`run`](Self::run).
+    pub(crate) fn new(config: Answer, activity: Arc<Activity>) -> (Arc<Self>, Receiver<Waiting>) {
         let (queue, waiting) = sync_channel(WAITING_MAX);
-        Arc::new(Self {
+        let answering = Arc::new(Self {
             request: Form::of(config.port.types.sends.as_ref()),
             reply: Form::of(config.port.types.receives.as_ref()),
             config,
             activity,
             counters: Answered::default(),
             queue,
-            waiting: Mutex::new(Some(waiting)),
-        })
+        });
+        (answering, waiting)
     }
 
     /// State for whoever asks.
@@ -176,11 +176,12 @@ impl Answering {
     ///
     /// # Errors
     /// The port can no longer be read.
-    pub(crate) fn run(&self, port: QueuingPort, stop: &AtomicBool) -> Result<(), Failure> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(waiting) = waiting.take() else {
-            return Ok(()); // there is one thread
-        };
+    pub(crate) fn run(
+        &self,
+        port: QueuingPort,
+        waiting: &Receiver<Waiting>,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
         let mut desk = Desk {
             buffer: vec![0; port.message_bytes_max()],
             port,

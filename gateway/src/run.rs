@@ -1,6 +1,7 @@
 //! A running gateway: its ports, its session, its threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use zenoh::{Session, Wait};
 use crate::config::Config;
 use crate::fleet;
 use crate::publication::{Declared, Outbound};
-use crate::request::{Answering, Asking};
+use crate::request::{Answering, Asking, Waiting};
 use crate::status::{self, GatewayStatus};
 use crate::subscription::Inbound;
 
@@ -108,8 +109,10 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     let (mut answering, mut asking) = (Vec::new(), Vec::new());
     let (mut answering_ports, mut asking_ports) = (Vec::new(), Vec::new());
     for answer in config.answers {
-        answering_ports.push(queue(&answer.port)?);
-        answering.push(Answering::new(answer, Arc::clone(&activity)));
+        let port = queue(&answer.port)?;
+        let (one, waiting) = Answering::new(answer, Arc::clone(&activity));
+        answering_ports.push((port, waiting));
+        answering.push(one);
     }
     for ask in config.asks {
         asking_ports.push(queue(&ask.port)?);
@@ -183,17 +186,19 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     ended
 }
 
-/// Starts the threads of requests, with their ports.
+/// Starts the threads of requests, with their ports and the queries that wait.
 fn requests(
     shared: &Shared,
-    (answering, asking): (Vec<QueuingPort>, Vec<QueuingPort>),
+    (answering, asking): (Vec<(QueuingPort, Receiver<Waiting>)>, Vec<QueuingPort>),
     session: &Session,
     stop: &Arc<AtomicBool>,
 ) -> Result<Vec<Thread>, Failure> {
     let mut threads = Vec::new();
-    for (port, one) in answering.into_iter().zip(&shared.answering) {
+    for ((port, waiting), one) in answering.into_iter().zip(&shared.answering) {
         let (one, ending) = (Arc::clone(one), Arc::clone(stop));
-        threads.push(start("answer", stop, move || one.run(port, &ending))?);
+        threads.push(start("answer", stop, move || {
+            one.run(port, &waiting, &ending)
+        })?);
     }
     for (port, one) in asking.into_iter().zip(&shared.asking) {
         let (one, ending, session) = (Arc::clone(one), Arc::clone(stop), session.clone());

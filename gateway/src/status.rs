@@ -262,44 +262,28 @@ impl GatewayStatus {
             );
         }
         for one in &self.publications {
-            let alive = if one.alive { "alive" } else { "silent" };
-            let _ = writeln!(
-                text,
-                "  {} -> {} ({alive}){}",
-                one.port,
-                one.key,
-                listed(": ", &one.counters.counted())
-            );
+            let alive = if one.alive { " (alive)" } else { " (silent)" };
+            text += &mapping(&one.port, &one.key, alive, &one.counters.counted());
         }
         for one in &self.subscriptions {
-            let _ = writeln!(
-                text,
-                "  {} -> {}{}",
-                one.key,
-                one.port,
-                listed(": ", &one.counters.counted())
-            );
+            text += &mapping(&one.key, &one.port, "", &one.counters.counted());
         }
         for one in &self.answers {
-            let _ = writeln!(
-                text,
-                "  {} -> {} and back{}",
-                one.key,
-                one.to,
-                listed(": ", &one.counters.counted())
-            );
+            text += &mapping(&one.key, &one.to, AND_BACK, &one.counters.counted());
         }
         for one in &self.asks {
-            let _ = writeln!(
-                text,
-                "  {} -> {} and back{}",
-                one.port,
-                one.key,
-                listed(": ", &one.counters.counted())
-            );
+            text += &mapping(&one.port, &one.key, AND_BACK, &one.counters.counted());
         }
         text
     }
+}
+
+/// Words behind a mapping whose receiver replies.
+pub(crate) const AND_BACK: &str = " and back";
+
+/// A line of what goes where, with its counters.
+fn mapping(from: &str, to: &str, more: &str, counted: &[(&str, u64)]) -> String {
+    format!("  {from} -> {to}{more}{}\n", listed(": ", counted))
 }
 
 /// Answers until `stop` is set.

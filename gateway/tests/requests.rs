@@ -88,6 +88,18 @@ fn asked(port: &mut QueuingPort, to: u16, request: &[u8]) -> Option<Vec<u8>> {
 const PORTS: &str = "[[port]]\nname = \"pump\"\nnumber = 3\nkind = \"queuing\"\n\
     [[port]]\nname = \"desk\"\nnumber = 4\nkind = \"queuing\"\n";
 
+/// An active gateway of the cell, and a participant of the other host that is connected to it; or says why not.
+fn gateway_and_participant<'n>(
+    network: &'n Network,
+    cell: &Cell,
+    ports: &str,
+    entry: &str,
+) -> Option<(Gateway<'n>, common::Foreign)> {
+    let gateway = network.gateway(cell, "one", A, "site/a", ports, entry, "");
+    eventually("active", || gateway.is_active());
+    Some((gateway, participant(network, B, "client-of-a")?))
+}
+
 #[test]
 fn a_cell_asks_and_another_one_answers() {
     let Some(network) = Network::create() else {
@@ -172,9 +184,7 @@ fn queries_of_a_participant_are_answered_and_a_late_reply_answers_no_other() {
     };
     let cell = Cell::new();
     let answer = "[[answer]]\nport = \"pump\"\nto = \"motor.7\"\ntimeout_ms = 1500\n";
-    let gateway = network.gateway(&cell, "one", A, "site/a", PORTS, answer, "");
-    eventually("active", || gateway.is_active());
-    let Some(mut peer) = participant(&network, B, "client-of-a") else {
+    let Some((gateway, mut peer)) = gateway_and_participant(&network, &cell, PORTS, answer) else {
         return;
     };
     let key = "site/a/pump";
@@ -224,9 +234,7 @@ fn requests_are_bounded_and_the_next_one_is_served() {
     let ports = "[[type]]\nname = \"Pair\"\nfields = [\"a: u8\", \"b: u8\"]\n\
         [[port]]\nname = \"pump\"\nnumber = 3\nkind = \"queuing\"\ntype = \"Pair\"\n";
     let answer = "[[answer]]\nport = \"pump\"\nto = \"motor.7\"\nrate = 1\nburst = 2\n";
-    let gateway = network.gateway(&cell, "one", A, "site/a", ports, answer, "");
-    eventually("active", || gateway.is_active());
-    let Some(mut peer) = participant(&network, B, "client-of-a") else {
+    let Some((gateway, mut peer)) = gateway_and_participant(&network, &cell, ports, answer) else {
         return;
     };
     let key = "site/a/pump";
@@ -257,9 +265,7 @@ fn a_participant_answers_the_cell() {
     };
     let cell = Cell::new();
     let ask = "[[ask]]\nport = \"desk\"\nkey = \"site/b/pump\"\ntimeout_ms = 700\n";
-    let gateway = network.gateway(&cell, "one", A, "site/a", PORTS, ask, "");
-    eventually("active", || gateway.is_active());
-    let Some(mut peer) = participant(&network, B, "client-of-a") else {
+    let Some((gateway, mut peer)) = gateway_and_participant(&network, &cell, PORTS, ask) else {
         return;
     };
     let (_node, mut desk) = port(&cell, "desk", 9);
