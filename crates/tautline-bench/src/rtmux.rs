@@ -9,7 +9,7 @@ use tautline_lab::kernels::guest::{CommandOutput, GuestReport};
 use tautline_lab::kernels::qemu::tail;
 use tautline_lab::kernels::{self, Arch, Event, Job, KernelsError, Settings, defaults, kit};
 use tautline_lab::load::Load;
-use tautline_lab::measured::{ProbeKind, State};
+use tautline_lab::measured::{self, ProbeKind, State};
 use tautline_lab::result::LabResult;
 
 /// Host time after which a guest is given up. Lower: 100,000 interrupts on a busy host are given up. Higher: a guest
@@ -474,7 +474,8 @@ fn read_process(
     rows: &mut Rows,
 ) -> Result<(), KernelsError> {
     succeeded(kernel, output)?;
-    let result = lab_result(&output.text).ok_or_else(|| incomplete(kernel, output))?;
+    let none = || failed(kernel, "it printed no result".to_owned(), &output.text);
+    let result = lab_result(&output.text).ok_or_else(none)?;
     for (home, series) in of_process(&result) {
         rows.add(home, kernel, &output.load, series);
     }
@@ -488,21 +489,18 @@ fn of_process(result: &LabResult) -> Vec<(Home, Series)> {
             State::Partition => Home::ProcessInPartition,
             _ => Home::Process,
         };
-        let of = |kind: ProbeKind| {
-            let series = phase.series.iter().find(|series| series.probe == kind);
-            series.map_or_else(Latency::default, |series| Latency {
-                events: series.summary.count,
-                mean_ns: series.summary.mean_ns as u64,
-                max_ns: series.summary.max_ns,
-            })
+        let of = |kind: ProbeKind| phase.series.iter().find(|series| series.probe == kind);
+        let latency = |series: &measured::Series| Latency {
+            events: series.summary.count,
+            mean_ns: series.summary.mean_ns as u64,
+            max_ns: series.summary.max_ns,
         };
-        let task = phase.series.iter();
-        let mut task = task.filter(|series| series.probe == ProbeKind::Nanosleep);
+        let task = of(ProbeKind::Nanosleep);
         let series = Series {
             waits: "sleeping".to_owned(),
-            left_out: task.next().map_or(0, |series| series.overruns),
-            handler: of(ProbeKind::TimerHandler),
-            program: of(ProbeKind::Nanosleep),
+            left_out: task.map_or(0, |series| series.overruns),
+            handler: of(ProbeKind::TimerHandler).map(latency).unwrap_or_default(),
+            program: task.map(latency).unwrap_or_default(),
         };
         (home, series)
     });
@@ -526,10 +524,6 @@ fn complete<T>(kernel: &str, series: Vec<T>, text: &str) -> Result<Vec<T>, Kerne
             text,
         )),
     }
-}
-
-fn incomplete(kernel: &str, output: &CommandOutput) -> KernelsError {
-    failed(kernel, "it printed no result".to_owned(), &output.text)
 }
 
 fn failed(label: &str, what: String, text: &str) -> KernelsError {

@@ -1,17 +1,16 @@
 //! The Emblix paper's figures 1 to 4: the worst wake-up of four kernels under load, in virtual time. The measurement
 //! is that of `taut lab kernels`: it needs QEMU and, the first time, the distribution's archive, but no privilege.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tautline_lab::kernels::{Event, KernelsError};
+use tautline_lab::kernels::KernelsError;
 use tautline_lab::result::{LabResult, Phase};
 use tautline_report::plot::{self, latency_text};
 use tautline_report::reference::Reference;
 use tautline_testbed::interrupt;
 
-use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request};
+use super::{Check, Experiment, ExperimentError, Figure, Outcome, Progress, Request, count_guests};
 use crate::emblix;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -34,15 +33,9 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
         Duration::from_millis(100),
     );
     let stop = interrupt::flag();
-    let shown = Mutex::new((0, progress));
-    let results = emblix::run(duration, &stop, &|event| {
-        if let (Event::Finished(..), Ok(mut shown)) = (event, shown.lock()) {
-            shown.0 += 1;
-            let done = shown.0;
-            (shown.1)(done, emblix::KERNEL_COUNT);
-        }
-    })
-    .map_err(|error| ended(error, interrupt::interrupted()))?;
+    let tell = count_guests(progress, emblix::KERNEL_COUNT);
+    let results = emblix::run(duration, &stop, &tell)
+        .map_err(|error| ended(error, interrupt::interrupted()))?;
     Ok(vec![outcome(&results, duration)])
 }
 

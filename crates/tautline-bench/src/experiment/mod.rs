@@ -31,10 +31,11 @@ mod volley;
 mod window;
 
 use std::io;
+use std::sync::Mutex;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tautline_lab::kernels::KernelsError;
+use tautline_lab::kernels::{Event, KernelsError};
 use tautline_report::bars::Bars;
 use tautline_report::chart::Chart;
 use tautline_report::page::Block;
@@ -298,6 +299,18 @@ impl ExperimentError {
             }
             _ => "try again on a quieter machine; `taut doctor` shows what this machine can do"
                 .to_owned(),
+        }
+    }
+}
+
+/// Tells the progress of the lab's guests, of which there are so many.
+fn count_guests<'p>(progress: &'p mut Progress<'_>, guests: u64) -> impl Fn(Event) + Sync + 'p {
+    let shown = Mutex::new((0, progress));
+    move |event| {
+        if let (Event::Finished(..), Ok(mut shown)) = (event, shown.lock()) {
+            shown.0 += 1;
+            let done = shown.0;
+            (shown.1)(done, guests);
         }
     }
 }

@@ -1,11 +1,9 @@
 //! The RTMux paper's interrupt latency: one program in three homes, and a process beside them, in virtual time. It
 //! needs QEMU, clang and lld, Tautline's sources, and the first time the distribution's archive, but no privilege.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tautline_lab::kernels::Event;
 use tautline_lab::load::Load;
 use tautline_lab::measured::PAPER;
 use tautline_report::bars::{Bar, Bars};
@@ -14,8 +12,8 @@ use tautline_report::table;
 use tautline_testbed::interrupt;
 
 use super::{
-    Check, Experiment, ExperimentError, Figure, Outcome, Parameter, Progress, Request, emblix,
-    ratio,
+    Check, Experiment, ExperimentError, Figure, Outcome, Parameter, Progress, Request,
+    count_guests, emblix, ratio,
 };
 use crate::rtmux::{Home, Measured, PHASES_MAX, Plan, Row, Series};
 
@@ -72,15 +70,9 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
         is_whole: scale.pick(true, true, false),
     };
     let stop = interrupt::flag();
-    let shown = Mutex::new((0, progress));
+    let tell = count_guests(progress, plan.guests());
     let measured = plan
-        .run(&stop, &|event| {
-            if let (Event::Finished(..), Ok(mut shown)) = (event, shown.lock()) {
-                shown.0 += 1;
-                let done = shown.0;
-                (shown.1)(done, plan.guests());
-            }
-        })
+        .run(&stop, &tell)
         .map_err(|error| emblix::ended(error, interrupt::interrupted()))?;
     super::go_on()?;
     match (measured.rows.is_empty(), measured.missing.first()) {
@@ -100,9 +92,7 @@ fn outcome(plan: &Plan, measured: Measured) -> Outcome {
         plan.turn.as_nanos() as u64,
     );
     outcome.set("clock", "virtual: one nanosecond an instruction");
-    let mut homes: Vec<Home> = rows.iter().map(|row| row.home).collect();
-    homes.dedup();
-    let active = homes
+    let active = homes(rows)
         .into_iter()
         .map(|home| (home.name().to_owned(), active(home).to_owned()));
     outcome.active = active.collect();
@@ -147,6 +137,13 @@ fn outcome(plan: &Plan, measured: Measured) -> Outcome {
         met: measured.missing.is_empty(),
     });
     outcome
+}
+
+/// Homes of the rows, which stand in their order.
+fn homes(rows: &[Row]) -> Vec<Home> {
+    let mut homes: Vec<Home> = rows.iter().map(|row| row.home).collect();
+    homes.dedup();
+    homes
 }
 
 /// Processor, kernel and priority of a home.
@@ -221,9 +218,7 @@ fn bars(rows: &[Row]) -> Bars {
 }
 
 fn here(rows: &[Row]) -> String {
-    let mut homes: Vec<Home> = rows.iter().map(|row| row.home).collect();
-    homes.dedup();
-    let texts = homes.into_iter().map(|home| {
+    let texts = homes(rows).into_iter().map(|home| {
         let worst = worst_of(rows, |row| row.home == home, |series| series.handler.max_ns);
         format!("{} at most {}", home.name(), latency_text(worst))
     });
