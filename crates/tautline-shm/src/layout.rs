@@ -475,6 +475,7 @@ impl Slot {
     }
 
     /// Arrival, source and wire header.
+    #[inline]
     pub fn head(&self) -> RecordHead {
         use crate::sync::Ordering::Relaxed;
         let word = |index: usize| self.words[index].load(Relaxed);

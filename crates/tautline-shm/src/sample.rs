@@ -161,7 +161,7 @@ impl Reader {
     #[inline]
     #[must_use]
     pub fn fresh(&self, control: &Control) -> bool {
-        control.sample.middle[self.source].load(Relaxed) & FRESH != 0 || self.holds_new()
+        self.look(control) & FRESH != 0 || self.holds_new()
     }
 
     /// Takes the newest value as the reader's own; whether there is one that has not been handed
@@ -169,7 +169,7 @@ impl Reader {
     #[inline]
     pub fn refresh(&mut self, control: &Control, cells: &[Slot]) -> bool {
         let middle = &control.sample.middle[self.source];
-        let was = middle.load(Relaxed);
+        let was = self.look(control);
         if was & FRESH != 0 {
             // The exchange and the value's first line come from the writer's cache: side by side,
             // not one after the other.
@@ -218,6 +218,15 @@ impl Reader {
         self.hand(cells)
     }
 
+    /// The middle word. Its line comes with the right to write it: whoever finds a fresh value exchanges the word next,
+    /// and the line would travel between the CPUs once more for that.
+    #[inline]
+    fn look(&self, control: &Control) -> u32 {
+        let middle = &control.sample.middle[self.source];
+        prefetch_to_write(middle);
+        middle.load(Relaxed)
+    }
+
     #[inline]
     fn cell<'m>(&self, cells: &'m [Slot]) -> &'m Slot {
         &cells[cell_index(self.source, self.front)]
@@ -236,6 +245,24 @@ fn prefetch(cell: &Slot) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     let _ = cell;
+}
+
+/// Asks for the line of a word, to write it; changes nothing.
+#[inline]
+fn prefetch_to_write<T>(word: &T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[allow(unsafe_code)]
+    // SAFETY: a prefetch of any address is without effect on memory. Processors without this instruction execute it as
+    // one that does nothing.
+    unsafe {
+        core::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) core::ptr::from_ref(word),
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = word;
 }
 
 /// Where a source's cell lies; the index came from memory and is made safe to use.

@@ -265,12 +265,17 @@ pub(super) trait ValueCore: Core {
         unread.then_some(arrival)
     }
 
+    /// Whether the value in a place has not been read.
+    #[inline]
+    fn is_unread(&self, place: usize) -> bool {
+        self.unread_of(place).is_some()
+    }
+
     /// Place of the value that has not been read and arrived first; on a port that keeps one for all, of the last.
     #[inline]
     fn first_unread(&mut self, is_single: bool) -> Option<usize> {
         if is_single {
-            let newest = self.newest()?;
-            return self.unread_of(newest).map(|_| newest);
+            return self.newest().filter(|newest| self.is_unread(*newest));
         }
         let places = 0..self.place_count();
         let unread = places.filter_map(|place| Some((self.unread_of(place)?, place)));

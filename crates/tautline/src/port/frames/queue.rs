@@ -95,11 +95,10 @@ impl QueueCore for Frames<Receiver> {
         notify: bool,
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError> {
-        if let Some(message) = self.look(statistics, buffer)? {
-            return Ok(Some(message));
-        }
-        if !notify {
-            return Ok(None);
+        // Returned as it is, so that the compiler lets `look` write it where the caller wants it.
+        let found = self.look(statistics, buffer);
+        if !notify || !matches!(found, Ok(None)) {
+            return found;
         }
         self.link.arm();
         self.look(statistics, buffer)

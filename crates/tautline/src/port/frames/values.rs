@@ -70,6 +70,12 @@ impl ValueCore for Frames<Readers> {
         Some((cell.head().arrival_ns, reader.holds_new()))
     }
 
+    /// Without a look at the value, whose lines may still be on their way from another CPU.
+    #[inline]
+    fn is_unread(&self, place: usize) -> bool {
+        self.receiver.0[place].holds_new()
+    }
+
     #[inline]
     fn newest(&mut self) -> Option<usize> {
         if let [_] = *self.receiver.0 {
