@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The floor: the barest way from a frame to mapped memory, with no port logic at all. `taut bench
- * rtt` runs it beside the demux to show what this machine allows; nothing else uses it.
+ * rtt` runs it beside the demux, at the same two hooks, to show what this machine allows; nothing else uses it.
  *
  * One slot. The length that the benchmark expects is read from the frame; the whole frame is copied
  * and a sequence number written after it.
@@ -31,8 +31,7 @@ struct {
 	__type(value, struct floor_slot);
 } floor_memory SEC(".maps");
 
-SEC("xdp.frags")
-int tautline_floor(struct xdp_md *ctx)
+static __always_inline int take(struct tl_context *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -42,10 +41,28 @@ int tautline_floor(struct xdp_md *ctx)
 	__u32 key = 0;
 
 	if ((void *)(ethernet + 1) > data_end || ethernet->h_proto != bpf_htons(FLOOR_ETHERTYPE))
-		return XDP_PASS;
+		return TL_PASS;
 	slot = bpf_map_lookup_elem(&floor_memory, &key);
 	if (!slot || !load_bytes(ctx, 0, slot->frame, bytes, FLOOR_BYTES_MAX))
-		return XDP_PASS;
+		return TL_PASS;
 	__sync_fetch_and_add(&slot->sequence, 1);
-	return XDP_DROP;
+	return TL_TAKEN;
 }
+
+#ifdef TL_AT_TRAFFIC_CONTROL
+
+SEC("classifier")
+int tautline_floor_tc(struct tl_context *ctx)
+{
+	return take(ctx);
+}
+
+#else
+
+SEC("xdp.frags")
+int tautline_floor(struct tl_context *ctx)
+{
+	return take(ctx);
+}
+
+#endif

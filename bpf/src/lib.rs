@@ -46,6 +46,9 @@ pub static SMOOTHER: Option<&[u8]> = object!("smoother");
 /// Fastest echo that the machine allows, for benchmarks.
 pub static FLOOR: Option<&[u8]> = object!("floor");
 
+/// The same at traffic control.
+pub static FLOOR_TC: Option<&[u8]> = object!("floor_tc");
+
 /// Port of a simulated switch, for tests and experiments.
 pub static SWITCH_PORT: Option<&[u8]> = object!("switch_port");
 

@@ -161,6 +161,34 @@ fn a_benchmark_writes_table_json_and_page() {
 }
 
 #[test]
+fn ports_stand_beside_the_floor_of_their_own_hook() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let mut features = tautline::kernel::FEATURES.iter();
+    let tcx = features.find(|feature| feature.used_by.contains("`tc`"));
+    let (paths, floors) = match tcx.expect("a feature").is_there() {
+        Ok(false) => {
+            println!("SKIPPED: traffic control without BPF links (before Linux 6.6)");
+            ("queuing,floor", 2)
+        }
+        _ => ("queuing,floor,queuing-tc,floor-tc,queuing-generic", 4),
+    };
+    let output = run(&[
+        "bench", "rtt", "--paths", paths, "--sizes", "16", "--count", "50", "--json", "-",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let of_floor = |row: &serde_json::Value| row["p50_of_floor"].as_f64();
+    assert!(rows[..floors].iter().all(|row| of_floor(row).is_some()));
+    let own = rows.iter().skip(1).step_by(2).filter_map(of_floor);
+    assert!(own.eq(vec![1.0; floors / 2]), "{rows:?}");
+    // No floor has generic mode.
+    assert!(rows[floors..].iter().all(|row| of_floor(row).is_none()));
+}
+
+#[test]
 fn a_flood_is_measured_beside_quiet() {
     if skipped_without_privilege() {
         return;

@@ -78,11 +78,13 @@ pub enum Path {
     TcpBlock,
     /// The barest demux-to-memory echo, without port logic.
     Floor,
+    /// The same at traffic control.
+    FloorTc,
 }
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 22] = [
+    pub const ALL: [Path; 23] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -105,6 +107,7 @@ impl Path {
         Path::TcpPoll,
         Path::TcpBlock,
         Path::Floor,
+        Path::FloorTc,
     ];
 
     /// The name on the command line and in result files.
@@ -132,6 +135,7 @@ impl Path {
             Path::TcpPoll => "tcp-poll",
             Path::TcpBlock => "tcp-block",
             Path::Floor => "floor",
+            Path::FloorTc => "floor-tc",
         }
     }
 
@@ -154,7 +158,7 @@ impl Path {
             Path::UdpPortBlock => 7103,
             Path::TcpPoll => 7200,
             Path::TcpBlock => 7201,
-            Path::Floor => 0, // it has none
+            Path::Floor | Path::FloorTc => 0, // they have none
         }
     }
 
@@ -181,6 +185,7 @@ impl Path {
                 | Path::SamplingBlock
                 | Path::SamplingAuthenticated
                 | Path::Floor
+                | Path::FloorTc
         )
     }
 
@@ -192,6 +197,15 @@ impl Path {
             }
             Path::QueuingEncrypted => Some(Protection::Encrypted),
             _ => None,
+        }
+    }
+
+    /// The floor at the hook of the path's demux, where there is one.
+    pub fn floor(self) -> Option<Path> {
+        match self {
+            Path::SamplingTc | Path::QueuingTc | Path::FloorTc => Some(Path::FloorTc),
+            Path::SamplingGeneric | Path::QueuingGeneric => None,
+            _ => Some(Path::Floor),
         }
     }
 
@@ -255,11 +269,12 @@ impl Ends {
 
 /// Paths with a cable of their own, where one of them is measured: a demux at another hook, the programs of the floor
 /// and of xsk cannot share an interface with the demux, and a node on link packet has none.
-const OWN_CABLES: [&[Path]; 5] = [
+const OWN_CABLES: [&[Path]; 6] = [
     &[Path::SamplingTc, Path::QueuingTc],
     &[Path::SamplingGeneric, Path::QueuingGeneric],
     &[Path::Packet],
     &[Path::Floor],
+    &[Path::FloorTc],
     &[Path::Xsk],
 ];
 
@@ -304,6 +319,7 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         | Path::QueuingGeneric
         | Path::Packet
         | Path::Floor
+        | Path::FloorTc
         | Path::Xsk => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
             sides::CABLES + before.count()
@@ -384,7 +400,7 @@ impl<'a> Opening<'a> {
             _ => None,
         };
         let largest = match path {
-            Path::Floor => floor::PAYLOAD_BYTES_MAX,
+            Path::Floor | Path::FloorTc => floor::PAYLOAD_BYTES_MAX,
             Path::Sampling | Path::SamplingTc | Path::SamplingGeneric | Path::SamplingBlock => {
                 SamplingPort::VALUE_BYTES_MAX
             }
@@ -404,8 +420,10 @@ impl<'a> Opening<'a> {
             Path::UdpBusy => {
                 let ends = udp::pair(self.sides(cable), number, waiting)?;
                 let [a, b] = ends.map(|end| end.with_busy_poll(BUSY_POLL));
-                let description =
-                    format!("kernel UDP, SO_BUSY_POLL, {}; no demux on its cable", waiting.text());
+                let description = format!(
+                    "kernel UDP, SO_BUSY_POLL, {}; no demux on its cable",
+                    waiting.text()
+                );
                 Ok(Ends::new([a?, b?], description))
             }
             Path::TcpPoll | Path::TcpBlock => tcp_ends(self.sides(cable), number, waiting),
@@ -447,12 +465,20 @@ impl<'a> Opening<'a> {
                 let nodes = NodePair::on_cable(self.hosts, cable, LinkKind::Xsk, None)?;
                 queuing(&nodes, number, path, &self.queuing_options(path))
             }
-            Path::Floor => Ok(Ends::new(
-                floor::pair(self.hosts, cable)?,
-                "BPF copies the frame to mapped memory, packet socket back; no ports, both sides spin"
-                    .to_owned(),
-            )),
+            Path::Floor => self.floor(cable, floor::Hook::Driver),
+            Path::FloorTc => self.floor(cable, floor::Hook::TrafficControl),
         }
+    }
+
+    fn floor(&self, cable: usize, hook: floor::Hook) -> Result<Ends, PathError> {
+        let description = format!(
+            "BPF at {} copies the frame to mapped memory, packet socket back; no ports, both sides spin",
+            hook.text()
+        );
+        Ok(Ends::new(
+            floor::pair(self.hosts, cable, hook)?,
+            description,
+        ))
     }
 
     fn sides(&self, cable: usize) -> Sides<'a> {
@@ -542,10 +568,10 @@ mod tests {
         assert_eq!(
             cables,
             [
-                0, 0, 2, 2, 3, 3, 4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 5
+                0, 0, 2, 2, 3, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 5, 6
             ]
         );
-        assert_eq!(cable_count(&all), 7);
+        assert_eq!(cable_count(&all), 8);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);
         assert_eq!(cable_count(&few), 3);

@@ -166,6 +166,11 @@ impl Outcome {
         self.summary(row.path.reference(), row.payload_bytes)
     }
 
+    /// The floor at the hook of the row's demux, at the same size.
+    pub fn floor(&self, row: &Row) -> Option<Summary> {
+        self.summary(row.path.floor()?, row.payload_bytes)
+    }
+
     fn summary(&self, path: Path, payload_bytes: usize) -> Option<Summary> {
         let is_meant = |row: &&Row| row.path == path && row.payload_bytes == payload_bytes;
         let summary = self.rows.iter().find(is_meant)?.histogram.summary();
@@ -197,8 +202,13 @@ impl Outcome {
         json["path"] = row.path.name().into();
         json["payload_bytes"] = row.payload_bytes.into();
         json["lost"] = row.lost.into();
-        for (path, name) in [(Path::UdpPoll, "udp_poll"), (Path::UdpBlock, "udp_block")] {
-            if let Some(reference) = self.summary(path, row.payload_bytes) {
+        let of = |path| self.summary(path, row.payload_bytes);
+        for (name, reference) in [
+            ("udp_poll", of(Path::UdpPoll)),
+            ("udp_block", of(Path::UdpBlock)),
+            ("floor", self.floor(row)),
+        ] {
+            if let Some(reference) = reference {
                 json[format!("p50_of_{name}")] = ratio(summary.p50_ns, reference.p50_ns).into();
                 json[format!("p99_of_{name}")] = ratio(summary.p99_ns, reference.p99_ns).into();
             }
@@ -670,5 +680,7 @@ mod tests {
             assert!(row[key].is_u64(), "{key}");
         }
         assert!(row["p50_of_udp_poll"].is_f64());
+        assert_eq!(row["p50_of_floor"], 1.0);
+        assert!(json["rows"][0]["p50_of_floor"].is_f64());
     }
 }

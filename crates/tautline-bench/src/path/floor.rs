@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 
 use aya::maps::Map;
 use aya::programs::links::FdLink;
-use aya::programs::{Xdp, XdpMode};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, Program, TcAttachType, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::SendFlags;
@@ -48,13 +49,32 @@ pub struct Floor {
     _ebpf: Ebpf,
 }
 
-/// Both ends, in native mode on a cable of their own: the program cannot share an interface with the demux.
-pub fn pair(hosts: &Hosts, cable: usize) -> Result<[Floor; 2], PathError> {
+/// Hook of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// The driver's poll (native XDP).
+    Driver,
+    /// Traffic control (tcx).
+    TrafficControl,
+}
+
+impl Hook {
+    /// For a line about a path.
+    pub fn text(self) -> &'static str {
+        match self {
+            Hook::Driver => "the driver's poll",
+            Hook::TrafficControl => "traffic control",
+        }
+    }
+}
+
+/// Both ends on a cable of their own: the program cannot share an interface with the demux.
+pub fn pair(hosts: &Hosts, cable: usize, hook: Hook) -> Result<[Floor; 2], PathError> {
     let open = |host: Host| {
         let [own, peer] = [host, host.peer()].map(|host| hosts.end(host, cable).mac());
         let interface = hosts.end(host, cable).interface();
         hosts
-            .inside(host, || Floor::open(&interface, own, peer))?
+            .inside(host, || Floor::open(hook, &interface, own, peer))?
             .map_err(PathError::Floor)
     };
     Ok([open(Host::A)?, open(Host::B)?])
@@ -63,20 +83,34 @@ pub fn pair(hosts: &Hosts, cable: usize) -> Result<[Floor; 2], PathError> {
 impl Floor {
     /// Attaches to an interface of this thread's network namespace.
     fn open(
+        hook: Hook,
         interface: &str,
         own: [u8; 6],
         peer: [u8; 6],
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let index = interface::index(interface)?;
-        let object = tautline_bpf::FLOOR.ok_or("this build has no BPF programs (feature `bpf`)")?;
+        let (object, name) = match hook {
+            Hook::Driver => (tautline_bpf::FLOOR, "tautline_floor"),
+            Hook::TrafficControl => (tautline_bpf::FLOOR_TC, "tautline_floor_tc"),
+        };
+        let object = object.ok_or("this build has no BPF programs (feature `bpf`)")?;
         let mut ebpf = EbpfLoader::new().load(object)?;
-        let program: &mut Xdp = ebpf
-            .program_mut("tautline_floor")
-            .ok_or("the floor is not in its object")?
-            .try_into()?;
-        program.load()?;
-        let attached = program.attach_to_if_index(index, XdpMode::Driver)?;
-        let attached = FdLink::try_from(program.take_link(attached)?)?;
+        let program = ebpf.program_mut(name);
+        let attached = match program.ok_or("the floor is not in its object")? {
+            Program::SchedClassifier(program) => {
+                program.load()?;
+                let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+                let attached =
+                    program.attach_with_options(interface, TcAttachType::Ingress, first)?;
+                FdLink::try_from(program.take_link(attached)?)?
+            }
+            program => {
+                let program: &mut Xdp = program.try_into()?;
+                program.load()?;
+                let attached = program.attach_to_if_index(index, XdpMode::Driver)?;
+                FdLink::try_from(program.take_link(attached)?)?
+            }
+        };
         let Some(Map::Array(map)) = ebpf.map("floor_memory") else {
             return Err("the floor has no memory".into());
         };

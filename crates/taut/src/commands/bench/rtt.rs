@@ -26,7 +26,7 @@ pub(super) struct Arguments {
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,sampling-block,queuing-block,udp-port-block,queuing-sleep,udp-poll,udp-block,tcp-poll,tcp-block,floor"
+        default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,sampling-block,queuing-block,udp-port-block,queuing-sleep,udp-poll,udp-block,tcp-poll,tcp-block,floor,floor-tc"
     )]
     paths: Vec<Path>,
     /// Payload sizes in bytes or such as 1KiB, comma-separated.
@@ -165,6 +165,7 @@ fn text(outcome: &Outcome, machine: &Machine) -> String {
         "max µs",
         "p50 / UDP",
         "p99 / UDP",
+        "p50 / floor",
     ];
     let rows = outcome.rows.iter().map(|row| text_row(outcome, row));
     lines.push(table::figures(&header, rows));
@@ -184,17 +185,20 @@ fn text_row(outcome: &Outcome, row: &Row) -> Vec<String> {
     cells
 }
 
-/// The row's median and p99 as shares of those of kernel UDP that waits in the same way, if that was measured.
-fn ratios(outcome: &Outcome, row: &Row) -> [String; 2] {
+/// The row's median and p99 as shares of those of kernel UDP that waits in the same way, and its median as a share of
+/// that of the floor at the same hook, where those were measured.
+fn ratios(outcome: &Outcome, row: &Row) -> [String; 3] {
     let summary = row.histogram.summary();
-    match outcome.reference(row) {
-        Some(reference) => [
-            (summary.p50_ns, reference.p50_ns),
-            (summary.p99_ns, reference.p99_ns),
-        ]
-        .map(|(value, of)| format!("{:.2}", rtt::ratio(value, of))),
-        None => ["–", "–"].map(str::to_owned),
-    }
+    let udp = outcome.reference(row);
+    let share = |value: u64, of: Option<u64>| match of {
+        Some(of) => format!("{:.2}", rtt::ratio(value, of)),
+        None => "–".to_owned(),
+    };
+    [
+        share(summary.p50_ns, udp.map(|udp| udp.p50_ns)),
+        share(summary.p99_ns, udp.map(|udp| udp.p99_ns)),
+        share(summary.p50_ns, outcome.floor(row).map(|floor| floor.p50_ns)),
+    ]
 }
 
 fn html(outcome: &Outcome, machine: &Machine) -> String {
@@ -250,6 +254,7 @@ fn html_table(outcome: &Outcome, rows: &[&Row]) -> page::Table {
         "min",
         "p50 / UDP",
         "p99 / UDP",
+        "p50 / floor",
         "lost",
     ];
     let cells = |row: &&Row| {

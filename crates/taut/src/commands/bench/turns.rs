@@ -183,8 +183,10 @@ fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
     let mut cells = name_cells(row);
     cells.push(row.lost.to_string());
     cells.extend([summary.p50_ns, summary.p99_ns, summary.max_ns].map(table::microseconds));
-    let references = [Path::UdpPoll, Path::Floor];
-    cells.extend(references.map(|reference| share_cell(outcome.of(row, reference))));
+    for reference in [Some(Path::UdpPoll), row.path.floor()] {
+        let share = reference.and_then(|reference| outcome.of(row, reference));
+        cells.push(share_cell(share));
+    }
     cells.extend([row.send_p50_ns, row.wait_p50_ns].map(table::microseconds));
     cells
 }
