@@ -10,7 +10,7 @@ use tautline::{Instant, Node, QueuingPort, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::destinations::look;
 use tautline_bridge::port::Port;
-use tautline_bridge::program::{Failure, join, say, start, wait_for};
+use tautline_bridge::program::{Failure, join, say, start};
 use tautline_bridge::standby::{LastShown, Votes, process_number};
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
@@ -181,7 +181,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     stop.store(true, Relaxed);
     let ended = threads.into_iter().map(join);
     let ended = ended.fold(kept, |before, ended| before.and(ended));
-    let ended = ended.and(wait_for(status));
+    let ended = ended.and(tautline_bridge::status::end(status));
     session.close().wait()?;
     ended
 }

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use tautline_bridge::counters;
 use tautline_bridge::status::listed;
+use tautline_state::told::Teller;
 
 /// Beginning of the sockets' names.
 const FAMILY: &str = "tautline-gateway";
@@ -286,14 +286,14 @@ fn mapping(from: &str, to: &str, more: &str, counted: &[(&str, u64)]) -> String 
     format!("  {from} -> {to}{more}{}\n", listed(": ", counted))
 }
 
-/// Answers until `stop` is set.
+/// Answers until the result is dropped; `stop` is set when the thread that does so ends.
 ///
 /// # Errors
 /// There is no socket.
 pub(crate) fn serve(
     stop: Arc<AtomicBool>,
     status: impl Fn() -> GatewayStatus + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
+) -> io::Result<Teller> {
     tautline_bridge::status::tell(FAMILY, stop, status)
 }
 

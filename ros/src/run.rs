@@ -9,7 +9,7 @@ use tautline::Node;
 use tautline_bridge::activity::Activity;
 use tautline_bridge::destinations::look;
 use tautline_bridge::port::Port;
-use tautline_bridge::program::{Failure, join, run_again, say, start, wait_for};
+use tautline_bridge::program::{Failure, join, run_again, say, start};
 use tautline_bridge::standby::{LastShown, Votes, process_number};
 
 use crate::config::Config;
@@ -196,5 +196,5 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     for thread in threads {
         ended = ended.and(join(thread));
     }
-    ended.and(wait_for(status))
+    ended.and(tautline_bridge::status::end(status))
 }

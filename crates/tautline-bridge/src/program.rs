@@ -115,17 +115,9 @@ impl Drop for End {
 /// # Errors
 /// That of its work, or it has panicked.
 pub fn join(thread: JoinHandle<Result<(), Failure>>) -> Result<(), Failure> {
-    wait_for(thread)?
-}
-
-/// Waits for the end of a thread whose work cannot fail.
-///
-/// # Errors
-/// It has panicked.
-pub fn wait_for<T>(thread: JoinHandle<T>) -> Result<T, Failure> {
     let name = thread.thread().name().unwrap_or_default().to_owned();
-    let panicked = |_| format!("the thread `{name}` has panicked").into();
-    thread.join().map_err(panicked)
+    let panicked = |_| -> Failure { format!("the thread `{name}` has panicked").into() };
+    thread.join().map_err(panicked)?
 }
 
 /// Runs this program again in this process, with its own arguments and what `change` does to the command. Returns only

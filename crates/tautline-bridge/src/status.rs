@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::JoinHandle;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tautline_state::told;
+use tautline_state::told::{self, Teller};
 
-use crate::program::End;
+use crate::program::{End, Failure};
 
 /// Declares counters that several threads add to, and a structure of their values, which serde reads and writes.
 ///
@@ -65,8 +64,8 @@ pub fn listed(before: &str, counted: &[(&str, u64)]) -> String {
     text
 }
 
-/// Answers with a program's state, from a thread of its own, until `stop` is set; the end of the thread sets it too.
-/// `family` is the beginning of the sockets' names, which programs of one sort share.
+/// Answers with a program's state, from a thread of its own, until the result is dropped; the end of the thread sets
+/// `stop`. `family` is the beginning of the sockets' names, which programs of one sort share.
 ///
 /// # Errors
 /// There is no socket, or no thread.
@@ -74,12 +73,21 @@ pub fn tell<S: Serialize>(
     family: &str,
     stop: Arc<AtomicBool>,
     state: impl Fn() -> S + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
-    let end = End(Arc::clone(&stop));
-    told::tell(family, stop, move || {
+) -> io::Result<Teller> {
+    let end = End(stop);
+    told::tell(family, move || {
         let _dropped_with_this = &end;
         serde_json::to_vec(&state()).unwrap_or_default()
     })
+}
+
+/// Ends the thread that tells a state.
+///
+/// # Errors
+/// It has panicked.
+pub fn end(teller: Teller) -> Result<(), Failure> {
+    let panicked = |_| "the thread that tells the state has panicked".into();
+    teller.end().map_err(panicked)
 }
 
 /// States of all programs of a family, of this user and of root, in this network namespace; root sees everybody's.
@@ -107,9 +115,9 @@ mod tests {
     fn a_program_ends_when_its_state_cannot_be_told() {
         let stop = Arc::new(AtomicBool::new(false));
         let failing = || -> u32 { panic!("as the test has it") };
-        let thread = tell("taut-status-test", Arc::clone(&stop), failing).unwrap();
+        let teller = tell("taut-status-test", Arc::clone(&stop), failing).unwrap();
         assert!(all::<u32>("taut-status-test").is_empty());
-        assert!(crate::program::wait_for(thread).is_err());
+        assert!(end(teller).is_err());
         assert!(stop.load(std::sync::atomic::Ordering::Relaxed));
     }
 }

@@ -1,33 +1,34 @@
 //! Guests as other processes see them: each has a socket in the runtime directory, for its user and root.
 
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SocketAddrUnix, SocketType};
 use serde::{Deserialize, Serialize};
+use tautline_state::foreign::{ForeignListener, ForeignSocket, unnamed};
+use tautline_state::told::{Admission, Asked, Asker, Askers, Heard, Limits, Next, Teller, hear};
 use tautline_state::{Directory, EntryKind, Owner};
 
 use crate::error::GuestError;
 use crate::figures::{GuestStatus, State};
 use crate::run::Shared;
-use crate::sys::Event;
 
 /// Directory below the runtime directory.
 const DIRECTORY: &str = "guests";
-/// Time for a question and for its answer; in a list, for those of all guests of a user. Lower: a busy machine's guests
-/// seem to be silent. Higher: a stopped one holds up a list of all.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// Time for an answer; in a list, for those of all guests of a user. The thread that answers has no real-time priority:
+/// where its process runs in a partition of one CPU, beside a guest that never halts, it has the 50 ms of each second
+/// that Linux keeps for ordinary threads. Lower: such a guest, or one of a busy machine, seems to be silent. Higher: a
+/// stopped one holds up a list of all.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Time for a question. Lower: on a busy machine it is not heard. Higher: one who says nothing holds up the others.
+const QUESTION_MAX: Duration = Duration::from_secs(1);
 /// Time for a guest to end, or to begin again. Lower: on a busy machine it is said to have failed.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 const CHANGE_LOOK: Duration = Duration::from_millis(20);
 /// Longest answer. Lower: 32 ports do not fit. Higher: somebody who answers without end fills our memory.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Longest question.
 const QUESTION_BYTES_MAX: usize = 16;
 /// Guests of one user that are listed at most. Lower: some are not seen. Higher: a user can keep root's `taut` busy.
@@ -37,6 +38,8 @@ const GUESTS_MAX: usize = 64;
 const SOCKETS_MAX: usize = 4096;
 /// Time for which the directory may be locked by another process of the user.
 const LOCK_MAX: Duration = Duration::from_secs(2);
+/// Askers that can wait for a guest to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
+const ASKERS_MAX: i32 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,8 +53,7 @@ enum Question {
 pub(crate) struct Service {
     directory: Directory,
     name: String,
-    stop: Arc<Event>,
-    thread: Option<JoinHandle<()>>,
+    _teller: Teller,
 }
 
 impl Service {
@@ -63,36 +65,33 @@ impl Service {
             let _lock = directory.lock(LOCK_MAX)?;
             sweep(&directory);
             free(&directory, name)?;
-            UnixListener::bind(directory.reachable(name)?).map_err(&failed)?
+            listen(&directory.reachable(name)?).map_err(&failed)?
         };
-        listener.set_nonblocking(true).map_err(&failed)?;
-        let stop = Arc::new(Event::new().map_err(&failed)?);
-        let thread = {
-            let (shared, stop) = (Arc::clone(shared), Arc::clone(&stop));
-            std::thread::Builder::new()
-                .name("taut-guest-ask".to_owned())
-                .spawn(move || serve(&listener, &shared, &stop))
-                .map_err(&failed)?
-        };
+        let shared = Arc::clone(shared);
+        let serve = move |askers: &Askers| serve(askers, &shared);
+        // The directory is its owner's alone, so nobody else asks.
+        let teller = Teller::start("taut-guest-ask", listener, Admission::ByFile, serve);
         Ok(Service {
             directory,
             name: name.to_owned(),
-            stop,
-            thread: Some(thread),
+            _teller: teller.map_err(&failed)?,
         })
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // While somebody listens, nobody else has the name; afterwards a successor may.
+        // While somebody listens, which ends afterwards, nobody else has the name; then a successor may.
         let _ = self.directory.remove(&self.name); // somebody has cleaned up already
-        self.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported already.
-            let _ = thread.join();
-        }
     }
+}
+
+fn listen(path: &Path) -> io::Result<ForeignListener> {
+    let bound = unnamed(SocketType::STREAM)?;
+    rustix::net::bind(&bound, &SocketAddrUnix::new(path)?)?;
+    let listener = ForeignListener::new(bound);
+    listener.listen(ASKERS_MAX)?;
+    Ok(listener)
 }
 
 /// Makes sure that a name can be had. The directory is locked.
@@ -119,114 +118,111 @@ fn sweep(directory: &Directory) {
     }
 }
 
-fn serve(listener: &UnixListener, shared: &Shared, stop: &Event) {
+fn serve(askers: &Askers, shared: &Shared) {
     loop {
-        let mut ready = [
-            PollFd::new(stop, PollFlags::IN),
-            PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
-        ];
-        // Interrupted: as if nobody had come.
-        let _ = poll(&mut ready, None);
-        if !ready[0].revents().is_empty() {
-            return;
-        }
-        if let Ok((stream, _)) = listener.accept() {
-            // The asking process may go away in the middle.
-            let _ = answer(&stream, shared);
+        match askers.next(None) {
+            Next::Asker(asker) => {
+                // The asking process may go away in the middle.
+                let _ = answer(&asker, shared);
+            }
+            Next::Nobody => {}
+            Next::Stop => return,
         }
     }
 }
 
-/// Answers one question. The directory is its owner's alone, so nobody else asks.
-fn answer(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
-    let line = read_line(stream, QUESTION_BYTES_MAX, Instant::now() + ANSWER_MAX)?;
-    match serde_json::from_str(&line)? {
+/// Answers one question.
+fn answer(asker: &Asker<'_>, shared: &Shared) -> io::Result<()> {
+    let mut place = [0; QUESTION_BYTES_MAX];
+    let is_line = |question: &[u8]| question.ends_with(b"\n");
+    let question = asker.question(&mut place, QUESTION_MAX, is_line);
+    match serde_json::from_slice(question)? {
         Question::Status => {}
         Question::Stop => shared.ask_stop(),
         Question::Restart => shared.ask_restart(),
     }
     let mut status = serde_json::to_vec(&shared.status())?;
     status.push(b'\n');
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(ANSWER_MAX))?;
-    (&*stream).write_all(&status)
+    asker.answer().write_all(&status)
 }
 
 /// Connects to a guest's socket. Never waits: one where too many wait already is `ErrorKind::WouldBlock`.
-fn connect(path: &Path) -> io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
+fn connect(path: &Path) -> io::Result<ForeignSocket> {
+    ForeignSocket::connect(&SocketAddrUnix::new(path)?, SocketType::STREAM)
 }
 
 /// Whether root or this user listens there.
-fn is_answered_by(stream: &UnixStream, user: u32) -> bool {
-    let listener = rustix::net::sockopt::socket_peercred(stream);
-    listener.is_ok_and(|listener| listener.uid.is_root() || listener.uid.as_raw() == user)
+fn is_answered_by(socket: &ForeignSocket, user: u32) -> bool {
+    let listener = socket.peer();
+    listener.is_ok_and(|listener| listener.uid == 0 || listener.uid == user)
 }
 
-/// Reads up to the end of a line, or of the stream. The deadline is for the whole line: whoever sends a byte now and
-/// then gains no time.
-fn read_line(stream: &UnixStream, bytes_max: usize, deadline: Instant) -> io::Result<String> {
-    stream.set_nonblocking(false)?;
-    let mut line = Vec::new();
-    let mut buffer = [0; 4096];
-    while !line.ends_with(b"\n") {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || line.len() >= bytes_max {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let room = buffer.len().min(bytes_max - line.len());
-        match (&*stream).read(&mut buffer[..room]) {
-            Ok(0) => break,
-            Ok(count) => line.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into())
-}
-
+/// Asks a guest; `None` if there is none.
 fn ask(
     directory: &Directory,
     name: &str,
     question: Question,
 ) -> Result<Option<GuestStatus>, GuestError> {
-    ask_until(directory, name, question, Instant::now() + ANSWER_MAX)
+    match begin(directory, name, question)? {
+        Some(asked) => hear_all(vec![asked])?.remove(0).1,
+        None => Ok(None),
+    }
 }
 
-fn ask_until(
+/// Begins to ask a guest; `None` if there is none.
+fn begin(
     directory: &Directory,
     name: &str,
     question: Question,
-    deadline: Instant,
-) -> Result<Option<GuestStatus>, GuestError> {
-    let silent = || GuestError::Silent(name.to_owned());
+) -> Result<Option<Asked<String>>, GuestError> {
     // Root looks into the directories of others, who may put links there that lead to its own sockets.
-    let socket = match directory.socket(name) {
+    let entry = match directory.socket(name) {
         Err(error) if error.is_absent() => return Ok(None),
         found => found?,
     };
-    let stream = match connect(&socket.path()) {
-        Ok(stream) if is_answered_by(&stream, directory.owner()?) => stream,
+    let socket = match connect(&entry.path()) {
+        Ok(socket) if is_answered_by(&socket, directory.owner()?) => socket,
         Ok(_) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(GuestError::Silent(name.to_owned()));
+        }
         // Left by a process that was killed, or gone meanwhile.
         Err(_) => return Ok(None),
     };
     let mut line = serde_json::to_string(&question).expect("a question is a word");
     line.push('\n');
-    // A fresh connection has room for so little.
-    (&stream).write_all(line.as_bytes()).map_err(|_| silent())?;
-    match read_line(&stream, ANSWER_BYTES_MAX, deadline) {
-        // It has ended in this moment.
-        Ok(text) if text.is_empty() => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
-        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|_| silent()),
-        Err(_) => Err(silent()),
-    }
+    Ok(Some(Asked::new(
+        name.to_owned(),
+        socket,
+        Some(line.as_bytes()),
+    )))
+}
+
+/// Answer of a guest; `None` if there is none any more.
+type Answered = Result<Option<GuestStatus>, GuestError>;
+
+/// Hears guests that were asked, all in the time for one.
+fn hear_all(asked: Vec<Asked<String>>) -> Result<Vec<(String, Answered)>, GuestError> {
+    let limits = Limits {
+        silence: ANSWER_MAX,
+        deadline: Instant::now() + ANSWER_MAX,
+        answer_bytes: ANSWER_BYTES_MAX,
+    };
+    let heard = hear(asked, &limits).map_err(GuestError::system("waiting for answers"))?;
+    let answered = heard.into_iter().map(|(name, heard)| {
+        let silent = || GuestError::Silent(name.clone());
+        let answered = match heard {
+            // It has ended in this moment.
+            Heard::Gone => Ok(None),
+            Heard::Whole(text) if text.is_empty() => Ok(None),
+            Heard::Whole(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|_| silent()),
+            Heard::Silent => Err(silent()),
+        };
+        (name, answered)
+    });
+    Ok(answered.collect())
 }
 
 /// Directories of guests that this process may look into: its user's, and all users' for root.
@@ -259,19 +255,25 @@ pub fn list() -> (Vec<GuestStatus>, Vec<String>) {
     let mut found = Vec::new();
     let mut silent = Vec::new();
     for directory in directories() {
+        let mut asked = Vec::new();
         let mut left = GUESTS_MAX;
-        let deadline = Instant::now() + ANSWER_MAX;
         for name in names(&directory) {
             if left == 0 {
                 break;
             }
-            match ask_until(&directory, &name, Question::Status, deadline) {
-                Ok(Some(status)) => found.push(status),
+            match begin(&directory, &name, Question::Status) {
+                Ok(Some(one)) => asked.push(one),
                 // Left by a process that was killed: it takes nobody's place.
                 Ok(None) => continue,
                 Err(_) => silent.push(name),
             }
             left -= 1;
+        }
+        for (name, answered) in hear_all(asked).unwrap_or_default() {
+            match answered {
+                Ok(status) => found.extend(status),
+                Err(_) => silent.push(name),
+            }
         }
     }
     (found, silent)
@@ -343,6 +345,13 @@ fn is_anew(before: &GuestStatus, now: &GuestStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
     use tautline_state::TemporaryDirectory;
 
     use super::*;
@@ -377,6 +386,44 @@ mod tests {
         answers.join().unwrap();
     }
 
+    /// Sends a TCP socket whose last close takes an hour, with the beginning of an answer. Returns its other end.
+    fn send_lingering(asker: &UnixStream) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        let an_hour = Some(Duration::from_secs(3600));
+        rustix::net::sockopt::set_socket_linger(&stream, an_hour).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 65_536]).is_ok() {}
+        let rights = [stream.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&rights)));
+        let flags = SendFlags::NOSIGNAL;
+        let sent = rustix::net::sendmsg(asker, &[IoSlice::new(b"{")], &mut control, flags);
+        if sent.is_err() {
+            // Refused: this process is not to close it either.
+            std::mem::forget(stream);
+        }
+        other
+    }
+
+    #[test]
+    fn nobody_waits_for_who_answers_with_a_descriptor_that_lingers() {
+        let temporary = temporary();
+        let directory = temporary.directory();
+        let listener = listener(directory, "lingers");
+        let answers = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let other = send_lingering(&stream);
+            (stream, other)
+        });
+        let asked = Instant::now();
+        assert!(is_silent(directory, "lingers"));
+        assert!(asked.elapsed() < ANSWER_MAX * 3, "{:?}", asked.elapsed());
+        drop(answers.join().unwrap());
+    }
+
     #[test]
     fn nobody_waits_for_who_accepts_no_connections() {
         let temporary = temporary();
@@ -384,7 +431,7 @@ mod tests {
         let listener = listener(directory, "full");
         rustix::net::listen(&listener, 0).unwrap();
         let path = directory.reachable("full").unwrap();
-        let _waiting: Vec<UnixStream> = std::iter::from_fn(|| connect(&path).ok()).collect();
+        let _waiting: Vec<ForeignSocket> = std::iter::from_fn(|| connect(&path).ok()).collect();
         assert!(is_silent(directory, "full"));
         // Nor does anybody take its name.
         let taken = free(directory, "full");
@@ -410,21 +457,17 @@ mod tests {
     fn the_name_of_a_guest_that_ends_is_its_successors() {
         let temporary = temporary();
         let directory = temporary.directory();
-        let stop = Arc::new(Event::new().unwrap());
-        let ends = Arc::clone(&stop);
-        let first = listener(directory, "arm");
+        let first = listen(&directory.reachable("arm").unwrap()).unwrap();
         // One that takes its time.
-        let thread = std::thread::spawn(move || {
-            let mut polled = [PollFd::new(&*ends, PollFlags::IN)];
-            poll(&mut polled, None).unwrap();
-            drop(first);
+        let work = |askers: &Askers| {
+            while !matches!(askers.next(None), Next::Stop) {}
             std::thread::sleep(CHANGE_LOOK);
-        });
+        };
+        let teller = Teller::start("ask", first, Admission::ByFile, work).unwrap();
         let service = Service {
             directory: directory.try_clone().unwrap(),
             name: "arm".to_owned(),
-            stop,
-            thread: Some(thread),
+            _teller: teller,
         };
         let ending = std::thread::spawn(move || drop(service));
         while free(directory, "arm").is_err() {

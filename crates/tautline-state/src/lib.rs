@@ -16,7 +16,8 @@
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
 //! * [`text`]: text of others, made fit to be shown.
-//! * [`told`]: state that a running program tells whoever asks.
+//! * [`foreign`]: connections with processes that are not trusted. [`told`]: state that a running program tells whoever
+//!   asks.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
@@ -25,6 +26,7 @@ pub mod cpus;
 mod directory;
 mod error;
 mod file;
+pub mod foreign;
 pub mod group;
 pub mod journal;
 pub mod memory;

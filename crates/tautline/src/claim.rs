@@ -9,10 +9,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use tautline_state::foreign::Credentials;
 use tautline_state::{Directory, StateError};
 
 use crate::runtime::{self, Room};
-use crate::sys::unix::Credentials;
 
 /// Attempts to take a name, and the time between them. A name that was just given up can be held a
 /// moment longer by a child process that has forked and not yet executed its program. Lower: such a

@@ -25,8 +25,8 @@ use crate::link::bpf::{DemuxOwner, PortParts, RawPortParts, UdpPortParts};
 use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
-use crate::sys::foreign::close_elsewhere;
 use crate::sys::{interface, unix, wait};
+use tautline_state::foreign::close_elsewhere;
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
@@ -254,12 +254,12 @@ impl Hello {
             else {
                 continue;
             };
-            let peer = unix::peer(socket.as_fd())?;
+            let peer = socket.peer()?;
             // The owner of the directory has bound the socket; the process that listens may be another user's, which
             // the service manager has started.
             if runtime::believes(peer.uid) {
                 return Ok(Some(Control {
-                    socket,
+                    socket: socket.trust(),
                     pid: peer.pid,
                     serial: 0,
                 }));

@@ -8,7 +8,7 @@ use aya::maps::MapType;
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported, is_map_supported};
 
-use crate::sys::{bpf, shared, unix, xsk};
+use crate::sys::{bpf, shared, xsk};
 
 /// A part of the kernel that not every kernel has.
 #[derive(Clone, Copy, Debug)]
@@ -147,9 +147,9 @@ pub const FEATURES: [Feature; 14] = [
     Feature {
         name: "`SO_PASSRIGHTS`",
         since: "6.16",
-        used_by: "the control process: no descriptors from clients",
+        used_by: "connections with strangers: no descriptors from them",
         instead: "a thread that closes them and that nobody waits for",
-        probe: || tried(unix::try_refusing_descriptors()),
+        probe: || tried(tautline_state::foreign::try_refusing_descriptors()),
     },
 ];
 

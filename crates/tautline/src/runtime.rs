@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::net::SocketType;
+use rustix::net::{SocketAddrUnix, SocketType};
+use tautline_state::foreign::{self, ForeignListener, ForeignSocket};
 use tautline_state::{Directory, EntryKind, Owner, StateError, runtime_directory};
 
 use crate::sys::handed::is_bpf_file_system;
@@ -170,7 +171,7 @@ fn below(runtime: &Directory, name: &str, room: Room, owner: Owner) -> Option<Di
 /// Name of the directory of this thread's network namespace. Numbers of namespaces are never given twice; before Linux
 /// 5.14 there is only the inode, which can be.
 pub(crate) fn namespace_name() -> io::Result<String> {
-    let socket = unix::unnamed(SocketType::STREAM)?;
+    let socket = foreign::unnamed(SocketType::STREAM)?;
     match tautline_state::namespace_cookie(&socket) {
         Ok(cookie) => Ok(format!("net-{cookie}")),
         Err(error) => match namespace::current() {
@@ -188,7 +189,7 @@ pub(crate) fn listen(
     kind: SocketType,
     mode: u32,
     backlog: i32,
-) -> io::Result<(Directory, OwnedFd)> {
+) -> io::Result<(Directory, ForeignListener)> {
     let (room, listener) = make_in(room, |room| Ok(listen_in(room, name, kind, mode, backlog)?))?;
     Ok((room, listener?))
 }
@@ -199,7 +200,7 @@ fn listen_in(
     kind: SocketType,
     mode: u32,
     backlog: i32,
-) -> Result<OwnedFd, StateError> {
+) -> Result<ForeignListener, StateError> {
     let beside = format!(".{name}.new");
     let failed = |source| StateError::Io {
         action: "listen on",
@@ -210,9 +211,10 @@ fn listen_in(
         Err(error) if !error.is_absent() => return Err(error),
         _ => {}
     }
-    let listener = unix::bind_path(&room.reachable(&beside)?, kind).map_err(failed)?;
+    let bound = unix::bind_path(&room.reachable(&beside)?, kind).map_err(failed)?;
     room.set_access_of(&beside, mode, None)?;
-    unix::listen_again(std::os::fd::AsFd::as_fd(&listener), backlog).map_err(failed)?;
+    let listener = ForeignListener::new(bound);
+    listener.listen(backlog).map_err(failed)?;
     room.rename(&beside, name)?;
     Ok(listener)
 }
@@ -254,16 +256,17 @@ pub(crate) fn adopt(
     unix::listen_again(listener, backlog)
 }
 
-/// Connects to a socket in a room. While too many others wait to be accepted there, it waits until `deadline`; then the
-/// error is `ErrorKind::WouldBlock`. `None` if nobody listens there.
+/// Connects to a socket in a room, from which no descriptor is taken. While too many others wait to be accepted there,
+/// it waits until `deadline`; then the error is `ErrorKind::WouldBlock`. `None` if nobody listens there.
 pub(crate) fn connect(
     room: &Directory,
     name: &str,
     kind: SocketType,
     deadline: Instant,
-) -> io::Result<Option<OwnedFd>> {
+) -> io::Result<Option<ForeignSocket>> {
+    let address = SocketAddrUnix::new(room.reachable(name)?)?;
     loop {
-        match unix::connect_path(&room.reachable(name)?, kind) {
+        match ForeignSocket::connect(&address, kind) {
             Ok(socket) => return Ok(Some(socket)),
             Err(error) => match error.kind() {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => return Ok(None),

@@ -33,10 +33,10 @@ use crate::node::Attachment;
 use crate::runtime::{self, Room};
 use crate::status::OpenReport;
 use crate::sys::activation;
-use crate::sys::foreign::{ForeignListener, ForeignSocket};
 use crate::sys::keeper::Keeper;
 use crate::sys::unix;
 use tautline_proto::wire::ethernet::Vlan;
+use tautline_state::foreign::{ForeignListener, ForeignSocket};
 
 /// Connections that wait to be accepted. Lower: strangers who connect without end fill the queue, and a client has to
 /// try again. Higher: more kernel memory while this process is stopped.
@@ -573,7 +573,7 @@ impl Server {
             Ok(Some(asker)) => {
                 let document = report::status(self);
                 // It fits the socket's buffer; an asker that is gone is its own affair.
-                let _told = unix::send(asker.as_fd(), &document, &[]);
+                let _told = asker.send(&document);
             }
             Ok(None) => {}
             Err(_) => self.set_accepting(false),
@@ -617,7 +617,7 @@ fn serves_elsewhere(index: u32) -> Option<Holder> {
     others.find_map(|room| {
         let deadline = Instant::now() + LOOK_INTERVAL;
         match runtime::connect(&room, &name, SocketType::STREAM, deadline) {
-            Ok(Some(socket)) => unix::peer(socket).ok().map(|peer| Holder::of(peer.pid)),
+            Ok(Some(socket)) => socket.peer().ok().map(|peer| Holder::of(peer.pid)),
             Ok(None) | Err(_) => None,
         }
     })
@@ -673,7 +673,7 @@ fn adopt(name: &str, listener: InheritedListener) -> Result<ForeignListener, Ope
 /// Listens in the room of control sockets, to which everybody may connect.
 fn listen(name: &str, kind: SocketType) -> Result<ForeignListener, OpenError> {
     match runtime::listen(Room::Control, name, kind, 0o666, BACKLOG) {
-        Ok((_room, listener)) => Ok(ForeignListener::new(listener)),
+        Ok((_room, listener)) => Ok(listener),
         Err(error) => Err(refused("listening for clients", error)),
     }
 }

@@ -104,7 +104,7 @@ mod tests {
             kinds(UdpSocket::bind("127.0.0.1:0").unwrap()),
             [Kind::UdpSocket]
         );
-        let (messages, _end) = crate::sys::foreign::ForeignSocket::pair().unwrap();
+        let (messages, _end) = tautline_state::foreign::ForeignSocket::pair().unwrap();
         assert_eq!(kinds(messages), [Kind::MessageSocket]);
         let (stream, _end) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(kinds(stream), []);

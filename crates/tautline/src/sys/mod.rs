@@ -7,7 +7,6 @@ pub(crate) mod aio;
 pub(crate) mod bpf;
 pub(crate) mod clock;
 pub(crate) mod event;
-pub(crate) mod foreign;
 pub(crate) mod handed;
 pub(crate) mod interface;
 pub(crate) mod keeper;

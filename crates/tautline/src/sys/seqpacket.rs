@@ -5,66 +5,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::net::{SocketAddrUnix, SocketType};
+use tautline_state::foreign::{ForeignListener, pass_descriptors, unnamed};
 
-use super::foreign::close_elsewhere;
 use super::unix;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-fn socket() -> io::Result<OwnedFd> {
-    unix::unnamed(SocketType::SEQPACKET)
-}
-
 /// A socket that listens under this name, whose permission bits are never wider than `mode`: `bind` takes them from the
 /// socket, and leaves out those of the process's mask. Where the kernel can, messages with descriptors do not get in,
 /// neither here nor on accepted sockets, until [`pass_rights`] says otherwise.
-pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<Listener> {
-    let socket = socket()?;
-    let refuses_descriptors = unix::refuse_descriptors(socket.as_fd()).is_ok();
+pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<ForeignListener> {
+    let socket = unnamed(SocketType::SEQPACKET)?;
     rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(Listener {
-        socket: Some(socket),
-        refuses_descriptors,
-    })
-}
-
-/// A socket on which strangers connect. To close it does not block, whatever waits in connections that were not
-/// accepted.
-#[derive(Debug)]
-pub(crate) struct Listener {
-    /// Taken when it is dropped.
-    socket: Option<OwnedFd>,
-    refuses_descriptors: bool,
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_ref().expect("there until dropped").as_fd()
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(socket) = self.socket.take()
-            && !self.refuses_descriptors
-        {
-            close_elsewhere(socket);
-        }
-    }
+    let listener = ForeignListener::new(socket);
+    listener.listen(BACKLOG)?;
+    Ok(listener)
 }
 
 /// Lets messages with descriptors in, or not; a peer's attempt fails then. Before Linux 6.16 they always get in.
 pub(crate) fn pass_rights(socket: BorrowedFd<'_>, pass: bool) {
-    let _unknown_to_older_kernels = unix::pass_descriptors(socket, pass);
+    let _unknown_to_older_kernels = pass_descriptors(socket, pass);
 }
 
 /// A socket connected to the listener under this name. Messages with descriptors do not get in until [`pass_rights`]
 /// says otherwise. Never waits.
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
-    let socket = socket()?;
+    let socket = unnamed(SocketType::SEQPACKET)?;
     pass_rights(socket.as_fd(), false);
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
@@ -106,13 +74,36 @@ pub(crate) fn has_room_for_descriptors() -> bool {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    /// A TCP socket that takes an hour to close, and its other end.
+    pub(crate) fn lingering() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        let an_hour = std::time::Duration::from_secs(3600);
+        rustix::net::sockopt::set_socket_linger(&stream, Some(an_hour)).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 65_536]).is_ok() {}
+        (stream, other)
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketFlags};
+    use tautline_state::foreign::close_elsewhere;
+
+    use super::testing::lingering;
     use super::*;
-    use crate::sys::foreign::testing::lingering;
 
     #[test]
     fn descriptors_of_an_empty_message_are_not_closed_here() {
-        let (ours, theirs) = crate::sys::foreign::testing::pair();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) =
+            rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
         let (stream, _other) = lingering();
         unix::send(theirs.as_fd(), b"", &[stream.as_fd()]).unwrap();
         drop(stream);

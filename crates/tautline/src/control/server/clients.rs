@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
+use tautline_state::foreign::ForeignSocket;
 
 use super::declarations::RELAYED_MAX;
 use crate::control::policy::{Asker, Policy};
-use crate::sys::foreign::ForeignSocket;
 use crate::sys::unix;
 
 /// Connections at once of users who need an entry. Lower: a large machine's processes are refused. Higher: more
@@ -43,7 +43,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(socket: ForeignSocket) -> io::Result<Self> {
-        let peer = unix::peer(socket.as_fd())?;
+        let peer = socket.peer()?;
         let mut groups = vec![peer.gid];
         groups.extend(unix::peer_groups(socket.as_fd())?);
         Ok(Self {

@@ -19,8 +19,8 @@ use super::{DECLARED, DECLARING, Granted, Server, no};
 use crate::client::protocol::{Reason, Refusal, Reply};
 use crate::link::bpf::demux::Setup;
 use crate::link::declared::FRAME_BYTES_MAX;
-use crate::sys::foreign::ForeignSocket;
 use crate::sys::{packet, socket, unix};
+use tautline_state::foreign::ForeignSocket;
 
 /// Frames that are taken from one socket at once. Lower: a fleet is heard more slowly. Higher: clients wait longer.
 const FRAMES_AT_ONCE: usize = 16;

@@ -19,7 +19,7 @@ use crate::link::bpf::taps::{Form, Permit};
 use crate::link::plain_udp::reserve_for_another;
 use crate::link::raw;
 use crate::neighbours::LockedBy;
-use crate::sys::unix::Credentials;
+use tautline_state::foreign::Credentials;
 
 /// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
 /// the numbers before a rule of theirs stops them.

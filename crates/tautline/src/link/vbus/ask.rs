@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
+use tautline_state::foreign::peer;
 
 use super::closer::is_trusted;
 use super::publisher::READERS_MAX;
 use crate::address::PortName;
 use crate::error::ObserveError;
 use crate::sys::seqpacket::{self, Received};
-use crate::sys::{unix, wait as poll};
+use crate::sys::wait as poll;
 
 /// How long a port may take to show itself. Lower: a busy machine's ports seem stopped. Higher: a stopped one holds up
 /// a list of all for longer.
@@ -22,7 +23,7 @@ pub(super) fn ask(
     name: PortName,
 ) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let io = |source| ObserveError::Io { port: name, source };
-    if is_trusted(unix::peer(&socket).map_err(io)?.uid) {
+    if is_trusted(peer(&socket).map_err(io)?.uid) {
         views(&socket, name)
     } else {
         views_of_stranger(socket, name)

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::place::own_user;
-use crate::sys::unix;
+use tautline_state::foreign::peer;
 
 /// Threads that close for one user. Lower: one descriptor that blocks delays more of that user's own hang-ups.
 /// Higher: a hostile user has more threads of this process blocked.
@@ -117,7 +117,7 @@ pub(super) struct PeerSocket {
 impl PeerSocket {
     /// The socket of a connection, whose peer the kernel names.
     pub(super) fn new(socket: OwnedFd, closer: &Arc<Closer>) -> std::io::Result<Self> {
-        let user = unix::peer(&socket)?.uid;
+        let user = peer(&socket)?.uid;
         Ok(Self {
             socket: Some(socket),
             user,

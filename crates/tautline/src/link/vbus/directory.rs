@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
+use tautline_state::foreign::{self, ForeignListener};
 
 use super::access::{group_id, user_id};
 use super::config::BusConfig;
@@ -26,8 +27,7 @@ use super::place::{
 };
 use crate::address::NodeName;
 use crate::claim::Holder;
-use crate::sys::seqpacket::{self, Listener};
-use crate::sys::unix;
+use crate::sys::seqpacket;
 
 /// Where the buses of the system are, which root makes.
 const SYSTEM: &str = "/run/tautline/vbus";
@@ -58,7 +58,7 @@ pub(crate) struct Directory {
     socket_mode: u32,
     /// The name that keeps the directory from being removed while this node is there.
     presence: String,
-    _listening: Listener,
+    _listening: ForeignListener,
 }
 
 /// Whether a port's name could be had.
@@ -176,7 +176,7 @@ pub(crate) fn connect_in(
 ) -> io::Result<OwnedFd> {
     let (place, owner) = owner_in(bus, node)?;
     let socket = seqpacket::connect(&path_through(place.as_fd(), &port.to_string()))?;
-    let user = unix::peer(&socket)?.uid;
+    let user = foreign::peer(&socket)?.uid;
     if user != owner {
         return Err(denied(format!(
             "port {port} of node {node} is held by user {user}, and the name belongs to user {owner}"
@@ -225,14 +225,14 @@ impl Directory {
     }
 
     /// Takes a port's name: a listening socket appears under it.
-    pub(crate) fn bind(&self, port: PortNumber) -> Result<Listener, BindError> {
+    pub(crate) fn bind(&self, port: PortNumber) -> Result<ForeignListener, BindError> {
         let place = self.place.as_fd();
         let removed = || io::Error::other("the node's directory on the bus has been removed");
         let _locked = lock(place, LOCK_LIMIT)?.ok_or_else(removed)?;
         let name = port.to_string();
         match seqpacket::connect(&path_through(place, &name)) {
             Ok(other) => {
-                let holder = unix::peer(&other).ok().filter(|peer| peer.pid != 0);
+                let holder = foreign::peer(&other).ok().filter(|peer| peer.pid != 0);
                 return Err(BindError::Taken(holder.map(|peer| Holder::of(peer.pid))));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -489,7 +489,7 @@ fn open_place(
 }
 
 /// Listens under a name in a directory that only this user can write.
-fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<Listener> {
+fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<ForeignListener> {
     remove(place, name.as_ref());
     let socket = seqpacket::listen(&path_through(place, name), mode)?;
     // The process's mask may have taken bits away.

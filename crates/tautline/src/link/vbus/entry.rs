@@ -4,6 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use tautline_state::foreign::ForeignListener;
+
 use super::closer::PeerSocket;
 use super::debt::PeerBell;
 use super::following::Following;
@@ -12,14 +14,13 @@ use super::incoming::{Incoming, ReceiverShared};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
 use super::types::Peer;
-use crate::sys::seqpacket::Listener;
 
 /// A descriptor of the service thread's, by its part in a connection.
 pub(super) enum Entry {
     /// A port's listening socket.
     Listener {
         bus_receiver: Arc<ReceiverShared>,
-        socket: Listener,
+        socket: ForeignListener,
     },
     /// Somebody who has connected and not finished the handshake, or whom a port wants to follow.
     Arriving {

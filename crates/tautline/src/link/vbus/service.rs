@@ -16,6 +16,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::inotify;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
+use tautline_state::foreign::{ForeignListener, accept};
 
 use self::arrivals::Arrival;
 use super::access::Access;
@@ -32,7 +33,7 @@ use crate::address::NodeName;
 use crate::sys::aio::Signaller;
 use crate::sys::clock;
 use crate::sys::event::Event;
-use crate::sys::seqpacket::{self, Listener, Received};
+use crate::sys::seqpacket::{self, Received};
 use crate::sys::unix;
 
 /// How long a handshake may take. Lower: a busy machine's peers are refused. Higher: a stopped peer
@@ -55,7 +56,7 @@ const PENDING_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A port is open: accept for it.
-    Listen(Arc<ReceiverShared>, Listener),
+    Listen(Arc<ReceiverShared>, ForeignListener),
     /// It is closed.
     Close(Arc<ReceiverShared>),
     /// Find the peer of a flow, and find it again whenever it comes back.
@@ -347,7 +348,7 @@ impl Worker {
             } => {
                 let bus_receiver = Arc::clone(bus_receiver);
                 // The rest comes with the next look.
-                match unix::accept(socket.as_fd()) {
+                match accept(socket.as_fd()) {
                     Ok(Some(socket)) => self.arrive(bus_receiver, socket),
                     Ok(None) => {}
                     Err(_) => self.pause(token),

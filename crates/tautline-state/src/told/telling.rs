@@ -1,0 +1,413 @@
+//! The side that is asked: a thread that waits for askers, and answers within limits.
+
+use std::any::Any;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::foreign::{ForeignListener, ForeignSocket};
+
+/// How long an asker may read nothing. Lower: on a busy machine an answer is broken off. Higher: an asker that reads
+/// nothing holds the others up for longer.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// How long an answer may take in all. Lower: a large one is broken off on a busy machine. Higher: an asker that reads
+/// a byte now and then holds the others up for longer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Pause where there is no descriptor for one who asks. Lower: a process without descriptors takes more time in vain.
+/// Higher: once there are some, whoever waits is answered later.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
+/// How long the end of the thread is waited for: it looks at its askers no more, but may be in the middle of putting
+/// the state into words. Lower: on a busy machine it is left behind where it was about to end. Higher: one that waits
+/// for something else keeps the program from its end.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// A counter that makes a descriptor readable for another thread.
+#[derive(Debug)]
+struct Bell(OwnedFd);
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
+    }
+
+    fn ring(&self) {
+        // Full: it has been rung.
+        let _rung = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Those whom a program answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// All who can connect: the modes of the socket and of its directory say who that is.
+    ByFile,
+    /// Root and this process's user.
+    RootAndUser,
+}
+
+/// The thread that answers. Dropped, it ends.
+#[derive(Debug)]
+pub struct Teller {
+    stop: Arc<Bell>,
+    /// Hangs up when the thread ends.
+    ended: Mutex<Receiver<()>>,
+    thread: Option<JoinHandle<()>>,
+    /// The process that the thread is in: a forked one has none.
+    process: u32,
+}
+
+impl Teller {
+    /// Starts a thread of this name, which does `work` until [`Askers::next`] says that it is to end.
+    ///
+    /// # Errors
+    /// There is no thread, or no descriptor.
+    pub fn start(
+        name: &str,
+        listener: ForeignListener,
+        admission: Admission,
+        work: impl FnOnce(&Askers) + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(Bell::new()?);
+        let askers = Askers {
+            listener,
+            admission,
+            stop: Arc::clone(&stop),
+        };
+        let (ends, ended) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || {
+            let _hangs_up_last: mpsc::Sender<()> = ends;
+            // The thread that starts it may be a real-time one. Whoever asks is to delay nobody. Less is always
+            // granted.
+            let _set = crate::policy::set_policy(0, libc::SCHED_OTHER, 0);
+            work(&askers);
+        })?;
+        Ok(Self {
+            stop,
+            ended: Mutex::new(ended),
+            thread: Some(thread),
+            process: std::process::id(),
+        })
+    }
+
+    /// Whether this process has the thread, and not the one that this one was forked from.
+    #[must_use]
+    pub fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Ends the thread, as dropping it does.
+    ///
+    /// # Errors
+    /// The thread's panic.
+    pub fn end(mut self) -> Result<(), Box<dyn Any + Send>> {
+        self.end_thread()
+    }
+
+    fn end_thread(&mut self) -> Result<(), Box<dyn Any + Send>> {
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        if !self.is_of_this_process() {
+            std::mem::forget(thread);
+            return Ok(());
+        }
+        self.stop.ring();
+        // The thread itself, when the last hold on this is the one that it has for the length of an answer.
+        if thread.thread().id() == std::thread::current().id() {
+            return Ok(());
+        }
+        let ended = self.ended.get_mut();
+        let ended = ended.unwrap_or_else(PoisonError::into_inner);
+        match ended.recv_timeout(END_MAX) {
+            // It ends by itself as soon as it looks up.
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => thread.join(),
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        // A panic there has been reported already.
+        let _ended = self.end_thread();
+    }
+}
+
+/// Those who ask, one after the other.
+#[derive(Debug)]
+pub struct Askers {
+    listener: ForeignListener,
+    admission: Admission,
+    stop: Arc<Bell>,
+}
+
+/// Result of waiting for an asker.
+#[derive(Debug)]
+pub enum Next<'a> {
+    /// Somebody asks.
+    Asker(Asker<'a>),
+    /// The time is over, or somebody asked who may not.
+    Nobody,
+    /// The thread is to end.
+    Stop,
+}
+
+impl Askers {
+    /// Sleeps until somebody asks; at most `timeout`, for ever if `None`. May end early with [`Next::Nobody`].
+    pub fn next(&self, timeout: Option<Duration>) -> Next<'_> {
+        match wait(self.listener.as_fd(), PollFlags::IN, &self.stop, timeout) {
+            Ok(Woken::Ready) => {}
+            Ok(Woken::TimeOver) => return Next::Nobody,
+            Ok(Woken::Stopped) => return Next::Stop,
+            Err(_) => return self.pause(),
+        }
+        match self.listener.accept() {
+            Ok(Some(socket)) if self.admits(&socket) => Next::Asker(Asker {
+                socket,
+                stop: &self.stop,
+            }),
+            Ok(_) => Next::Nobody,
+            // Where there is no descriptor for it, the listener stays readable.
+            Err(_) => self.pause(),
+        }
+    }
+
+    fn admits(&self, socket: &ForeignSocket) -> bool {
+        match self.admission {
+            Admission::ByFile => true,
+            Admission::RootAndUser => socket.peer().is_ok_and(|peer| peer.is_near()),
+        }
+    }
+
+    fn pause(&self) -> Next<'_> {
+        let stop = self.stop.0.as_fd();
+        match wait(stop, PollFlags::IN, &self.stop, Some(NO_DESCRIPTOR_PAUSE)) {
+            Ok(Woken::Stopped | Woken::Ready) => Next::Stop,
+            Ok(Woken::TimeOver) => Next::Nobody,
+            Err(_) => {
+                std::thread::sleep(NO_DESCRIPTOR_PAUSE);
+                Next::Nobody
+            }
+        }
+    }
+}
+
+/// One who asks. The connection ends when this is dropped.
+#[derive(Debug)]
+pub struct Asker<'a> {
+    socket: ForeignSocket,
+    stop: &'a Bell,
+}
+
+impl Asker<'_> {
+    /// Its question, as far as it has come when `is_whole` says so of it, when it has ended, when `place` is full, or
+    /// when the time is over.
+    pub fn question<'p>(
+        &self,
+        place: &'p mut [u8],
+        time: Duration,
+        is_whole: impl Fn(&[u8]) -> bool,
+    ) -> &'p [u8] {
+        let deadline = Instant::now() + time;
+        let mut length = 0;
+        while length < place.len() && !(length > 0 && is_whole(&place[..length])) {
+            let Ok(left) = left(deadline) else { break };
+            match self.socket.receive(&mut place[length..]) {
+                Ok(more) if more > 0 => length += more,
+                Err(error) if is_for_now(&error) => {
+                    let socket = self.socket.as_fd();
+                    match wait(socket, PollFlags::IN, self.stop, Some(left)) {
+                        Ok(Woken::Ready | Woken::TimeOver) => {}
+                        Ok(Woken::Stopped) | Err(_) => break,
+                    }
+                }
+                Ok(_) | Err(_) => break,
+            }
+        }
+        &place[..length]
+    }
+
+    /// A writer of the answer, which begins now. It fails when the asker has read nothing for a second, or the answer
+    /// takes more than five in all.
+    #[must_use]
+    pub fn answer(&self) -> Answer<'_> {
+        Answer {
+            asker: self,
+            deadline: Instant::now() + ANSWER_MAX,
+        }
+    }
+}
+
+/// Writes an answer, within the time that there is for it.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    asker: &'a Asker<'a>,
+    deadline: Instant,
+}
+
+impl Write for Answer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let silent = Instant::now() + SILENCE_MAX;
+        loop {
+            let left = left(self.deadline.min(silent))?;
+            match self.asker.socket.send(bytes) {
+                Err(error) if is_for_now(&error) => {}
+                sent => return sent,
+            }
+            let socket = self.asker.socket.as_fd();
+            if let Woken::Stopped = wait(socket, PollFlags::OUT, self.asker.stop, Some(left))? {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_for_now(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => Ok(left),
+    }
+}
+
+enum Woken {
+    Ready,
+    TimeOver,
+    Stopped,
+}
+
+/// Sleeps until a descriptor is ready, the bell has been rung, or the time is over (never if `None`). A signal ends it
+/// as the time does.
+fn wait(
+    descriptor: BorrowedFd<'_>,
+    flags: PollFlags,
+    stop: &Bell,
+    timeout: Option<Duration>,
+) -> io::Result<Woken> {
+    let mut polled = [
+        PollFd::new(&stop.0, PollFlags::IN),
+        PollFd::from_borrowed_fd(descriptor, flags),
+    ];
+    // A time that the kernel's type cannot hold is for ever.
+    let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, limit.as_ref()) {
+        Ok(0) | Err(Errno::INTR) => Ok(Woken::TimeOver),
+        Ok(_) if !polled[0].revents().is_empty() => Ok(Woken::Stopped),
+        Ok(_) => Ok(Woken::Ready),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustix::net::SocketType;
+
+    use super::*;
+    use crate::TemporaryDirectory;
+    use crate::foreign::unnamed;
+
+    fn listener(made: &TemporaryDirectory) -> ForeignListener {
+        let bound = unnamed(SocketType::STREAM).unwrap();
+        let path = made.path().join("told");
+        rustix::net::bind(&bound, &rustix::net::SocketAddrUnix::new(path).unwrap()).unwrap();
+        let listener = ForeignListener::new(bound);
+        listener.listen(4).unwrap();
+        listener
+    }
+
+    #[test]
+    fn the_thread_has_no_real_time_policy_whoever_starts_it() {
+        let made = TemporaryDirectory::make("told-").unwrap();
+        let listener = listener(&made);
+        let (told, policy) = mpsc::channel();
+        let start = move || {
+            if crate::policy::set_policy(0, libc::SCHED_FIFO, 1).is_err() {
+                println!("SKIPPED: real-time priorities cannot be had here");
+                return None;
+            }
+            let work = move |_: &Askers| told.send(crate::policy::policy_of(0).unwrap()).unwrap();
+            Some(Teller::start("told", listener, Admission::ByFile, work).unwrap())
+        };
+        if std::thread::spawn(start).join().unwrap().is_some() {
+            assert_eq!(policy.recv().unwrap(), (libc::SCHED_OTHER, 0));
+        }
+    }
+
+    #[test]
+    fn where_nobody_can_be_accepted_the_thread_does_not_spin() {
+        // As where there is no descriptor: the listener is ready, and accepting fails.
+        let listener = ForeignListener::new(unnamed(SocketType::STREAM).unwrap());
+        let (told, looked) = mpsc::channel();
+        let work = move |askers: &Askers| {
+            while let Next::Asker(_) | Next::Nobody = askers.next(None) {
+                told.send(()).unwrap();
+            }
+        };
+        let teller = Teller::start("told", listener, Admission::ByFile, work).unwrap();
+        std::thread::sleep(2 * NO_DESCRIPTOR_PAUSE);
+        let began = Instant::now();
+        teller.end().unwrap();
+        assert!(began.elapsed() < NO_DESCRIPTOR_PAUSE, "the pause ends");
+        let looks = looked.iter().count();
+        assert!((1..=3).contains(&looks), "{looks}");
+    }
+
+    #[test]
+    fn an_asker_who_neither_speaks_nor_reads_does_not_hold_up_the_end() {
+        let made = TemporaryDirectory::make("told-").unwrap();
+        let listener = listener(&made);
+        let (told, answering) = mpsc::channel();
+        let work = move |askers: &Askers| {
+            while let next @ (Next::Asker(_) | Next::Nobody) = askers.next(None) {
+                let Next::Asker(asker) = next else { continue };
+                let question = asker.question(&mut [0; 16], ANSWER_MAX, |_| true).len();
+                told.send(question).unwrap();
+                let _broken_off = asker.answer().write_all(&vec![b'x'; 8 << 20]);
+            }
+        };
+        let teller = Teller::start("told", listener, Admission::ByFile, work).unwrap();
+        let mut asker = UnixStream::connect(made.path().join("told")).unwrap();
+        asker.write_all(b"all").unwrap();
+        assert_eq!(answering.recv().unwrap(), 3);
+        let began = Instant::now();
+        teller.end().unwrap();
+        assert!(began.elapsed() < SILENCE_MAX, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_thread_that_does_not_end_is_not_waited_for_without_end() {
+        let made = TemporaryDirectory::make("told-").unwrap();
+        let listener = listener(&made);
+        let (never, waits) = mpsc::channel::<()>();
+        let work = move |_: &Askers| {
+            let _hung_up = waits.recv();
+        };
+        let teller = Teller::start("told", listener, Admission::ByFile, work).unwrap();
+        let began = Instant::now();
+        teller.end().unwrap();
+        assert!(began.elapsed() < 2 * END_MAX, "{:?}", began.elapsed());
+        drop(never);
+    }
+}
