@@ -17,13 +17,9 @@ use crate::run::Shared;
 
 /// Directory below the runtime directory.
 const DIRECTORY: &str = "guests";
-/// Time for an answer; in a list, for those of all guests of a user. The thread that answers has no real-time priority:
-/// where its process runs in a partition of one CPU, beside a guest that never halts, it has the 50 ms of each second
-/// that Linux keeps for ordinary threads. Lower: such a guest, or one of a busy machine, seems to be silent. Higher: a
-/// stopped one holds up a list of all.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Time for a question. Lower: on a busy machine it is not heard. Higher: one who says nothing holds up the others.
-const QUESTION_MAX: Duration = Duration::from_secs(1);
+/// Time for a question and for its answer; in a list, for those of all guests of a user. Lower: a busy machine's guests
+/// seem to be silent. Higher: a stopped one holds up a list of all.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Time for a guest to end, or to begin again. Lower: on a busy machine it is said to have failed.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 const CHANGE_LOOK: Duration = Duration::from_millis(20);
@@ -69,8 +65,8 @@ impl Service {
         };
         let shared = Arc::clone(shared);
         let serve = move |askers: &Askers| serve(askers, &shared);
-        // The directory is its owner's alone, so nobody else asks.
-        let teller = Teller::start("taut-guest-ask", listener, Admission::ByFile, serve);
+        let admission = Admission::ByOwnDirectory;
+        let teller = Teller::start("taut-guest-ask", listener, admission, serve);
         Ok(Service {
             directory,
             name: name.to_owned(),
@@ -135,7 +131,7 @@ fn serve(askers: &Askers, shared: &Shared) {
 fn answer(asker: &Asker<'_>, shared: &Shared) -> io::Result<()> {
     let mut place = [0; QUESTION_BYTES_MAX];
     let is_line = |question: &[u8]| question.ends_with(b"\n");
-    let question = asker.question(&mut place, QUESTION_MAX, is_line);
+    let question = asker.question(&mut place, ANSWER_MAX, is_line);
     match serde_json::from_slice(question)? {
         Question::Status => {}
         Question::Stop => shared.ask_stop(),

@@ -50,6 +50,9 @@ impl Bell {
 pub enum Admission {
     /// All who can connect: the modes of the socket and of its directory say who that is.
     ByFile,
+    /// The same, where only root and this process's user can connect. Nobody else decides how often the thread runs, so
+    /// that it keeps the priority of the one that starts it.
+    ByOwnDirectory,
     /// Root and this process's user.
     RootAndUser,
 }
@@ -88,7 +91,9 @@ impl Teller {
             let _hangs_up_last: mpsc::Sender<()> = ends;
             // The thread that starts it may be a real-time one. Whoever asks is to delay nobody. Less is always
             // granted.
-            let _set = crate::policy::set_policy(0, libc::SCHED_OTHER, 0);
+            if admission != Admission::ByOwnDirectory {
+                let _set = crate::policy::set_policy(0, libc::SCHED_OTHER, 0);
+            }
             work(&askers);
         })?;
         Ok(Self {
@@ -184,7 +189,7 @@ impl Askers {
 
     fn admits(&self, socket: &ForeignSocket) -> bool {
         match self.admission {
-            Admission::ByFile => true,
+            Admission::ByFile | Admission::ByOwnDirectory => true,
             Admission::RootAndUser => socket.peer().is_ok_and(|peer| peer.is_near()),
         }
     }
@@ -338,20 +343,27 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_has_no_real_time_policy_whoever_starts_it() {
-        let made = TemporaryDirectory::make("told-").unwrap();
-        let listener = listener(&made);
-        let (told, policy) = mpsc::channel();
-        let start = move || {
-            if crate::policy::set_policy(0, libc::SCHED_FIFO, 1).is_err() {
-                println!("SKIPPED: real-time priorities cannot be had here");
-                return None;
+    fn the_thread_is_urgent_only_where_nobody_else_can_ask() {
+        for (admission, policy) in [
+            (Admission::ByFile, (libc::SCHED_OTHER, 0)),
+            (Admission::RootAndUser, (libc::SCHED_OTHER, 0)),
+            (Admission::ByOwnDirectory, (libc::SCHED_FIFO, 1)),
+        ] {
+            let made = TemporaryDirectory::make("told-").unwrap();
+            let listener = listener(&made);
+            let (told, has) = mpsc::channel();
+            let start = move || {
+                if crate::policy::set_policy(0, libc::SCHED_FIFO, 1).is_err() {
+                    println!("SKIPPED: real-time priorities cannot be had here");
+                    return None;
+                }
+                let work =
+                    move |_: &Askers| told.send(crate::policy::policy_of(0).unwrap()).unwrap();
+                Some(Teller::start("told", listener, admission, work).unwrap())
+            };
+            if std::thread::spawn(start).join().unwrap().is_some() {
+                assert_eq!(has.recv().unwrap(), policy, "{admission:?}");
             }
-            let work = move |_: &Askers| told.send(crate::policy::policy_of(0).unwrap()).unwrap();
-            Some(Teller::start("told", listener, Admission::ByFile, work).unwrap())
-        };
-        if std::thread::spawn(start).join().unwrap().is_some() {
-            assert_eq!(policy.recv().unwrap(), (libc::SCHED_OTHER, 0));
         }
     }
 
