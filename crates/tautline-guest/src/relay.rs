@@ -133,13 +133,14 @@ struct ToLinux {
 }
 
 impl Relay {
-    /// Opens the node of a guest, and its ports.
+    /// Opens the node of a guest, and its ports. `service_priority`: of the thread that makes connections of a bus.
     pub(crate) fn open(
         config: &GuestConfig,
+        service_priority: Option<u8>,
         counters: &[Arc<PortCounters>],
     ) -> Result<Relay, GuestError> {
         let plan = config.plan()?;
-        let node = match (&config.bus, &config.node) {
+        let mut node = match (&config.bus, &config.node) {
             (Some(bus), _) => {
                 let mut node = NodeConfig::vbus(tautline::BusConfig::new(bus, config.name));
                 for peer in &config.peers {
@@ -154,6 +155,10 @@ impl Relay {
                 return Err(GuestError::Setting("neither bus nor node".to_owned()));
             }
         };
+        if let Some(bus) = &mut node.bus {
+            // Otherwise a guest that never halts keeps handshakes waiting.
+            bus.service_priority = service_priority;
+        }
         let node = Node::open(node)?;
         let mut ports = Vec::with_capacity(config.ports.len());
         for (port, counters) in config.ports.iter().zip(counters) {

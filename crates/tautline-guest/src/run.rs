@@ -183,7 +183,12 @@ pub fn run(
     });
     // Before the node: of two guests of one name, the second is told so.
     let _service = Service::start(config.name.as_str(), &shared)?;
-    let mut relay = Relay::open(config, &counters)?;
+    let is_urgent = config.relay == RelayPlace::Partition;
+    let mut relay = Relay::open(
+        config,
+        is_urgent.then_some(OTHERS_PRIORITY as u8),
+        &counters,
+    )?;
     let recipe = Recipe {
         config,
         image: &image,

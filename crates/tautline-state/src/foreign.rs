@@ -6,6 +6,7 @@
 //! closed elsewhere. It makes no difference which side has connected.
 #![allow(unsafe_code)] // socket options that rustix does not have; a thread with a table of descriptors of its own
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::mpsc;
@@ -165,6 +166,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
 pub struct ForeignListener {
     /// Taken when it is dropped.
     socket: Option<OwnedFd>,
+    /// Whether the kernel has refused descriptors since before it listened.
     refuses_descriptors: bool,
 }
 
@@ -173,10 +175,12 @@ impl ForeignListener {
     /// that they send on such a connection are looked for as on an old kernel.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
-        let refuses_descriptors = pass_descriptors(socket.as_fd(), false).is_ok();
+        // Connections that were made before are not concerned.
+        let listens = rustix::net::sockopt::socket_acceptconn(&socket).unwrap_or(true);
+        let refuses = pass_descriptors(socket.as_fd(), false).is_ok();
         Self {
             socket: Some(socket),
-            refuses_descriptors,
+            refuses_descriptors: refuses && !listens,
         }
     }
 
@@ -212,7 +216,7 @@ impl Drop for ForeignListener {
         if let Some(socket) = self.socket.take()
             && !self.refuses_descriptors
         {
-            close_elsewhere(socket);
+            close_elsewhere_or_keep(socket);
         }
     }
 }
@@ -222,7 +226,8 @@ impl Drop for ForeignListener {
 pub struct ForeignSocket {
     /// Taken when it is dropped.
     socket: Option<OwnedFd>,
-    refuses_descriptors: bool,
+    /// Whether the kernel has refused descriptors for as long as it is connected: none is in its queue.
+    refuses_descriptors: Cell<bool>,
 }
 
 impl ForeignSocket {
@@ -234,7 +239,7 @@ impl ForeignSocket {
         }
         Self {
             socket: Some(socket),
-            refuses_descriptors,
+            refuses_descriptors: Cell::new(refuses_descriptors),
         }
     }
 
@@ -277,7 +282,7 @@ impl ForeignSocket {
     /// `ErrorKind::WouldBlock` if there is nothing yet, `ErrorKind::InvalidData` if descriptors came along: the message
     /// is left in the queue.
     pub fn receive(&self, message: &mut [u8]) -> io::Result<usize> {
-        let safe = match self.refuses_descriptors {
+        let safe = match self.refuses_descriptors.get() {
             true => message.len(),
             false => self.bytes_without_descriptors(message)?,
         };
@@ -336,6 +341,27 @@ impl ForeignSocket {
         let _gone = self.send(message);
     }
 
+    /// Lets messages with descriptors in, or not; a peer's attempt fails then. Before Linux 6.16 they always get in.
+    /// Whoever lets them in takes them by itself.
+    pub fn pass_descriptors(&self, pass: bool) {
+        let _unknown_to_older_kernels = pass_descriptors(self.as_fd(), pass);
+        if pass {
+            // Those that get in stay in the queue until they are read.
+            self.refuses_descriptors.set(false);
+        }
+    }
+
+    /// Closes it as dropping does.
+    ///
+    /// # Errors
+    /// Closing it takes a thread, and there is none: the socket.
+    pub fn close(mut self) -> Result<(), OwnedFd> {
+        match self.socket.take() {
+            Some(socket) if !self.refuses_descriptors.get() => close_elsewhere(socket),
+            _harmless => Ok(()),
+        }
+    }
+
     /// The socket, with descriptors let in: the other end has turned out to be somebody who is trusted.
     #[must_use]
     pub fn trust(mut self) -> OwnedFd {
@@ -354,16 +380,19 @@ impl AsFd for ForeignSocket {
 impl Drop for ForeignSocket {
     fn drop(&mut self) {
         if let Some(socket) = self.socket.take()
-            && !self.refuses_descriptors
+            && !self.refuses_descriptors.get()
         {
-            close_elsewhere(socket);
+            close_elsewhere_or_keep(socket);
         }
     }
 }
 
 /// Closes a descriptor without waiting for what that may wait for: in a thread that has a table of descriptors of its
 /// own and ends at once. The kernel does not linger for a thread that is ending, so such threads do not heap up.
-pub fn close_elsewhere(descriptor: OwnedFd) {
+///
+/// # Errors
+/// There is no thread: the descriptor.
+pub fn close_elsewhere(descriptor: OwnedFd) -> Result<(), OwnedFd> {
     let descriptor = descriptor.into_raw_fd();
     let (to_here, from_there) = mpsc::sync_channel(1);
     let (closed, closed_here) = mpsc::sync_channel::<()>(1);
@@ -381,13 +410,24 @@ pub fn close_elsewhere(descriptor: OwnedFd) {
                 drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
             }
         });
-    // Where there is no thread, the descriptor stays open: better one less than a thread that blocks.
-    if spawned.is_ok() && from_there.recv() == Ok(true) {
+    if spawned.is_err() {
+        // SAFETY: it was given away above, and nobody has taken it.
+        return Err(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    }
+    if from_there.recv() == Ok(true) {
         // SAFETY: the descriptor was given away above, and the thread's table has another reference, which stays until
         // `closed` is dropped.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
     }
     drop(closed);
+    Ok(())
+}
+
+/// The same. Where there is no thread, the descriptor stays open: better one less than a thread that blocks.
+pub fn close_elsewhere_or_keep(descriptor: OwnedFd) {
+    if let Err(descriptor) = close_elsewhere(descriptor) {
+        std::mem::forget(descriptor);
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,13 @@ pub fn set_policy(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
     check(returned).map(|_| ())
 }
 
+/// Makes the calling thread an ordinary one. A thread of ours has the policy of the program's thread that started it,
+/// which may be a real-time one.
+pub fn be_ordinary() {
+    // A lower priority is always granted.
+    let _set = set_policy(0, libc::SCHED_OTHER, 0);
+}
+
 /// `struct sched_attr` as of Linux 3.14 (uapi/linux/sched/types.h, SCHED_ATTR_SIZE_VER0).
 #[repr(C)]
 struct SchedulingAttributes {

@@ -26,7 +26,7 @@ use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
 use crate::sys::{interface, unix, wait};
-use tautline_state::foreign::close_elsewhere;
+use tautline_state::foreign::close_elsewhere_or_keep;
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
@@ -319,7 +319,7 @@ impl Control {
                 || !both.all(|(kind, descriptor)| kind.is_of(descriptor.as_fd()))
             {
                 // Closing what somebody else has chosen can block.
-                descriptors.into_iter().for_each(close_elsewhere);
+                descriptors.into_iter().for_each(close_elsewhere_or_keep);
                 return Err(io::Error::other(
                     "other descriptors than expected came with its answer",
                 ));

@@ -89,10 +89,9 @@ impl Teller {
         let thread = std::thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn(move || {
             let _hangs_up_last: mpsc::Sender<()> = ends;
-            // The thread that starts it may be a real-time one. Whoever asks is to delay nobody. Less is always
-            // granted.
+            // Whoever asks is to delay nobody.
             if admission != Admission::ByOwnDirectory {
-                let _set = crate::policy::set_policy(0, libc::SCHED_OTHER, 0);
+                crate::policy::be_ordinary();
             }
             work(&askers);
         })?;

@@ -1,11 +1,11 @@
 //! Connections with other processes of a bus: sockets that keep messages apart and carry descriptors.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::net::{SocketAddrUnix, SocketType};
-use tautline_state::foreign::{ForeignListener, pass_descriptors, unnamed};
+use tautline_state::foreign::{ForeignListener, ForeignSocket, unnamed};
 
 use super::unix;
 
@@ -14,7 +14,7 @@ const BACKLOG: i32 = 64;
 
 /// A socket that listens under this name, whose permission bits are never wider than `mode`: `bind` takes them from the
 /// socket, and leaves out those of the process's mask. Where the kernel can, messages with descriptors do not get in,
-/// neither here nor on accepted sockets, until [`pass_rights`] says otherwise.
+/// neither here nor on accepted sockets, until [`ForeignSocket::pass_descriptors`] says otherwise.
 pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<ForeignListener> {
     let socket = unnamed(SocketType::SEQPACKET)?;
     rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
@@ -24,18 +24,10 @@ pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<ForeignListener> {
     Ok(listener)
 }
 
-/// Lets messages with descriptors in, or not; a peer's attempt fails then. Before Linux 6.16 they always get in.
-pub(crate) fn pass_rights(socket: BorrowedFd<'_>, pass: bool) {
-    let _unknown_to_older_kernels = pass_descriptors(socket, pass);
-}
-
-/// A socket connected to the listener under this name. Messages with descriptors do not get in until [`pass_rights`]
-/// says otherwise. Never waits.
-pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
-    let socket = unnamed(SocketType::SEQPACKET)?;
-    pass_rights(socket.as_fd(), false);
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
+/// A socket connected to the listener under this name. Messages with descriptors do not get in until
+/// [`ForeignSocket::pass_descriptors`] says otherwise. Never waits.
+pub(crate) fn connect(path: &Path) -> io::Result<ForeignSocket> {
+    ForeignSocket::connect(&SocketAddrUnix::new(path)?, SocketType::SEQPACKET)
 }
 
 /// Result of a receive.
@@ -93,8 +85,10 @@ pub(crate) mod testing {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use rustix::net::{AddressFamily, SocketFlags};
-    use tautline_state::foreign::close_elsewhere;
+    use tautline_state::foreign::close_elsewhere_or_keep;
 
     use super::testing::lingering;
     use super::*;
@@ -113,7 +107,7 @@ mod tests {
             panic!("an empty message");
         };
         assert_eq!(descriptors.len(), 1);
-        close_elsewhere(descriptors.remove(0));
+        close_elsewhere_or_keep(descriptors.remove(0));
         drop(theirs);
         // Threads of other tests may have a copy for a moment.
         while !matches!(receive(ours.as_fd(), &mut [0; 16]), Ok(Received::HungUp)) {

@@ -339,11 +339,7 @@ fn one_user_does_not_take_all_descriptors() {
     const WANTED: usize = 40;
     if let Some((what, config)) = attacker() {
         if what == "victim" {
-            let limit = rustix::process::Rlimit {
-                current: Some(LIMIT),
-                maximum: Some(LIMIT),
-            };
-            rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+            limit_descriptors(LIMIT);
             let node = open(&config, "victim");
             let _ports: Vec<_> = (7..11).map(|number| queuing(&node, number)).collect();
             // Goes on once the attacker is at it.
@@ -383,6 +379,159 @@ fn one_user_does_not_take_all_descriptors() {
 }
 
 #[test]
+fn connections_that_come_and_go_lock_no_real_time_process_up() {
+    const TEST: &str = "connections_that_come_and_go_lock_no_real_time_process_up";
+    const LIMIT: u64 = 1024;
+    /// Longer than the test, and short enough for the machine if it fails.
+    const LIFE_SECONDS: u32 = 30;
+    const ATTACKED: Duration = Duration::from_secs(2);
+    const WATCHED: Duration = Duration::from_secs(1);
+    if let Some((what, config)) = attacker() {
+        if what == "victim" {
+            // SAFETY: no pointers.
+            unsafe { libc::alarm(LIFE_SECONDS) };
+            limit_descriptors(LIMIT);
+            let cpus = tautline_testbed::child::allowed_cpus().unwrap();
+            tautline_testbed::child::pin(*cpus.last().unwrap()).unwrap();
+            if let Err(error) = tautline_testbed::child::schedule_fifo(50) {
+                println!(
+                    "SKIPPED: {TEST} needs SCHED_FIFO: {error}; {}",
+                    child::READY
+                );
+                return;
+            }
+            let node = open(&config, "victim");
+            let _port = queuing(&node, 7);
+            return child::ready();
+        }
+        as_stranger();
+        println!("{}", child::READY);
+        let (mut count, started) = (0, Clock::now());
+        while started.elapsed() < ATTACKED {
+            count += usize::from(dial(&config.name, "victim", 7).is_some());
+        }
+        println!("the stranger has come and gone {count} times");
+        return child::ready();
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("realtime");
+    let node = open(&config, "honest");
+    let mut honest = queuing(&node, 1);
+    let victim = attack(TEST, "victim", &config);
+    let policies = policies_of(victim.pid());
+    let is_skipped = !policies
+        .iter()
+        .any(|(_, policy)| *policy == libc::SCHED_FIFO);
+    if is_skipped {
+        println!("SKIPPED: {TEST} needs SCHED_FIFO");
+        return;
+    }
+    let before = descriptors_of(victim.pid());
+    let mut stranger = attack(TEST, "stranger", &config);
+    let mut most = 0;
+    let started = Clock::now();
+    while started.elapsed() < ATTACKED {
+        most = most.max(descriptors_of(victim.pid()));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let came = stranger.wait_for("come and gone");
+    drop(stranger);
+    // The last connections are turned away.
+    std::thread::sleep(WATCHED);
+    let used = cpu_time_of(victim.pid());
+    std::thread::sleep(WATCHED);
+    let used = cpu_time_of(victim.pid()).saturating_sub(used);
+    let after = descriptors_of(victim.pid());
+    let found = honest.destination_until("victim", port(7), now() + PATIENCE);
+    println!(
+        "{} descriptors, {before} before, {most} at most, {after} after",
+        came.trim()
+    );
+    println!("{used:?} of {WATCHED:?} used afterwards; {policies:?}");
+    drop(victim);
+    assert!(used < WATCHED / 4, "it spins: {used:?}");
+    assert!(most < LIMIT as usize / 2, "{most} descriptors");
+    assert!(after <= before + 4, "{after} descriptors, {before} before");
+    found.unwrap();
+    let of_bus = policies.iter().filter(|(name, _)| name == "taut-vbus");
+    let of_bus: Vec<i32> = of_bus.map(|(_, policy)| *policy).collect();
+    assert_eq!(of_bus, [libc::SCHED_OTHER]);
+}
+
+#[test]
+fn descriptors_that_cannot_be_closed_take_no_more_than_a_share() {
+    const TEST: &str = "descriptors_that_cannot_be_closed_take_no_more_than_a_share";
+    const LIMIT: u64 = 1024;
+    if let Some((what, config)) = attacker() {
+        if what == "victim" {
+            limit_descriptors(LIMIT);
+            let node = open(&config, "victim");
+            let _port = queuing(&node, 7);
+            return child::ready();
+        }
+        as_stranger();
+        let _node = open(&config, "stranger");
+        println!("{}", child::READY);
+        // Two for each thread that closes for this user.
+        let mut blocking: Vec<OwnedFd> = (0..8).map(|_| lingering()).collect();
+        let file = File::open("/dev/null").unwrap();
+        let connect = connect_message("stranger", 7);
+        let offered = (0..16).filter_map(|_| {
+            let socket = dial(&config.name, "victim", 7)?;
+            let offer = send(&socket, &connect, &[])
+                .then(|| answer(&socket))
+                .flatten()?;
+            (offer.step == Step::Offer).then_some((socket, offer))
+        });
+        let offered: Vec<_> = offered.collect();
+        let mut taken = 0;
+        for (socket, offer) in &offered {
+            let here = Message {
+                step: Step::Here,
+                epoch: offer.epoch,
+                index: offer.index,
+                memory_bytes: 1 << 16,
+                ..connect
+            };
+            if let Some(first) = blocking.pop() {
+                let both = [first, blocking.pop().unwrap()];
+                let is_taken = send(socket, &here, &both.each_ref().map(AsFd::as_fd));
+                give_up(both.into(), is_taken);
+                // The victim is to have them before the others come.
+                std::thread::sleep(Duration::from_millis(20));
+            } else {
+                taken += usize::from(send(socket, &here, &[file.as_fd(); 200]));
+            }
+        }
+        println!("{} offered, {taken} times 200 descriptors", offered.len());
+        return child::ready();
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("share");
+    let node = open(&config, "honest");
+    let mut honest = queuing(&node, 1);
+    let victim = attack(TEST, "victim", &config);
+    let before = descriptors_of(victim.pid());
+    let mut stranger = attack(TEST, "stranger", &config);
+    let said = stranger.wait_for("times 200 descriptors");
+    std::thread::sleep(Duration::from_millis(200));
+    let after = descriptors_of(victim.pid());
+    println!("{said}{before} descriptors before, {after} after");
+    let found = honest.destination_until("victim", port(7), now() + PATIENCE);
+    drop((victim, stranger));
+    assert!(!said.contains(" 0 times 200"), "{said}");
+    assert!(
+        after <= LIMIT as usize / 2,
+        "{after} of {LIMIT} descriptors"
+    );
+    found.unwrap();
+}
+
+#[test]
 fn without_descriptors_the_service_does_not_spin() {
     const TEST: &str = "without_descriptors_the_service_does_not_spin";
     const WATCHED: Duration = Duration::from_secs(1);
@@ -391,11 +540,7 @@ fn without_descriptors_the_service_does_not_spin() {
         let mut victim = queuing(&node, 7);
         // Every descriptor that this process may have is in use.
         let mut files = Vec::new();
-        let limit = rustix::process::Rlimit {
-            current: Some(64),
-            maximum: Some(64),
-        };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        limit_descriptors(64);
         while let Ok(file) = File::open("/dev/null") {
             files.push(file);
         }
@@ -645,11 +790,7 @@ fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
     const TEST: &str = "an_event_that_is_watched_a_thousandfold_is_signalled_seldom";
     const WATCHES: usize = 5_000;
     if let Some((_, config)) = attacker() {
-        let limit = rustix::process::Rlimit {
-            current: Some(WATCHES as u64 + 100),
-            maximum: Some(WATCHES as u64 + 100),
-        };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        limit_descriptors(WATCHES as u64 + 100);
         as_stranger();
         let node = open(&config, "stranger");
         let mut trap = queuing(&node, 9);

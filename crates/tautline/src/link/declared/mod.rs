@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use tautline_proto::authentication::{Protection, Station};
 use tautline_proto::wire::PortNumber;
 use tautline_proto::wire::declaration::{PART_BYTES, PART_HEAD_BYTES, Part, header, parse, parts};
+use tautline_state::policy::be_ordinary;
 
 use self::agreement::{Agreement, From, Outgoing};
 use self::shield::Shield;
@@ -247,8 +248,7 @@ impl Drop for Service {
 
 impl Shared {
     fn serve(&self) {
-        // The thread that opened the port may be a real-time one; this one never is.
-        let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
+        be_ordinary();
         let mut reopened = Instant::now();
         loop {
             let ports = lock(&self.ports).clone();

@@ -8,6 +8,7 @@ use tautline_proto::wire::PortNumber;
 use super::closer::is_trusted;
 use super::config::{BusConfig, BusRule};
 use crate::address::NodeName;
+use crate::sys::unix::FOREIGN_DESCRIPTORS_MAX;
 
 /// Entries of a port that another user than the port's may hold, unless configured. Lower: a user with many senders is
 /// refused. Higher: fewer are left for others.
@@ -103,13 +104,26 @@ impl Access {
     /// Whether one more connection of another user fits: half of the descriptors that this process may have are for
     /// other users, and half of those for one. The rest is ours, whatever others do.
     pub(super) fn has_room(held: ConnectionCounts) -> bool {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-        let others_max = limit / 2 / CONNECTION_DESCRIPTORS;
+        let others_max = others_descriptors_max() / CONNECTION_DESCRIPTORS;
         held.others < others_max
             && held.user < others_max.div_ceil(2)
             && held.user_pending < USER_PENDING_MAX
     }
+
+    /// Whether a message of another user may be read, with which as many descriptors can come as the kernel lets into
+    /// one: of those that are still to be closed, others have the same shares. Whoever has none may always say
+    /// something.
+    pub(super) fn may_hand_over(of_user: usize, of_all: usize) -> bool {
+        let others_max = others_descriptors_max();
+        let fits = |held: usize, most: usize| held == 0 || held + FOREIGN_DESCRIPTORS_MAX <= most;
+        fits(of_user, others_max.div_ceil(2)) && fits(of_all, others_max)
+    }
+}
+
+/// Descriptors that all other users may have in this process.
+fn others_descriptors_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX) / 2
 }
 
 /// A user's number, from the name or the number in digits.

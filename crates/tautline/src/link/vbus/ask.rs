@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
-use tautline_state::foreign::peer;
+use tautline_state::foreign::ForeignSocket;
+use tautline_state::policy::be_ordinary;
 
 use super::closer::is_trusted;
 use super::publisher::READERS_MAX;
@@ -19,12 +20,14 @@ use crate::sys::wait as poll;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// The views that a port shows on this connection.
 pub(super) fn ask(
-    socket: OwnedFd,
+    socket: ForeignSocket,
     name: PortName,
 ) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let io = |source| ObserveError::Io { port: name, source };
-    if is_trusted(peer(&socket).map_err(io)?.uid) {
-        views(&socket, name)
+    if is_trusted(socket.peer().map_err(io)?.uid) {
+        let views = views(&socket, name);
+        drop(socket.trust());
+        views
     } else {
         views_of_stranger(socket, name)
     }
@@ -33,11 +36,12 @@ pub(super) fn ask(
 /// The same of another user's port, by a thread of its own: what such a port hands over may block whoever closes it,
 /// and what is no memory is closed there.
 fn views_of_stranger(
-    socket: OwnedFd,
+    socket: ForeignSocket,
     name: PortName,
 ) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let (done, wait) = std::sync::mpsc::channel();
     let work = move || {
+        be_ordinary();
         let result = views(&socket, name).and_then(|views| {
             let are_memories = views
                 .iter()
@@ -64,7 +68,7 @@ fn views_of_stranger(
     }
 }
 
-fn views(socket: &OwnedFd, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+fn views(socket: &ForeignSocket, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let nonsense = || ObserveError::Nonsense { port: name };
     let io = |source| ObserveError::Io { port: name, source };
     let deadline = std::time::Instant::now() + ANSWER_LIMIT;

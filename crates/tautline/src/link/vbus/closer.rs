@@ -1,13 +1,17 @@
-//! Closing of what strangers handed over. The last close of a descriptor can block for as long as whoever made it
-//! chose (a TCP socket that lingers, a file of a FUSE server), and closing a Unix socket closes the descriptors in its
-//! queue. So what came from another user is closed by a thread of that user's own, which holds up nobody else.
+//! Closing of what strangers handed over. To close a descriptor can block for as long as whoever made it chose (a TCP
+//! socket that lingers, a file of a FUSE server). So what came from another user is closed by a thread of that user's
+//! own, which holds up nobody else. A connection needs such a thread only where none of the kernel's ways to close it
+//! at once is there ([`ForeignSocket`]).
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tautline_state::foreign::ForeignSocket;
+use tautline_state::policy::be_ordinary;
+
 use super::place::own_user;
-use tautline_state::foreign::peer;
 
 /// Threads that close for one user. Lower: one descriptor that blocks delays more of that user's own hang-ups.
 /// Higher: a hostile user has more threads of this process blocked.
@@ -26,6 +30,12 @@ pub(super) fn is_trusted(user: u32) -> bool {
 struct Pending {
     threads: usize,
     waiting: Vec<OwnedFd>,
+}
+
+impl Pending {
+    fn held(&self) -> usize {
+        self.threads + self.waiting.len()
+    }
 }
 
 /// Closes descriptors of other users where blocking harms nobody.
@@ -61,9 +71,12 @@ impl Closer {
 
     /// Descriptors of a user that are not closed yet.
     pub(super) fn held(&self, user: u32) -> usize {
-        let users = self.users();
-        let pending = users.get(&user);
-        pending.map_or(0, |pending| pending.threads + pending.waiting.len())
+        self.users().get(&user).map_or(0, Pending::held)
+    }
+
+    /// Of all users.
+    pub(super) fn held_of_all(&self) -> usize {
+        self.users().values().map(Pending::held).sum()
     }
 
     /// Whether anything waits for a thread.
@@ -87,6 +100,8 @@ impl Closer {
     }
 
     fn run(&self, user: u32) {
+        // Also where the service thread is a real-time one: closing can take as much time as whoever handed over chose.
+        be_ordinary();
         loop {
             let mut users = self.users();
             let Some(pending) = users.get_mut(&user) else {
@@ -106,18 +121,19 @@ impl Closer {
     }
 }
 
-/// A socket to a peer, with the peer's user. Closed by the closer.
+/// A socket to a peer, with the peer's user. To close it does not block.
 #[derive(Debug)]
 pub(super) struct PeerSocket {
-    socket: Option<OwnedFd>,
+    /// Taken when it is dropped.
+    socket: Option<ForeignSocket>,
     user: u32,
     closer: Arc<Closer>,
 }
 
 impl PeerSocket {
     /// The socket of a connection, whose peer the kernel names.
-    pub(super) fn new(socket: OwnedFd, closer: &Arc<Closer>) -> std::io::Result<Self> {
-        let user = peer(&socket)?.uid;
+    pub(super) fn new(socket: ForeignSocket, closer: &Arc<Closer>) -> std::io::Result<Self> {
+        let user = socket.peer()?.uid;
         Ok(Self {
             socket: Some(socket),
             user,
@@ -139,16 +155,30 @@ impl PeerSocket {
     }
 }
 
+impl Deref for PeerSocket {
+    type Target = ForeignSocket;
+
+    fn deref(&self) -> &ForeignSocket {
+        self.socket.as_ref().expect("there until dropped")
+    }
+}
+
 impl AsFd for PeerSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_ref().expect("there until dropped").as_fd()
+        (**self).as_fd()
     }
 }
 
 impl Drop for PeerSocket {
     fn drop(&mut self) {
-        self.closer
-            .close(self.user, self.socket.take().into_iter().collect());
+        let Some(socket) = self.socket.take() else {
+            return;
+        };
+        if is_trusted(self.user) {
+            drop(socket.trust());
+        } else if let Err(kept) = socket.close() {
+            self.closer.close(self.user, vec![kept]);
+        }
     }
 }
 

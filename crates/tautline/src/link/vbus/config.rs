@@ -30,6 +30,10 @@ pub struct BusConfig {
     pub wait: Duration,
     /// Other users on the bus; empty: all whom the bus lets in.
     pub allow: Vec<BusRule>,
+    /// Priority from 1 to 99 under SCHED_FIFO of the thread that makes connections, if this process may give it.
+    /// `None`: it is an ordinary thread, whatever the one is that opens the node. Members of the bus can keep that
+    /// thread busy; a real-time one then keeps everything waiting that is less urgent on its CPU.
+    pub service_priority: Option<u8>,
 }
 
 impl BusConfig {
@@ -44,6 +48,7 @@ impl BusConfig {
             owner: None,
             wait: Duration::ZERO,
             allow: Vec::new(),
+            service_priority: None,
         }
     }
 }

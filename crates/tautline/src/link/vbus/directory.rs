@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
-use tautline_state::foreign::{self, ForeignListener};
+use tautline_state::foreign::{self, ForeignListener, ForeignSocket};
 
 use super::access::{group_id, user_id};
 use super::config::BusConfig;
@@ -173,7 +173,7 @@ pub(crate) fn connect_in(
     bus: BorrowedFd<'_>,
     node: NodeName,
     port: PortNumber,
-) -> io::Result<OwnedFd> {
+) -> io::Result<ForeignSocket> {
     let (place, owner) = owner_in(bus, node)?;
     let socket = seqpacket::connect(&path_through(place.as_fd(), &port.to_string()))?;
     let user = foreign::peer(&socket)?.uid;
@@ -257,7 +257,7 @@ impl Directory {
     }
 
     /// Connects to a port of this bus. Never waits.
-    pub(crate) fn connect(&self, node: NodeName, port: PortNumber) -> io::Result<OwnedFd> {
+    pub(crate) fn connect(&self, node: NodeName, port: PortNumber) -> io::Result<ForeignSocket> {
         connect_in(self.bus.as_fd(), node, port)
     }
 

@@ -27,7 +27,7 @@ use crate::sys::aio::{PeerEvent, Signaller};
 use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory};
-use crate::sys::{seqpacket, unix};
+use crate::sys::unix;
 
 pub(super) fn greeting(step: Step, bus_receiver: &ReceiverShared) -> Message {
     Message::new(
@@ -71,7 +71,7 @@ pub(super) fn offer(
     };
     let descriptors = [bus_receiver.file(), event.as_fd()];
     // The producer's memory is due next.
-    seqpacket::pass_rights(socket.as_fd(), true);
+    socket.pass_descriptors(true);
     match unix::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
         Ok(()) => Ok(Offered {
             index,
@@ -175,7 +175,7 @@ pub(super) fn welcome(
         ..greeting(Step::Connect, bus_receiver)
     };
     // The reader's offer is due next, with two.
-    seqpacket::pass_rights(socket.as_fd(), true);
+    socket.pass_descriptors(true);
     unix::send(socket.as_fd(), &connect.to_bytes(), &[])
 }
 

@@ -86,8 +86,7 @@ impl BusLink {
         };
         let access = Access::of(config).map_err(refused)?;
         let directory = Arc::new(Directory::open(config).map_err(refused)?);
-        let service =
-            Service::start(config.node, Arc::clone(&directory), access).map_err(refused)?;
+        let service = Service::start(config, Arc::clone(&directory), access).map_err(refused)?;
         Ok(Self {
             node: config.node,
             wait: config.wait,

@@ -35,7 +35,7 @@ use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
 use crate::sys::clock;
 use crate::sys::shared::PeerMemory;
-use crate::sys::{seqpacket, unix};
+use crate::sys::unix;
 
 pub use crate::address::{BadPortName, PortName};
 pub use crate::error::ObserveError;
@@ -352,7 +352,7 @@ impl Observer {
             ..Message::new(Step::Observe, name.node.bytes(), name.port.get(), process)
         };
         // Each view brings one.
-        seqpacket::pass_rights(socket.as_fd(), true);
+        socket.pass_descriptors(true);
         unix::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
         Self::map(path, name, ask(socket, name)?)
     }

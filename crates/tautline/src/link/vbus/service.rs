@@ -1,26 +1,28 @@
 //! The service thread of a node on a bus: accepts and makes connections, exchanges memories, and sees
 //! when a peer dies. It sleeps otherwise, and no message passes through it. `arrivals` has who connects to a port,
-//! `readers` what is published for many.
+//! `entries` what it listens to, `readers` what is published for many.
 
 mod arrivals;
+mod entries;
 mod readers;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{Timespec, epoll};
 use rustix::fs::inotify;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
-use tautline_state::foreign::{ForeignListener, accept};
+use tautline_state::foreign::ForeignListener;
+use tautline_state::policy::{be_ordinary, set_policy};
 
 use self::arrivals::Arrival;
+use self::entries::Entries;
 use super::access::Access;
 use super::closer::{Closer, Foreign, PeerSocket, is_trusted};
+use super::config::BusConfig;
 use super::debt::PeerBell;
 use super::directory::Directory;
 use super::entry::{DetachedPort, Entry};
@@ -104,7 +106,7 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(
-        node: NodeName,
+        config: &BusConfig,
         directory: Arc<Directory>,
         access: Access,
     ) -> io::Result<Self> {
@@ -112,10 +114,18 @@ impl Service {
             commands: Mutex::default(),
             wake: Event::new()?,
         });
-        let mut worker = Worker::new(node, directory, access, Arc::clone(&handle))?;
+        let mut worker = Worker::new(config.node, directory, access, Arc::clone(&handle))?;
+        let priority = config.service_priority;
         let thread = std::thread::Builder::new()
             .name("taut-vbus".to_owned())
-            .spawn(move || worker.run())?;
+            .spawn(move || {
+                let urgent =
+                    priority.map(|priority| set_policy(0, libc::SCHED_FIFO, priority.into()));
+                if !matches!(urgent, Some(Ok(()))) {
+                    be_ordinary();
+                }
+                worker.run();
+            })?;
         Ok(Self {
             handle,
             thread: Some(thread),
@@ -141,13 +151,10 @@ struct Worker {
     /// Made before strangers can take what all users share; if that fails, again when it is needed.
     signaller: Option<Arc<Signaller>>,
     handle: Arc<ServiceHandle>,
-    epoll: OwnedFd,
+    entries: Entries,
     /// Tells of sockets that appear; `None` where the kernel refuses one.
     watch: Option<OwnedFd>,
-    entries: BTreeMap<u64, Entry>,
-    next: u64,
-    /// Listeners that do not accept until there may be descriptors again.
-    paused: Vec<u64>,
+    /// When listeners that rest may have descriptors again.
     accept_at: Instant,
     /// Flows whose peer is not there.
     seeking: Vec<Arc<SenderShared>>,
@@ -160,7 +167,6 @@ struct Worker {
 
 const WAKE: u64 = 0;
 const WATCH: u64 = 1;
-const FIRST: u64 = 2;
 
 impl Worker {
     fn new(
@@ -169,31 +175,22 @@ impl Worker {
         access: Access,
         handle: Arc<ServiceHandle>,
     ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let readable = epoll::EventFlags::IN;
-        epoll::add(
-            &epoll,
-            &handle.wake,
-            epoll::EventData::new_u64(WAKE),
-            readable,
-        )?;
+        let entries = Entries::new()?;
+        entries.watch(&handle.wake, WAKE)?;
         // Best effort: without, peers that come back are found a little later.
         let watch = watch().ok();
         if let Some(watch) = &watch {
-            epoll::add(&epoll, watch, epoll::EventData::new_u64(WATCH), readable)?;
+            entries.watch(watch, WATCH)?;
         }
         Ok(Self {
             node,
             directory,
             handle,
-            epoll,
+            entries,
             watch,
             access,
             closer: Arc::default(),
             signaller: Signaller::new().ok().map(Arc::new),
-            entries: BTreeMap::new(),
-            next: FIRST,
-            paused: Vec::new(),
             accept_at: Instant::now(),
             seeking: Vec::new(),
             lost: Vec::new(),
@@ -204,18 +201,11 @@ impl Worker {
     }
 
     fn run(&mut self) {
-        let mut events = Vec::with_capacity(64);
+        let mut tokens = Vec::new();
         loop {
-            events.clear();
-            let timeout = self
-                .timeout()
-                .and_then(|limit| Timespec::try_from(limit).ok());
-            let space = rustix::buffer::spare_capacity(&mut events);
-            // Interrupted: as if nothing had come.
-            let _count = epoll::wait(&self.epoll, space, timeout.as_ref());
-            for event in &events {
-                let token = event.data.u64();
-                match token {
+            self.entries.wait(self.timeout(), &mut tokens);
+            for token in &tokens {
+                match *token {
                     WAKE => {
                         self.handle.wake.quiet();
                         for command in self.handle.take() {
@@ -245,16 +235,16 @@ impl Worker {
 
     /// The events of those to whom this node's ports send.
     fn bells(&self) -> impl Iterator<Item = &PeerBell> {
-        self.entries.values().filter_map(Entry::bell)
+        self.entries.iter().filter_map(Entry::bell)
     }
 
     fn is_busy(&self) -> bool {
         !self.seeking.is_empty()
             || !self.lost.is_empty()
-            || !self.paused.is_empty()
+            || self.entries.are_resting()
             || self.closer.is_waiting()
             || !self.detached.is_empty()
-            || self.entries.values().any(|entry| entry.since().is_some())
+            || self.entries.iter().any(|entry| entry.since().is_some())
     }
 
     /// `false` if the node is gone.
@@ -292,42 +282,26 @@ impl Worker {
     }
 
     fn add(&mut self, entry: Entry) {
-        let token = self.next;
-        self.next += 1;
-        self.insert(token, entry);
-    }
-
-    fn insert(&mut self, token: u64, entry: Entry) {
-        let data = epoll::EventData::new_u64(token);
-        match epoll::add(&self.epoll, entry.socket(), data, epoll::EventFlags::IN) {
-            Ok(()) => {
-                self.entries.insert(token, entry);
-            }
-            // No memory for it: as if it had hung up at once.
-            Err(_) => self.lose(entry),
+        if let Err(entry) = self.entries.add(entry) {
+            // As if it had hung up at once.
+            self.lose(entry);
         }
     }
 
     fn remove(&mut self, is_meant: impl Fn(&Entry) -> bool) {
-        let meant: Vec<u64> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_meant(entry))
-            .map(|(token, _)| *token)
-            .collect();
-        for token in meant {
-            match self.entries.remove(&token) {
-                Some(Entry::Producer { incoming, .. }) => {
+        for entry in self.entries.take_all(is_meant) {
+            match entry {
+                Entry::Producer { incoming, .. } => {
                     self.detached.push(DetachedPort::Incoming(incoming));
                 }
-                Some(Entry::Consumer { established, .. }) => {
+                Entry::Consumer { established, .. } => {
                     self.detached.push(DetachedPort::Established(established));
                 }
-                Some(Entry::Reader {
+                Entry::Reader {
                     publisher,
                     reader: Some(reader),
                     ..
-                }) => {
+                } => {
                     publisher.remove(&reader);
                     self.detached.push(DetachedPort::Reader(reader));
                 }
@@ -338,7 +312,7 @@ impl Worker {
 
     /// A descriptor has something to say.
     fn serve(&mut self, token: u64) {
-        let Some(entry) = self.entries.get(&token) else {
+        let Some(entry) = self.entries.get(token) else {
             return;
         };
         match entry {
@@ -348,10 +322,14 @@ impl Worker {
             } => {
                 let bus_receiver = Arc::clone(bus_receiver);
                 // The rest comes with the next look.
-                match accept(socket.as_fd()) {
+                match socket.accept() {
                     Ok(Some(socket)) => self.arrive(bus_receiver, socket),
                     Ok(None) => {}
-                    Err(_) => self.pause(token),
+                    // Most likely there are no descriptors left. It would be readable all the time.
+                    Err(_) => {
+                        self.entries.rest(token);
+                        self.accept_at = Instant::now() + ACCEPT_PAUSE;
+                    }
                 }
             }
             // Nothing more is said once a connection stands; a peer that says something breaks the rules, and what it
@@ -367,57 +345,42 @@ impl Worker {
 
     /// Takes a message of a handshake.
     fn hear(&mut self, token: u64) {
-        let Some(entry) = self.entries.get(&token) else {
+        let Some(entry) = self.entries.get(token) else {
             return;
         };
-        let is_trusted = entry.user().is_some_and(is_trusted);
-        if !is_trusted && !seqpacket::has_room_for_descriptors() {
-            // This thread would close a descriptor that does not fit, and a stranger's descriptor can block.
+        if !self.may_hand_over(entry) {
             return self.lose_token(token);
         }
         let mut buffer = [0; WITH_DECLARATION_BYTES_MAX + 1];
         match seqpacket::receive(entry.socket(), &mut buffer) {
             Ok(Received::Nothing) => {}
             Ok(Received::Message(bytes, descriptors)) => {
-                let Some(entry) = self.entries.remove(&token) else {
+                let Some(entry) = self.entries.take(token) else {
                     return;
                 };
-                // Registered anew under the same number if it stays.
-                let _known = epoll::delete(&self.epoll, entry.socket());
                 let message = Message::with_declaration(&buffer[..bytes]);
-                match self.answer(entry, message, descriptors) {
-                    Ok(entry) => self.insert(token, entry),
-                    Err(entry) => self.lose(entry),
+                let answered = self.answer(entry, message, descriptors);
+                if let Err(entry) = answered.and_then(|entry| self.entries.put(token, entry)) {
+                    self.lose(entry);
                 }
             }
             Ok(Received::HungUp) | Err(_) => self.lose_token(token),
         }
     }
 
+    /// Whether there is room for the descriptors that the next message of a handshake may bring.
+    fn may_hand_over(&self, entry: &Entry) -> bool {
+        let Some(user) = entry.user().filter(|user| !is_trusted(*user)) else {
+            return true;
+        };
+        // This thread would close a descriptor that does not fit, and a stranger's descriptor can block.
+        seqpacket::has_room_for_descriptors()
+            && Access::may_hand_over(self.closer.held(user), self.closer.held_of_all())
+    }
+
     fn lose_token(&mut self, token: u64) {
-        if let Some(entry) = self.entries.remove(&token) {
+        if let Some(entry) = self.entries.take(token) {
             self.lose(entry);
-        }
-    }
-
-    /// A listener cannot accept: most likely there are no descriptors left. It is not listened to for a while, since it
-    /// would be readable all the time.
-    fn pause(&mut self, token: u64) {
-        if let Some(entry) = self.entries.get(&token) {
-            let _known = epoll::delete(&self.epoll, entry.socket());
-            self.paused.push(token);
-            self.accept_at = Instant::now() + ACCEPT_PAUSE;
-        }
-    }
-
-    fn resume(&mut self) {
-        for token in std::mem::take(&mut self.paused) {
-            if let Some(entry) = self.entries.get(&token) {
-                let data = epoll::EventData::new_u64(token);
-                if epoll::add(&self.epoll, entry.socket(), data, epoll::EventFlags::IN).is_err() {
-                    self.paused.push(token);
-                }
-            }
         }
     }
 
@@ -552,7 +515,7 @@ impl Worker {
             }
             (Ok((message, _)), None) if message.step == Step::Offer => {
                 // No more are due.
-                seqpacket::pass_rights(socket.as_fd(), false);
+                socket.pass_descriptors(false);
                 let signaller = self.signaller_for(socket.user());
                 let result = signaller.and_then(|signaller| {
                     make(self.node, &bus_sender, &message, descriptors, signaller)
@@ -626,7 +589,7 @@ impl Worker {
         let reached = self.reach(bus_sender.node, bus_sender.to);
         let connected = reached.and_then(|socket| {
             // The offer brings two.
-            seqpacket::pass_rights(socket.as_fd(), true);
+            socket.pass_descriptors(true);
             let connect = Message {
                 epoch: bus_sender.types.sent_hash(),
                 ..self.own_greeting(Step::Connect, &bus_sender)
@@ -706,23 +669,15 @@ impl Worker {
                 .since()
                 .is_some_and(|since| now.duration_since(since) >= HANDSHAKE_LIMIT)
         };
-        let late: Vec<u64> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_late(entry))
-            .map(|(token, _)| *token)
-            .collect();
-        for token in late {
-            if let Some(entry) = self.entries.remove(&token) {
-                self.lose(entry);
-            }
+        for entry in self.entries.take_all(is_late) {
+            self.lose(entry);
         }
         if now >= self.retry_at {
             self.retry_at = now + RETRY_PERIOD;
             self.seek();
         }
         if now >= self.accept_at {
-            self.resume();
+            self.entries.end_rest();
         }
         let now = clock::monotonic();
         self.bells().for_each(|bell| bell.wake_late(now));

@@ -1,12 +1,13 @@
 //! Those who connect to a port: producers, watchers and readers, until they are let in; and publishers that a port
 //! follows, which answer as producers do.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
+use tautline_state::foreign::ForeignSocket;
 
 use super::super::access::{Access, ConnectionCounts, Share};
 use super::super::closer::{Foreign, PeerSocket, is_trusted};
@@ -17,7 +18,7 @@ use super::super::incoming::ReceiverShared;
 use super::super::types::Peer;
 use super::{PENDING_MAX, Worker};
 use crate::address::NodeName;
-use crate::sys::{seqpacket, unix};
+use crate::sys::unix;
 
 /// [`Entry::Arriving`], taken apart.
 pub(super) struct Arrival {
@@ -49,7 +50,7 @@ impl From<Arrival> for Entry {
 
 impl Worker {
     /// Lets in who may come in; only then is anything kept for it.
-    pub(super) fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: OwnedFd) {
+    pub(super) fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: ForeignSocket) {
         let Ok(socket) = PeerSocket::new(socket, &self.closer) else {
             return;
         };
@@ -76,7 +77,7 @@ impl Worker {
     fn has_room(&self, user: u32) -> bool {
         let pending = |entry: &&Entry| entry.since().is_some();
         let trusts = |entry: &&Entry| entry.user().is_none_or(is_trusted);
-        let entries = || self.entries.values();
+        let entries = || self.entries.iter();
         if is_trusted(user) {
             return entries().filter(pending).filter(trusts).count() < PENDING_MAX;
         }
@@ -220,7 +221,7 @@ fn let_in(arrival: Arrival, incoming: Arc<super::super::incoming::Incoming>) -> 
         following,
         ..
     } = arrival;
-    seqpacket::pass_rights(socket.as_fd(), false);
+    socket.pass_descriptors(false);
     bus_receiver.connect(&incoming);
     let accepted = Message {
         epoch: incoming.epoch,

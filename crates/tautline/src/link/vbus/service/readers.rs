@@ -16,7 +16,7 @@ use super::super::incoming::ReceiverShared;
 use super::super::publisher::{PublisherShared, Reader};
 use super::super::types::{Peer, UNTOLD};
 use super::Worker;
-use crate::sys::{seqpacket, unix};
+use crate::sys::unix;
 use crate::types::Direction;
 
 impl Worker {
@@ -174,7 +174,7 @@ impl Worker {
         descriptors: Foreign,
     ) -> Option<Arc<Reader>> {
         // No more are due.
-        seqpacket::pass_rights(socket.as_fd(), false);
+        socket.pass_descriptors(false);
         let signaller = self.signaller_for(socket.user()).ok()?;
         let reader = reader(peer, socket.user(), offer, descriptors, signaller).ok()?;
         let reader = Arc::new(reader);

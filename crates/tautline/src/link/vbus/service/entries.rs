@@ -1,0 +1,128 @@
+//! Entries of the service thread and their registrations with its epoll: one piece, so that no descriptor is heard of
+//! whose entry is gone, however long it takes to close it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+use super::super::entry::Entry;
+
+/// Events taken at once. Lower: more system calls while many peers come. Higher: no difference, the rest stays.
+const EVENTS_MAX: usize = 64;
+/// Tokens below are for descriptors that are not entries'.
+const FIRST: u64 = 2;
+
+pub(super) struct Entries {
+    epoll: OwnedFd,
+    /// Each is registered, unless it is in `resting`.
+    entries: BTreeMap<u64, Entry>,
+    next: u64,
+    /// Listeners that are not listened to for a while.
+    resting: Vec<u64>,
+}
+
+impl Entries {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            entries: BTreeMap::new(),
+            next: FIRST,
+            resting: Vec::new(),
+        })
+    }
+
+    /// Also tells of a descriptor that stays for as long as the thread does, by a token below those of entries.
+    pub(super) fn watch(&self, descriptor: impl AsFd, token: u64) -> io::Result<()> {
+        debug_assert!(token < FIRST);
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(
+            &self.epoll,
+            descriptor,
+            data,
+            epoll::EventFlags::IN,
+        )?)
+    }
+
+    /// Waits until descriptors have something to say; their tokens.
+    pub(super) fn wait(&self, timeout: Option<Duration>, tokens: &mut Vec<u64>) {
+        let timeout = timeout.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
+        tokens.clear();
+        // Interrupted: as if nothing had come.
+        if let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            tokens.extend(events.iter().map(|event| event.data.u64()));
+        }
+    }
+
+    /// Adds an entry. Gives it back where the kernel has no memory for its registration.
+    pub(super) fn add(&mut self, entry: Entry) -> Result<(), Entry> {
+        let token = self.next;
+        self.next += 1;
+        self.put(token, entry)
+    }
+
+    /// The same under a token that was taken out.
+    pub(super) fn put(&mut self, token: u64, entry: Entry) -> Result<(), Entry> {
+        if self.register(token, &entry).is_err() {
+            return Err(entry);
+        }
+        self.entries.insert(token, entry);
+        Ok(())
+    }
+
+    /// Takes an entry out, of which nothing more is told then.
+    pub(super) fn take(&mut self, token: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&token)?;
+        // One that rests is not registered.
+        let _known = epoll::delete(&self.epoll, entry.socket());
+        Some(entry)
+    }
+
+    /// Takes out all that are meant.
+    pub(super) fn take_all(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        let meant = self.entries.iter().filter(|(_, entry)| is_meant(entry));
+        let meant: Vec<u64> = meant.map(|(token, _)| *token).collect();
+        meant
+            .into_iter()
+            .filter_map(|token| self.take(token))
+            .collect()
+    }
+
+    pub(super) fn get(&self, token: u64) -> Option<&Entry> {
+        self.entries.get(&token)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Nothing is told of an entry until [`Entries::end_rest`].
+    pub(super) fn rest(&mut self, token: u64) {
+        if let Some(entry) = self.entries.get(&token) {
+            let _known = epoll::delete(&self.epoll, entry.socket());
+            self.resting.push(token);
+        }
+    }
+
+    pub(super) fn end_rest(&mut self) {
+        for token in std::mem::take(&mut self.resting) {
+            if let Some(entry) = self.entries.get(&token)
+                && self.register(token, entry).is_err()
+            {
+                self.resting.push(token);
+            }
+        }
+    }
+
+    pub(super) fn are_resting(&self) -> bool {
+        !self.resting.is_empty()
+    }
+
+    fn register(&self, token: u64, entry: &Entry) -> rustix::io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(&self.epoll, entry.socket(), data, epoll::EventFlags::IN)
+    }
+}
