@@ -56,6 +56,21 @@ pub enum OpenError {
         /// Where it is another node's demux, the processes that hold it, as far as they can be seen.
         holders: Vec<Holder>,
     },
+    /// The demux on the interface is not the one that a control process with these settings would attach, so it cannot
+    /// take that over.
+    #[error(
+        "the demux on `{interface}` is another: {}; processes that have it: {}",
+        why,
+        holder_names(holders)
+    )]
+    OtherDemux {
+        /// The interface.
+        interface: String,
+        /// Differences between it and the interface or the configuration.
+        why: String,
+        /// The processes that hold it, as far as they can be seen.
+        holders: Vec<Holder>,
+    },
     /// A control process serves the interface, and does not take this process or its settings.
     #[error("control process {pid}: {why}")]
     ControlRefused {
@@ -229,6 +244,7 @@ impl OpenError {
             Self::XdpTaken { .. } => {
                 "detach that program (ip link set dev INTERFACE xdp off), or run beside it with xdp_mode = \"tc\" (Linux 6.6) or link = \"packet\""
             }
+            Self::OtherDemux { .. } => "end those processes first, and start them again afterwards",
             Self::ControlRefused { .. } => {
                 "have [[allow]] entries and settings of the control process changed (`taut status` shows them), or ask for link = \"udp\" by name"
             }
@@ -294,8 +310,15 @@ fn xdp_taken(interface: &str, program: String, holders: &[Holder]) -> String {
     if holders.is_empty() {
         return format!("another XDP program is attached to `{interface}`: {program}");
     }
+    format!("another node has `{interface}`: {}", holder_names(holders))
+}
+
+fn holder_names(holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return "none that can be seen from here".to_owned();
+    }
     let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
-    format!("another node has `{interface}`: {}", names.join(", "))
+    names.join(", ")
 }
 
 fn program_name(id: Option<u32>, name: &Option<String>) -> String {

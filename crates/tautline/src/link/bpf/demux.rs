@@ -63,11 +63,38 @@ pub(crate) struct Setup {
     pub(crate) shared: bool,
 }
 
+/// Bytes of `struct tl_config`.
+pub(super) const CONFIG_BYTES: usize = 28;
+
+/// Settings of a demux that are told to people, out of its `struct tl_config`.
+pub(super) struct Settings {
+    pub(super) mac: MacAddress,
+    pub(super) ethertype: u16,
+    pub(super) ip: Ipv4Addr,
+    /// 0 for a single process's own, else a number for each user who runs control processes.
+    pub(super) owner: u32,
+    pub(super) vlan: u16,
+}
+
+impl Settings {
+    pub(super) fn from_bytes(config: &[u8; CONFIG_BYTES]) -> Self {
+        let part = |at: usize| [config[at], config[at + 1]];
+        let whole = |at: usize| [config[at], config[at + 1], config[at + 2], config[at + 3]];
+        Self {
+            mac: MacAddress(std::array::from_fn(|at| config[at])),
+            ethertype: u16::from_be_bytes(part(6)),
+            ip: whole(8).into(),
+            owner: u32::from_ne_bytes(whole(12)),
+            vlan: u16::from_be_bytes(part(24)),
+        }
+    }
+}
+
 impl Setup {
     /// `struct tl_config` of `bpf/tautline.h`.
-    fn config_bytes(&self) -> [u8; 28] {
+    pub(super) fn config_bytes(&self) -> [u8; CONFIG_BYTES] {
         let ip = self.ip.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let mut config = [0; 28];
+        let mut config = [0; CONFIG_BYTES];
         config[..6].copy_from_slice(&self.interface.mac.0);
         config[6..8].copy_from_slice(&self.ethernet.ethertype.to_be_bytes());
         config[8..12].copy_from_slice(&ip.octets());

@@ -52,12 +52,3 @@ fn keeps(pinned: &Path, program: u32) -> bool {
     let link = bpf::pinned(pinned);
     link.is_ok_and(|link| bpf::program_of_link(link.as_fd()).ok() == Some(program))
 }
-
-/// Their names, for a sentence; that they are not to be seen, if there is none.
-pub(super) fn named(holders: &[Holder]) -> String {
-    if holders.is_empty() {
-        return "which ones cannot be seen from here".to_owned();
-    }
-    let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
-    names.join(", ")
-}

@@ -1,13 +1,15 @@
 //! Finds a demux that a control process left on an interface, where its clients hold it, and makes sure
 //! that it is the very one that would be attached now: the same instructions, the same settings.
 
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
 use aya::maps::{Map, MapData, MapInfo};
 use aya::programs::ProgramInfo;
 
 use super::demux::{
-    Demux, Found, Setup, load, not_loaded, on_interface, program, program_of, taken,
+    CONFIG_BYTES, Demux, Found, Settings, Setup, load, not_loaded, on_interface, program,
+    program_of, taken,
 };
 use super::holders;
 use crate::error::OpenError;
@@ -45,18 +47,16 @@ fn take(setup: Setup, asked: Option<XdpMode>, found: &Found) -> Result<Demux, Op
         return Err(taken(&setup));
     };
     let setup = Setup { mode, ..setup };
-    let doing = format!("taking over the demux on `{}`", setup.name);
-    let refused = |source: Error| OpenError::Refused { doing, source };
-    let refused = |why: Error| {
-        let holders = holders::named(&holders::of_program(id));
-        refused(format!("{why}; end the processes that use it: {holders}").into())
+    let is_another = |why: String| OpenError::OtherDemux {
+        interface: setup.name.clone(),
+        why,
+        holders: holders::of_program(id),
     };
     if asked.is_some_and(|asked| asked != mode) {
-        let mode = mode.name();
-        return Err(refused(format!("it runs in {mode} mode").into()));
+        return Err(is_another(format!("it runs in {} mode", mode.name())));
     }
     let maps = maps_of(&running).map_err(not_loaded)?;
-    compare(&setup, &running, &maps).map_err(refused)?;
+    compare(&setup, &running, &maps).map_err(|why| is_another(why.to_string()))?;
     let link = bpf::link_of_program(id).map_err(|error| not_loaded(error.into()))?;
     let Some(link) = link else {
         return Err(taken(&setup));
@@ -100,12 +100,90 @@ fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(),
     if program.info()?.tag() != running.tag() {
         return Err("it is of another version of Tautline".into());
     }
-    if ours != constants(&map(maps, CONSTANTS)?)? {
-        return Err(
-            "it is a single process's own or a control process's of another user, or has another MAC address, IPv4 \
-             address or EtherType"
-                .into(),
-        );
+    let theirs = constants(&map(maps, CONSTANTS)?)?;
+    if ours != theirs {
+        return Err(difference(&setup.config_bytes(), &ours, &theirs).into());
     }
     Ok(())
+}
+
+/// Settings among the constants of a demux that are not ours.
+fn difference(config: &[u8; CONFIG_BYTES], ours: &[u8], theirs: &[u8]) -> String {
+    let at = ours.windows(CONFIG_BYTES).position(|part| part == config);
+    let theirs = at.and_then(|at| theirs.get(at..)?.first_chunk());
+    let Some(theirs) = theirs else {
+        return "it has other settings".to_owned();
+    };
+    let [ours, theirs] = [config, theirs].map(Settings::from_bytes);
+    let mut differences = Vec::new();
+    match theirs.owner {
+        _ if theirs.owner == ours.owner => {}
+        0 => differences.push("it is a single process's own".to_owned()),
+        _ => differences.push("it is a control process's of another user".to_owned()),
+    }
+    if theirs.mac != ours.mac {
+        let (now, had) = (ours.mac, theirs.mac);
+        differences.push(format!(
+            "it listens on {had}, and the interface's MAC address is now {now}"
+        ));
+    }
+    if theirs.ip != ours.ip {
+        differences.push(format!(
+            "its IPv4 address is {}, and here {} is wanted",
+            address(theirs.ip),
+            address(ours.ip)
+        ));
+    }
+    if theirs.ethertype != ours.ethertype {
+        differences.push(format!("its EtherType is {:#06x}", theirs.ethertype));
+    }
+    if theirs.vlan != ours.vlan {
+        differences.push(match theirs.vlan {
+            0 => "it is in no VLAN".to_owned(),
+            vlan => format!("it is in VLAN {vlan}"),
+        });
+    }
+    match differences.is_empty() {
+        true => "it has other settings".to_owned(),
+        false => differences.join(", "),
+    }
+}
+
+fn address(ip: Ipv4Addr) -> String {
+    match ip.is_unspecified() {
+        true => "none".to_owned(),
+        false => ip.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named() {
+        let mut ours = [0u8; CONFIG_BYTES];
+        ours[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        ours[12..16].copy_from_slice(&1u32.to_ne_bytes());
+        let constants = |config: &[u8]| [&[7; 4], config, &[9; 8]].concat();
+        let told = |theirs: &[u8]| difference(&ours, &constants(&ours), theirs);
+        let mut theirs = ours;
+        theirs[5] = 9;
+        assert_eq!(
+            told(&constants(&theirs)),
+            "it listens on 02:00:00:00:00:09, and the interface's MAC address is now 02:00:00:00:00:01"
+        );
+        theirs = ours;
+        theirs[8..12].copy_from_slice(&[10, 0, 0, 7]);
+        theirs[12..16].fill(0);
+        assert_eq!(
+            told(&constants(&theirs)),
+            "it is a single process's own, its IPv4 address is 10.0.0.7, and here none is wanted"
+        );
+        // The rest is no setting that a person knows.
+        theirs = ours;
+        theirs[20] = 1;
+        assert_eq!(told(&constants(&theirs)), "it has other settings");
+        assert_eq!(told(&[]), "it has other settings");
+    }
 }
