@@ -193,6 +193,7 @@ impl From<ReceiveError> for Fault {
         match error {
             ReceiveError::BufferTooSmall { .. } => Code::BufferTooSmall.into(),
             ReceiveError::InterfaceDown => Code::InterfaceDown.into(),
+            ReceiveError::InterfaceGone => Code::InterfaceGone.into(),
             ReceiveError::Undelivered(news) => {
                 Self::from(Code::Undelivered).with_errno(undelivered_errno(news.reason))
             }

@@ -551,6 +551,64 @@ fn the_unit_is_one_that_systemd_takes() {
     assert!(!said.contains("taut-node@.service:"), "{said}");
 }
 
+/// The other end of the cable has a node of its own, which goes with the same cable.
+#[test]
+fn what_becomes_of_the_interface_is_told_and_its_end_is_an_error() {
+    let Some(hosts) = hosts() else { return };
+    let config = Config::new("changed-interface", "");
+    let ip = |arguments: &str| {
+        let mut command = hosts.command(Host::A, "ip");
+        let status = command.args(arguments.split(' ')).status().unwrap();
+        assert!(status.success(), "ip {arguments}");
+    };
+    let start = |mut command: Command| {
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        Control { child }
+    };
+    let mut echo = hosts.command(Host::B, env!("CARGO_BIN_EXE_taut"));
+    echo.args(["echo", "--interface", "taut0"]);
+    let echo = start(echo);
+    let control = start(taut(&hosts, &["node", "run", "--config", config.path()]));
+    let told = |host: Host, expected: &str| {
+        let give_up = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut command = hosts.command(host, env!("CARGO_BIN_EXE_taut"));
+            let said = command.arg("status").output().unwrap();
+            let said = String::from_utf8(said.stdout).unwrap();
+            if said.contains(expected) {
+                return said;
+            }
+            assert!(Instant::now() < give_up, "not `{expected}`: {said}");
+        }
+    };
+    told(Host::A, "control process");
+    assert!(!told(Host::B, "node of process").contains("changed: "));
+    ip("link set taut0 address 02:00:00:00:77:01");
+    told(
+        Host::A,
+        "  changed: the interface's MAC address is now 02:00:00:00:77:01, ",
+    );
+    ip("link set taut0 down");
+    ip("link set taut0 name other0");
+    let said = told(Host::A, "  changed: `taut0` is called `other0` now\n");
+    assert!(said.contains(", interface is DOWN\n"), "{said}");
+    ip("link delete other0");
+    for (mut process, expected) in [
+        (control, "interface `taut0` is gone"),
+        (echo, "interface is gone"),
+    ] {
+        let mut said = String::new();
+        let errors = process.child.stderr.as_mut().unwrap();
+        std::io::Read::read_to_string(errors, &mut said).unwrap();
+        assert_eq!(process.child.wait().unwrap().code(), Some(1), "{said}");
+        assert!(
+            said.contains(expected) && !said.contains("doctor"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn wrong_use_is_told() {
     for arguments in [

@@ -57,12 +57,22 @@ pub struct NodeFigures {
     pub(crate) bus: Option<String>,
     pub(crate) node: Option<String>,
     pub(crate) interface_up: Option<bool>,
+    pub(crate) interface_now: Option<InterfaceNow>,
     pub(crate) counters: NodeCounters,
     pub(crate) neighbours: Vec<Neighbour>,
     pub(crate) ports: Vec<Port>,
     pub(crate) udp_ports: Vec<Port>,
     pub(crate) raw_ports: Vec<Port>,
     pub(crate) control: Option<Value>,
+}
+
+/// A node's interface, compared with what it was.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct InterfaceNow {
+    pub(crate) state: String,
+    pub(crate) name: Option<String>,
+    pub(crate) mac: Option<String>,
 }
 
 /// Frames that reached no port.

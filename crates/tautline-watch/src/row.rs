@@ -235,17 +235,33 @@ fn node_row(place: &str, node: &NodeFigures, before: Option<&NodeFigures>) -> Ro
     let name = format!("{} ({what})", node_name(node));
     let mut row = Row::new(Kind::Node, place.to_owned(), 0, &name);
     row.process = Some(node.process);
-    row.state = match (node.interface_up, &node.control) {
-        (Some(false), _) => Some("interface is down".to_owned()),
-        (_, Some(_)) => Some("control process".to_owned()),
-        _ => None,
-    };
+    let control = node.control.as_ref();
+    row.state = interface_state(node).or(control.map(|_| "control process".to_owned()));
     row.full = node.counters.socket_full;
     row.refused = node_refused(node);
     row.grows = before.is_some_and(|before| {
         row.full > before.counters.socket_full || row.refused > node_refused(before)
     });
     row
+}
+
+/// Fault or change of a node's interface.
+fn interface_state(node: &NodeFigures) -> Option<String> {
+    let now = node.interface_now.as_ref();
+    match now.map(|now| now.state.as_str()) {
+        Some("gone") => return Some("interface is gone".to_owned()),
+        Some("other_mac") => {
+            let mac = now.and_then(|now| now.mac.as_deref()).unwrap_or("another");
+            return Some(format!("interface's MAC address is now {mac}"));
+        }
+        _ => {}
+    }
+    if node.interface_up == Some(false) {
+        return Some("interface is down".to_owned());
+    }
+    let name = now.and_then(|now| now.name.as_ref());
+    let renamed = name.filter(|name| node.interface.as_ref() != Some(name));
+    renamed.map(|name| format!("interface is called {name} now"))
 }
 
 /// Frames for no open port, and malformed ones.
@@ -371,6 +387,7 @@ pub(crate) fn refused(port: &Port) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::look::InterfaceNow;
 
     #[test]
     fn the_latencies_of_an_interval_are_a_difference() {
@@ -391,6 +408,43 @@ mod tests {
         assert_eq!(spread(&now, Some(&then)), [255, 255, 511]);
         assert_eq!(spread(&now, None), [255, 511, 900]);
         assert_eq!(spread(&now, Some(&now)), [0, 0, 0], "nothing came");
+    }
+
+    #[test]
+    fn a_node_tells_what_became_of_its_interface() {
+        let told = |interface_up, state: &str, name: Option<&str>| {
+            let node = NodeFigures {
+                interface: Some("eth0".to_owned()),
+                interface_up: Some(interface_up),
+                interface_now: Some(InterfaceNow {
+                    state: state.to_owned(),
+                    name: name.map(str::to_owned),
+                    mac: Some("02:00:00:00:00:09".to_owned()),
+                }),
+                ..NodeFigures::default()
+            };
+            interface_state(&node)
+        };
+        assert_eq!(told(true, "up", Some("eth0")), None);
+        for (interface_up, state, name, expected) in [
+            (false, "down", Some("eth0"), "interface is down"),
+            (false, "gone", None, "interface is gone"),
+            (true, "up", Some("eth7"), "interface is called eth7 now"),
+            (
+                true,
+                "other_mac",
+                Some("eth0"),
+                "interface's MAC address is now 02:00:00:00:00:09",
+            ),
+        ] {
+            assert_eq!(told(interface_up, state, name).as_deref(), Some(expected));
+        }
+        // A node of an older version.
+        let old = NodeFigures {
+            interface_up: Some(false),
+            ..NodeFigures::default()
+        };
+        assert_eq!(interface_state(&old).unwrap(), "interface is down");
     }
 
     #[test]

@@ -25,7 +25,8 @@ use crate::link::bpf::{DemuxOwner, PortParts, RawPortParts, UdpPortParts};
 use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
-use crate::sys::{interface, unix, wait};
+use crate::sys::interface::{self, InterfaceWatch};
+use crate::sys::{unix, wait};
 use tautline_state::foreign::close_elsewhere_or_keep;
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
@@ -87,6 +88,7 @@ pub(crate) struct Connection {
     control: Mutex<Control>,
     welcome: Welcome,
     interface: String,
+    watch: Option<Arc<InterfaceWatch>>,
     /// Up to where its neighbour table has been read.
     neighbours_seen: AtomicU32,
     /// As long as this is open, the demux stays on the interface, whoever else dies.
@@ -122,7 +124,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`OpenError::ControlRefused`].
-    pub(crate) fn open(setup: &Setup, wanted: DemuxWanted) -> Result<Option<Self>, OpenError> {
+    pub(crate) fn open(
+        setup: &Setup,
+        wanted: DemuxWanted,
+        watch: Option<&Arc<InterfaceWatch>>,
+    ) -> Result<Option<Self>, OpenError> {
         let hello = Hello {
             names: names(&setup.name, setup.interface.index),
             request: Request::Hello {
@@ -145,6 +151,7 @@ impl Connection {
             control: Mutex::new(control),
             welcome,
             interface: setup.name.clone(),
+            watch: watch.map(Arc::clone),
             neighbours_seen: AtomicU32::new(0),
             _keeper: keeper,
         }))
@@ -361,7 +368,8 @@ impl DemuxOwner for Connection {
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
         match self.ask_until_free(&Request::Open { port, shape })? {
             (Reply::Opened { priorities, entry }, descriptors) => {
-                parts(descriptors, shape, Priorities::of_entry(entry, priorities))
+                let priorities = Priorities::of_entry(entry, priorities);
+                parts(descriptors, shape, priorities, &self.watch)
             }
             (Reply::Refused(refusal), _) => Err(not_opened(port, refusal)),
             (other, _) => Err(nonsense(&other)),
@@ -384,7 +392,8 @@ impl DemuxOwner for Connection {
         let port = local.port();
         match self.ask_until_free(&Request::OpenUdp { port, shape })? {
             (Reply::UdpOpened { priorities, entry }, descriptors) => {
-                udp_parts(descriptors, shape, Priorities::of_entry(entry, priorities))
+                let priorities = Priorities::of_entry(entry, priorities);
+                udp_parts(descriptors, shape, priorities, &self.watch)
             }
             (Reply::Refused(refusal), _) => Err(udp_not_opened(local, refusal)),
             (other, _) => Err(nonsense(&other)),
@@ -406,7 +415,7 @@ impl DemuxOwner for Connection {
                 descriptors,
             ) => {
                 let priorities = Priorities::of_entry(entry, priorities);
-                let of_port = parts(descriptors, shape, priorities)?;
+                let of_port = parts(descriptors, shape, priorities, &self.watch)?;
                 Ok(RawPortParts {
                     memory: of_port.memory,
                     doorbell: of_port.doorbell,
@@ -480,6 +489,7 @@ fn parts(
     descriptors: Vec<OwnedFd>,
     shape: Shape,
     priorities: Priorities,
+    watch: &Option<Arc<InterfaceWatch>>,
 ) -> Result<PortParts, PortError> {
     let [memory, doorbell, sender, claim] = descriptors
         .try_into()
@@ -488,7 +498,7 @@ fn parts(
     Ok(PortParts {
         memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
         doorbell,
-        sender: Sender::Tap(sender),
+        sender: Sender::Tap(sender, watch.clone()),
         claim: Claim::handed(claim),
         priorities,
     })
@@ -498,6 +508,7 @@ fn udp_parts(
     descriptors: Vec<OwnedFd>,
     shape: Shape,
     priorities: Priorities,
+    watch: &Option<Arc<InterfaceWatch>>,
 ) -> Result<UdpPortParts, PortError> {
     let [memory, doorbell, sender, claim, reserved] = descriptors
         .try_into()
@@ -506,7 +517,7 @@ fn udp_parts(
     Ok(UdpPortParts {
         memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
         doorbell,
-        sender: Sender::Tap(sender),
+        sender: Sender::Tap(sender, watch.clone()),
         out_of_order: None,
         priorities,
         reserved,

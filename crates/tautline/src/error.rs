@@ -9,6 +9,7 @@ mod port;
 mod receive;
 mod report;
 mod send;
+mod serve;
 mod undelivered;
 
 pub use crate::claim::Holder;
@@ -21,7 +22,12 @@ pub(crate) use port::RAW_FRAMES;
 pub use receive::ReceiveError;
 pub use report::Error;
 pub use send::{Priorities, SendError};
+pub use serve::ServeError;
 pub use undelivered::Undelivered;
+
+/// Remedy of a node whose interface is gone.
+const AFTER_ITS_INTERFACE: &str =
+    "open the node again, or start this program again, when there is an interface of this name";
 
 /// An error with what it came from, down to the kernel's own answer.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {

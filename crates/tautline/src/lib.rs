@@ -73,7 +73,7 @@ pub mod types;
 pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbour};
 pub use config::{BusConfig, BusRule, NodeConfig, ServiceConfig};
 pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
-pub use error::{Error, OpenError, PortError, Priorities, ReceiveError, SendError};
+pub use error::{Error, OpenError, PortError, Priorities, ReceiveError, SendError, ServeError};
 pub use keys::{KeyFileError, KeySource, NeighbourKeys};
 pub use kind::{LinkKind, PortKind};
 pub use link::vbus::observe as vbus;

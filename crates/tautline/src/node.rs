@@ -33,9 +33,11 @@ use crate::port::{
     TypedQueuingPort, TypedSamplingPort, UdpPort,
 };
 use crate::send_pool::{LentBuffer, SendPool, SendPoolStatus};
-use crate::status::{NodeStatus, NotBetter, OpenReport, PortStatus, ReadPort, StatusServer, Told};
+use crate::status::{
+    InterfaceStatus, NodeStatus, NotBetter, OpenReport, PortStatus, ReadPort, StatusServer, Told,
+};
 use crate::sys::clock;
-use crate::sys::interface::{self, Interface};
+use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::namespace::{self, Namespace};
 use crate::types::{PortTypes, Typed};
 
@@ -87,6 +89,8 @@ pub(crate) struct NodeInner {
     gateway: Option<Ipv4Addr>,
     /// State of the interface when the node was opened.
     interface: Option<Interface>,
+    /// The same interface now. Not on link `udp`: another one with the same IPv4 address serves it as well.
+    watch: Option<Arc<InterfaceWatch>>,
     /// The network namespace that the node's interface is in.
     namespace: Option<Namespace>,
     report: OpenReport,
@@ -113,6 +117,7 @@ impl Node {
         let attachment = Attachment {
             name: None,
             interface: None,
+            watch: None,
             ip: None,
         };
         let (keys, neighbours) = (&config.keys, &config.neighbours);
@@ -191,6 +196,7 @@ impl Node {
             ethertype: config.ethertype,
             gateway: config.gateway,
             interface: attachment.interface,
+            watch: attachment.watch.filter(|_| link_kind != LinkKind::Udp),
             // A simulated network and a bus are in no network namespace.
             namespace: (!matches!(link_kind, LinkKind::Sim | LinkKind::Vbus))
                 .then(namespace::current)
@@ -575,8 +581,15 @@ impl NodeInner {
         self.status_with(self.ports.status_with_values())
     }
 
+    /// Whether the interface of link `udp` is up, by its name.
+    fn named_interface_up(&self) -> Option<bool> {
+        let name = self.report.interface.as_deref()?;
+        self.check_namespace().ok()?;
+        Some(interface::query(name).is_ok_and(|found| found.up))
+    }
+
     fn status_with(&self, ports: Vec<PortStatus>) -> NodeStatus {
-        let interface = self.report.interface.as_deref();
+        let interface_now = self.watch.as_deref().and_then(InterfaceStatus::of);
         let (neighbours, neighbour_table) = {
             let neighbours = self.neighbours();
             (neighbours_status(&neighbours), neighbours.state().into())
@@ -588,9 +601,11 @@ impl NodeInner {
                 .ok()
                 .map(|name| name.trim_end().to_owned()),
             report: self.report.clone(),
-            interface_up: interface
-                .filter(|_| self.check_namespace().is_ok())
-                .map(|name| interface::query(name).is_ok_and(|found| found.up)),
+            interface_up: match self.watch {
+                Some(_) => interface_now.as_ref().map(|now| now.up),
+                None => self.named_interface_up(),
+            },
+            interface_now,
             neighbours,
             neighbour_table,
             counters: self.link.counters(),

@@ -1,5 +1,6 @@
 //! Status of nodes: its types, the thread that tells it, and the function that asks for it ([`nodes`]).
 
+mod interface;
 mod node;
 mod port;
 mod reads;
@@ -7,8 +8,10 @@ mod serve;
 
 use std::io;
 
-use crate::sys::{bpf, interface};
+use crate::sys::{bpf, interface as kernel};
 
+pub(crate) use interface::gone;
+pub use interface::{InterfaceState, InterfaceStatus};
 pub use node::{
     ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus,
     NodeStatus, NotBetter, OpenReport, RuleStatus,
@@ -29,9 +32,7 @@ pub use serve::{nodes, nodes_with_latency, show_frames};
 /// # Errors
 /// The kernel's; without CAP_NET_ADMIN and CAP_BPF it does not tell those at traffic control.
 pub fn programs_on(interface_index: u32) -> io::Result<Vec<u32>> {
-    let mut programs: Vec<u32> = interface::xdp_program(interface_index)?
-        .into_iter()
-        .collect();
+    let mut programs: Vec<u32> = kernel::xdp_program(interface_index)?.into_iter().collect();
     programs.extend(bpf::programs_at_tc(interface_index)?);
     Ok(programs)
 }

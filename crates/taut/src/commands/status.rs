@@ -118,16 +118,19 @@ fn node_text(node: &Value) -> String {
         plain(&node["process"]),
         plain(&node["command"]),
         plain(&node["link"]),
-        if node["interface_up"] == false {
-            ", interface is DOWN"
-        } else {
-            ""
+        match node["interface_now"]["state"].as_str() {
+            Some("gone") => ", interface is GONE",
+            _ if node["interface_up"] == false => ", interface is DOWN",
+            _ => "",
         },
         copies_text(&node["capabilities"]),
         plain(&node["counters"]["no_port"]),
         sum(&node["counters"]["malformed"]),
         plain(&node["counters"]["socket_full"]),
     );
+    for change in list(&node["interface_now"]["changes"]) {
+        text += &format!("  changed: {}\n", plain(change));
+    }
     for better in list(&node["not_better"]) {
         text += &format!(
             "  not {}: {}\n",

@@ -9,6 +9,7 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -22,7 +23,7 @@ use super::policy::{AnyPort, Policy};
 use crate::claim::{Claim, ClaimError, Holder};
 use crate::client::protocol::{Malformed, REQUEST_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::config::ServiceConfig;
-use crate::error::OpenError;
+use crate::error::{OpenError, ServeError};
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::{Demux, Setup};
 use crate::link::bpf::taps::Taps;
@@ -31,8 +32,9 @@ use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{Neighbours, Own};
 use crate::node::Attachment;
 use crate::runtime::{self, Room};
-use crate::status::OpenReport;
+use crate::status::{InterfaceStatus, OpenReport, gone};
 use crate::sys::activation;
+use crate::sys::interface::InterfaceWatch;
 use crate::sys::keeper::Keeper;
 use crate::sys::unix;
 use tautline_proto::wire::ethernet::Vlan;
@@ -69,7 +71,9 @@ const STATUS: u64 = 1;
 const STOP: u64 = 2;
 /// Declarations from the network.
 const DECLARED: u64 = 3;
-const FIRST_CLIENT: u64 = 4;
+/// The end of the interface.
+const INTERFACE: u64 = 4;
+const FIRST_CLIENT: u64 = 5;
 /// Added to the number of a client for whom the network has been asked.
 const ASKING: u64 = 1 << 63;
 /// Added to the number of a port whose client declares something.
@@ -89,6 +93,8 @@ const DECLARING: u64 = 1 << 62;
 /// ```
 #[derive(Debug)]
 pub struct Server {
+    /// The interface that the demux is on.
+    watch: Arc<InterfaceWatch>,
     demux: Demux,
     keeper: Keeper,
     taps: Taps,
@@ -163,10 +169,17 @@ impl Server {
             return Err(OpenError::NotShared { link: other.name() });
         }
         let attachment = Attachment::find(&config)?;
-        let (Some(name), Some(interface)) = (attachment.name.clone(), attachment.interface.clone())
-        else {
+        let (Some(name), Some(interface), Some(watch)) = (
+            attachment.name.clone(),
+            attachment.interface.clone(),
+            attachment.watch.clone(),
+        ) else {
             return Err(OpenError::InterfaceMissing { link: "xdp" });
         };
+        if let Some(why) = watch.tells_nothing() {
+            let error = io::Error::other(why.to_owned());
+            return Err(refused("listening for the end of the interface", error));
+        }
         let ethernet = config.ethernet_form();
         let policy = Policy::new(&allow)?;
         let neighbours =
@@ -207,6 +220,7 @@ impl Server {
         let status = listen(&super::status_name(index), SocketType::STREAM)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
         let mut server = Self {
+            watch,
             demux,
             keeper,
             taps,
@@ -261,19 +275,22 @@ impl Server {
     /// afterwards, until each of them ends.
     ///
     /// # Errors
-    /// If the kernel refuses to wait for events.
-    pub fn run(&mut self, stop: impl AsFd) -> io::Result<()> {
+    /// [`ServeError`]: the interface is gone, and with it the demux; or the kernel refuses to wait for events.
+    pub fn run(&mut self, stop: impl AsFd) -> Result<(), ServeError> {
         self.watch(self.listener.as_fd(), LISTENER)?;
         self.watch(self.status.as_fd(), STATUS)?;
         self.watch(stop.as_fd(), STOP)?;
         self.declared.watch(&self.epoll)?;
+        if let Some(end) = self.watch.end() {
+            self.watch(end, INTERFACE)?;
+        }
         let mut ready = Vec::with_capacity(EVENTS_MAX);
         loop {
             let mut events = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
             let (happened, _) =
                 match epoll::wait(&self.epoll, &mut events, self.patience().as_ref()) {
                     Err(rustix::io::Errno::INTR) => continue,
-                    result => result?,
+                    result => result.map_err(io::Error::from)?,
                 };
             ready.clear();
             for event in happened {
@@ -281,6 +298,7 @@ impl Server {
                     LISTENER => self.accept(),
                     STATUS => self.tell_status(),
                     STOP => return Ok(()),
+                    INTERFACE => return Err(self.interface_gone()),
                     // All are looked at below.
                     asked if asked & ASKING != 0 => {}
                     DECLARED => self.declared.hear_network(),
@@ -307,6 +325,18 @@ impl Server {
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         self.taps.on_thread(work)
+    }
+
+    /// Nothing arrives at the demux any more. Frames that a client writes would disappear, so it gets an error from now
+    /// on: its tap is deleted.
+    fn interface_gone(&mut self) -> ServeError {
+        let ports: Vec<AnyPort> = self.ports.keys().copied().collect();
+        for port in ports {
+            // One that cannot be deleted goes with its last descriptor.
+            let _deleted = self.taps.close(self.place(port));
+            self.beat();
+        }
+        ServeError::InterfaceGone(gone(&self.watch))
     }
 
     fn beat(&mut self) {
@@ -508,6 +538,11 @@ impl Server {
         }
         if mode.is_some_and(|mode| mode != setup.mode) {
             return other("mode", format!("{:?}", setup.mode).to_lowercase());
+        }
+        // Its frames would have a source that the taps refuse, and none would arrive.
+        let now = InterfaceStatus::of(&self.watch);
+        if let Some(difference) = now.as_ref().and_then(InterfaceStatus::difference) {
+            return Err(no(Reason::OtherSettings, difference));
         }
         let kernel = |error: io::Error| no(Reason::Kernel, error.to_string());
         let keeper = self.keeper.as_fd().try_clone_to_owned().map_err(kernel)?;

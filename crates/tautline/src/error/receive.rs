@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Undelivered;
+use super::{AFTER_ITS_INTERFACE, Undelivered};
 
 /// A message could not be received. Hot path: `Copy`.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +27,10 @@ pub enum ReceiveError {
     /// The interface is down. The port stays open and works again when it comes up.
     #[error("interface is down")]
     InterfaceDown,
+    /// The interface that the node was opened on was deleted, or moved to another network namespace; another one may
+    /// have its name. Nothing will arrive on this port any more.
+    #[error("interface is gone")]
+    InterfaceGone,
     /// A datagram that this port of plain UDP had sent did not arrive, as a router or the peer told. What has
     /// been received is there for the next call.
     #[error("not delivered to {0}")]
@@ -49,6 +53,7 @@ impl ReceiveError {
             }
             Self::BufferTooSmall { .. } => "give a buffer of the port's largest message",
             Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",
+            Self::InterfaceGone => AFTER_ITS_INTERFACE,
             Self::Undelivered(_) => "start the peer's program, or check address, port and route",
             Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
         }

@@ -10,6 +10,7 @@ use tautline_proto::wire::ValueError;
 
 use super::{
     ConfigError, NeighbourTableError, ObserveError, OpenError, PortError, ReceiveError, SendError,
+    ServeError,
 };
 use crate::address::{BadNodeName, BadPortName};
 use crate::cycle::CycleError;
@@ -49,6 +50,8 @@ pub enum Error {
     Send(#[from] SendError),
     /// A message could not be received.
     Receive(#[from] ReceiveError),
+    /// A control process has ended by itself.
+    Serve(#[from] ServeError),
     /// A neighbour was not entered, or not found on the network.
     NeighbourTable(#[from] NeighbourTableError),
     /// A neighbour does not fit the table of a configuration.
@@ -74,6 +77,7 @@ impl Error {
             Self::Port(error) => Some(error.remedy()),
             Self::Send(error) => Some(error.remedy()),
             Self::Receive(error) => Some(error.remedy()),
+            Self::Serve(error) => Some(error.remedy()),
             Self::NeighbourTable(error) => Some(error.remedy()),
             Self::Cycle(error) => Some(error.remedy()),
             Self::Observe(error) => Some(error.remedy()),
@@ -120,6 +124,7 @@ debug_is_the_report!(
     PortError,
     SendError,
     ReceiveError,
+    ServeError,
     NeighbourTableError,
     CycleError,
     ObserveError,

@@ -4,6 +4,8 @@ use std::io;
 
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, Priority};
 
+use super::AFTER_ITS_INTERFACE;
+
 /// A message was not sent, or not whole. Hot path: `Copy`, and counted in the port.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -52,7 +54,8 @@ pub enum SendError {
     /// The interface is down.
     #[error("interface is down")]
     InterfaceDown,
-    /// The interface no longer exists.
+    /// The interface that the node was opened on was deleted, or moved to another network namespace; another one may
+    /// have its name.
     #[error("interface is gone")]
     InterfaceGone,
     /// The frame given to a raw port is of another EtherType than the port's, in a VLAN, or not whole.
@@ -94,9 +97,8 @@ impl SendError {
             Self::OtherType => "declare the same type at both ends; `taut status` names the field",
             Self::ReceiverFull => "send less, or try again when the receiver has caught up",
             Self::PoolExhausted { .. } => "give buffers back, or raise their number in [send_pool]",
-            Self::InterfaceDown | Self::InterfaceGone => {
-                "bring the interface up: ip link set dev INTERFACE up"
-            }
+            Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",
+            Self::InterfaceGone => AFTER_ITS_INTERFACE,
             Self::ForeignFrame => {
                 "begin it with both addresses and the port's EtherType; a tag must have VLAN identifier 0"
             }

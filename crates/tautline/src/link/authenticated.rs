@@ -33,6 +33,7 @@ use crate::limits::BATCH_FRAMES;
 use crate::memory::MappedPort;
 use crate::message::LentBytes;
 use crate::statistics::Counter;
+use crate::sys::interface::InterfaceWatch;
 use crate::sys::{clock, random};
 
 /// Values of one priority that may wait for being checked. Lower: a sampling port that is read seldom returns an older
@@ -256,11 +257,15 @@ impl Inbox for AuthenticatedLink {
     }
 
     /// Returns at once if a look has left frames behind.
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
         if self.check.is_waiting() {
             return Ok(());
         }
-        self.link.wait(timeout)
+        self.link.wait(timeout, watch)
     }
 
     fn run_due_processing(&mut self) {

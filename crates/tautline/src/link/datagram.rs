@@ -16,13 +16,13 @@ use tautline_shm::layout::SLOT_PAYLOAD_BYTES;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::{police, queue};
 
-use super::Inbox;
 use super::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, bind, deliver_datagram, push};
 use super::socket::{COLLECT_FRAMES_MAX, SOCKET_BUFFER_BYTES};
+use super::{Inbox, sleep_on};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
+use crate::sys::interface::InterfaceWatch;
 use crate::sys::socket::{self, Pieces, Received, Receiver, SEND_MANY_MAX, set_option};
-use crate::sys::wait;
 
 /// The port's half.
 pub(super) struct SocketUdpPort {
@@ -183,8 +183,12 @@ impl Inbox for SocketUdpPort {
         Ok(())
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        Ok(wait::readable(self.receiver.socket(), timeout)?)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        sleep_on(self.receiver.socket(), timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -46,6 +46,7 @@ use crate::address::Source;
 use crate::error::{NeighbourTableError, PortError, RAW_FRAMES, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::clock;
+use crate::sys::interface::{InterfaceWatch, readable_or_gone};
 use crate::types::PortTypes;
 
 /// Origin of the arrival time.
@@ -346,12 +347,17 @@ pub(crate) trait Inbox: Send + std::fmt::Debug {
     /// sender nothing.
     fn disarm(&mut self) {}
 
-    /// Sleeps until something may have arrived, at most for `timeout` (for ever if `None`). May
-    /// return early.
+    /// Sleeps until something may have arrived, at most for `timeout` (for ever if `None`), and until the interface
+    /// that `watch` is about is gone. May return early.
     ///
     /// # Errors
-    /// [`ReceiveError::Refused`] if the kernel refused to wait.
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError>;
+    /// [`ReceiveError::InterfaceGone`] if nothing has arrived and never will, [`ReceiveError::Refused`] if the kernel
+    /// refused to wait.
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError>;
 
     /// Has the kernel do the receive processing that is due on this CPU. A thread that spins without
     /// a system call keeps it waiting for the next timer tick, milliseconds away, if that processing has
@@ -362,6 +368,18 @@ pub(crate) trait Inbox: Send + std::fmt::Debug {
     /// A descriptor that becomes readable when something may have arrived after
     /// [`Inbox::arm`]; `None` where there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// [`Inbox::wait`] on a descriptor that becomes readable when something arrives.
+fn sleep_on(
+    descriptor: BorrowedFd<'_>,
+    timeout: Option<Duration>,
+    watch: Option<&InterfaceWatch>,
+) -> Result<(), ReceiveError> {
+    match readable_or_gone(descriptor, timeout, watch)? {
+        true => Err(ReceiveError::InterfaceGone),
+        false => Ok(()),
+    }
 }
 
 /// A port's half of a link.

@@ -25,12 +25,12 @@ use super::udp::{send_built, send_datagram, send_datagrams};
 use super::{
     ArrivalClock, Capabilities, Channel, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
     PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, RawFrames, RawPortLink, Route,
-    UdpPortLink,
+    UdpPortLink, sleep_on,
 };
 use crate::claim::{Claim, ClaimError, Number};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::sys::interface::Interface;
+use crate::sys::interface::{Interface, InterfaceWatch};
 use crate::sys::{packet, socket, wait};
 
 /// The node's half.
@@ -268,8 +268,12 @@ impl Inbox for PacketPort {
         Ok(())
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        Ok(wait::readable(self.descriptor.as_fd(), timeout)?)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        sleep_on(self.descriptor.as_fd(), timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -8,15 +8,15 @@ use std::time::Duration;
 use tautline_proto::wire::raw::{EtherType, RAW_FRAME_BYTES_MAX, RawFrame};
 use tautline_shm::region::Shape;
 
-use super::Inbox;
 use super::raw::{RawPortLink, claim, count_unfit, deliver_raw};
 use super::socket::{COLLECT_FRAMES_MAX, SOCKET_BUFFER_BYTES};
+use super::{Inbox, sleep_on};
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::sys::interface::Interface;
+use crate::sys::interface::{Interface, InterfaceWatch};
+use crate::sys::packet;
 use crate::sys::socket::{self, Receiver, set_option};
-use crate::sys::{packet, wait};
 
 /// The port's half.
 pub(super) struct PacketRawPort {
@@ -82,8 +82,12 @@ impl Inbox for PacketRawPort {
         Ok(())
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        Ok(wait::readable(self.receiver.socket(), timeout)?)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        sleep_on(self.receiver.socket(), timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

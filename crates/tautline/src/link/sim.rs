@@ -26,6 +26,7 @@ use super::{
 use crate::address::Address;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
+use crate::sys::interface::InterfaceWatch;
 
 /// A simulated network, on which nodes can be opened.
 #[derive(Clone, Debug)]
@@ -262,7 +263,11 @@ impl Inbox for SimPort {
     }
 
     /// Moves the clock to the next event of the network, or to the end of the wait.
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        _watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
         let mut shared = self.network.lock();
         let end = timeout.and_then(|timeout| shared.now.checked_add(timeout));
         let next = match (shared.network.next_event(), end) {

@@ -16,10 +16,12 @@ use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::{
     ArrivalClock, Capabilities, Channel, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
     PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, RawFrames, Route, UdpPortLink,
+    sleep_on,
 };
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::sys::{socket, wait};
+use crate::sys::interface::InterfaceWatch;
+use crate::sys::socket;
 
 /// The node's half.
 #[derive(Debug)]
@@ -124,8 +126,12 @@ impl Inbox for UdpPort {
         self.socket.collect(&self.memory, &self.counters)
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        Ok(wait::readable(self.socket.socket(), timeout)?)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        sleep_on(self.socket.socket(), timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -20,13 +20,14 @@ use crate::link::xsk::XskLink;
 use crate::runtime::{self, Room};
 use crate::send_pool::{SendPool, SendPoolConfig};
 use crate::status::NotBetter;
-use crate::sys::interface::{self, Interface};
+use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::memory;
 
 /// Attachment of a node to a network: its interface and its address.
 pub(crate) struct Attachment {
     pub(crate) name: Option<String>,
     pub(crate) interface: Option<Interface>,
+    pub(crate) watch: Option<Arc<InterfaceWatch>>,
     pub(crate) ip: Option<Ipv4Addr>,
 }
 
@@ -36,10 +37,15 @@ impl Attachment {
             return Ok(Self {
                 name: None,
                 interface: None,
+                watch: None,
                 ip: config.address,
             });
         };
-        let interface = interface::query(name).map_err(|source| {
+        let found = interface::query(name).and_then(|interface| {
+            let watch = InterfaceWatch::new(name, &interface)?;
+            Ok((interface, watch))
+        });
+        let (interface, watch) = found.map_err(|source| {
             if source.kind() == std::io::ErrorKind::NotFound {
                 OpenError::NoSuchInterface {
                     name: name.to_owned(),
@@ -56,6 +62,7 @@ impl Attachment {
             name: Some(name.to_owned()),
             ip: config.address.or(interface.ip),
             interface: Some(interface),
+            watch: Some(Arc::new(watch)),
         })
     }
 }
@@ -179,7 +186,8 @@ fn open_link(
                 ip: config.address,
                 mode: config.xdp_mode,
             };
-            let Some(connection) = Connection::open(&setup, wanted)? else {
+            let watch = attachment.watch.as_ref();
+            let Some(connection) = Connection::open(&setup, wanted, watch)? else {
                 return Ok(Box::new(XdpLink::attach(setup)?));
             };
             let (demux, pid) = ((connection.ip(), connection.mode()), connection.pid());
@@ -272,6 +280,12 @@ pub(crate) fn limits(attachment: &Attachment) -> Vec<String> {
                 "MTU {} is below {MTU_BYTES}: full frames cannot be sent; ip link set dev {} mtu {MTU_BYTES}",
                 interface.mtu_bytes,
                 attachment.name.as_deref().unwrap_or("INTERFACE"),
+            ));
+        }
+        let mute = attachment.watch.as_ref();
+        if let Some(why) = mute.and_then(|watch| watch.tells_nothing()) {
+            limits.push(format!(
+                "waits do not end when the interface is gone ({why}); let this process have a netlink socket"
             ));
         }
         if !interface.up {

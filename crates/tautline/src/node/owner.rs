@@ -19,7 +19,8 @@ use crate::port::owner::PortOwner;
 use crate::port::raw_list::RawPorts;
 use crate::port::udp_list::UdpPorts;
 use crate::send_pool::SendPool;
-use crate::sys::{interface, namespace};
+use crate::sys::interface::{self, InterfaceWatch};
+use crate::sys::namespace;
 use crate::table_state::LockedBy;
 
 impl PortOwner for NodeInner {
@@ -71,6 +72,10 @@ impl PortOwner for NodeInner {
             return Err(PortError::OtherNamespace);
         }
         Ok(())
+    }
+
+    fn watch(&self) -> Option<&Arc<InterfaceWatch>> {
+        self.watch.as_ref()
     }
 
     fn port_opened(&self, by: LockedBy) {

@@ -132,7 +132,7 @@ impl<R> Endpoint<R> {
             }
             (opened, _) => (opened, None),
         };
-        let half = Half::new(number, opened, receiver);
+        let half = Half::new(number, opened, node.watch(), receiver);
         with_core!(&half, core => core.police(bucket));
         let spinner = Spinner::new(node.as_ref(), opening.spin);
         let statistics = Arc::new(Statistics::default());

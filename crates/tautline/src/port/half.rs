@@ -25,6 +25,7 @@ use crate::link::{Link, PortHalf};
 use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
+use crate::sys::interface::InterfaceWatch;
 
 /// A port's core. `R` is the state of a receiver of frames: of messages, or of values.
 #[derive(Debug)]
@@ -37,9 +38,17 @@ pub(super) enum Half<R> {
 
 impl<R> Half<R> {
     /// Core over what a link has opened; `receiver` makes the state of a receiver of frames.
-    pub(super) fn new(number: PortNumber, opened: PortHalf, receiver: impl FnOnce() -> R) -> Self {
+    pub(super) fn new(
+        number: PortNumber,
+        opened: PortHalf,
+        watch: Option<&Arc<InterfaceWatch>>,
+        receiver: impl FnOnce() -> R,
+    ) -> Self {
         match opened {
-            PortHalf::Frames(port) => Self::Frames(Frames::new(number, port, receiver())),
+            PortHalf::Frames(port) => {
+                let watch = watch.map(Arc::clone);
+                Self::Frames(Frames::new(number, port, watch, receiver()))
+            }
             PortHalf::Bus(port) => Self::Bus(port),
         }
     }

@@ -16,6 +16,7 @@ use crate::link::Link;
 use crate::link::declared::Declarations;
 use crate::link::frame::Marking;
 use crate::send_pool::SendPool;
+use crate::sys::interface::InterfaceWatch;
 use crate::table_state::LockedBy;
 
 /// Owner of ports: their link, their list, and the table by which they resolve peers. Asked when a port or a
@@ -54,6 +55,9 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// Refuses a thread in another network namespace than the node's: sockets belong to the namespace of the thread
     /// that opens them.
     fn check_namespace(&self) -> Result<(), PortError>;
+
+    /// The interface, where what is received depends on it.
+    fn watch(&self) -> Option<&Arc<InterfaceWatch>>;
 
     /// A port has been opened.
     fn port_opened(&self, by: LockedBy);

@@ -22,11 +22,12 @@ use super::open_list::Registration;
 use super::owner::PortOwner;
 use super::raw_list::{OpenRawPort, RawStatistics};
 use super::spin::{Spin, Spinner};
-use super::waiting::{Bell, wait_for};
+use super::waiting::{Bell, check_interface, wait_for};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::DEPTH_DEFAULT;
 use crate::link::RawPortLink;
 use crate::policing::Policing;
+use crate::sys::interface::InterfaceWatch;
 use crate::table_state::LockedBy;
 
 /// Options of a raw port.
@@ -119,6 +120,7 @@ struct Receiver {
     consumer: Consumer,
     statistics: Arc<RawStatistics>,
     notify: bool,
+    watch: Option<Arc<InterfaceWatch>>,
     _registration: Registration<EtherType, OpenRawPort>,
 }
 
@@ -162,6 +164,7 @@ impl RawPort {
                 consumer: Consumer::new(options.depth as usize),
                 statistics,
                 notify: false,
+                watch: node.watch().map(Arc::clone),
                 _registration: registration,
             },
             spinner,
@@ -286,7 +289,11 @@ impl Bell for Receiver {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.link.wait(timeout)
+        self.link.wait(timeout, self.watch.as_deref())
+    }
+
+    fn check_interface(&self) -> Result<(), ReceiveError> {
+        check_interface(self.watch.as_deref())
     }
 
     fn run_due_processing(&mut self) {

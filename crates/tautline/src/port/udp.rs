@@ -138,7 +138,13 @@ impl UdpPort {
         let _pageable = lock_slice(buffer.memory());
         Ok(Self {
             number,
-            receiver: Receiver::new(link, options, statistics, registration),
+            receiver: Receiver::new(
+                link,
+                options,
+                statistics,
+                node.watch().map(Arc::clone),
+                registration,
+            ),
             spinner,
             routes: Vec::with_capacity(DESTINATIONS_MAX),
             buffer,

@@ -6,10 +6,14 @@ use tautline_proto::time::Instant;
 
 use super::spin::Spinner;
 use crate::error::ReceiveError;
+use crate::sys::interface::InterfaceWatch;
 
 /// Longest time for which a spinning thread keeps the kernel's receive processing off its CPU. Lower: what
 /// arrives soon, as most does, is found later by the call's 0.2 µs. Higher: what was put off waits for longer.
 const PROCESSING_INTERVAL: Duration = Duration::from_micros(10);
+/// How often a thread that spins looks whether its interface is gone; one that sleeps is woken. Lower: the look's
+/// system call comes between more messages. Higher: one that spins for ever learns it later.
+const INTERFACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a
 /// reading about twenty-five.
 const LOOKS_PER_CLOCK: u32 = 16;
@@ -29,6 +33,19 @@ pub(super) trait Bell {
 
     /// As [`Inbox::run_due_processing`](crate::link::Inbox::run_due_processing).
     fn run_due_processing(&mut self);
+
+    /// An error if nothing will arrive any more, as the interface is gone. A system call.
+    fn check_interface(&self) -> Result<(), ReceiveError> {
+        Ok(())
+    }
+}
+
+/// [`Bell::check_interface`] of a port with this interface.
+pub(super) fn check_interface(watch: Option<&InterfaceWatch>) -> Result<(), ReceiveError> {
+    match watch {
+        Some(watch) if watch.is_gone() => Err(ReceiveError::InterfaceGone),
+        _ => Ok(()),
+    }
 }
 
 /// Repeats `look` until it finds something or the deadline has come: spins first, then sleeps. Looks at least once.
@@ -83,6 +100,7 @@ fn look_until<W: Bell, T>(
     look: &mut impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
 ) -> Result<Option<T>, ReceiveError> {
     let mut processing_at = started + PROCESSING_INTERVAL;
+    let mut interface_at = started + INTERFACE_INTERVAL;
     loop {
         if let Some(found) = look_often(waiter, look)? {
             return Ok(Some(found));
@@ -94,6 +112,10 @@ fn look_until<W: Bell, T>(
         if now >= processing_at {
             waiter.run_due_processing();
             processing_at = now + PROCESSING_INTERVAL;
+        }
+        if now >= interface_at {
+            waiter.check_interface()?;
+            interface_at = now + INTERFACE_INTERVAL;
         }
     }
 }

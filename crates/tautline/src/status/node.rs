@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use super::{PortStatus, RawPortStatus, UdpPortStatus};
+use super::{InterfaceStatus, PortStatus, RawPortStatus, UdpPortStatus};
 use crate::kind::LinkKind;
 use crate::link::{Capabilities, NodeCounters};
 use crate::send_pool::SendPoolStatus;
@@ -100,9 +100,12 @@ pub struct NodeStatus {
     /// Result of opening it.
     #[serde(flatten)]
     pub report: OpenReport,
-    /// Whether its interface is up at the moment; `None` without an interface, and where the asking
+    /// Whether its interface is up at the moment; `None` without an interface, and on link `udp` where the asking
     /// thread is in another network namespace.
     pub interface_up: Option<bool>,
+    /// Its interface, compared with what it was; `None` without an interface, and on link `udp`, which an interface of
+    /// the same IPv4 address serves as well.
+    pub interface_now: Option<InterfaceStatus>,
     /// Its neighbours.
     pub neighbours: Vec<NeighbourStatus>,
     /// Whether more can be entered.

@@ -13,6 +13,10 @@ use tautline_proto::wire::MacAddress;
 
 use super::route;
 
+mod watch;
+
+pub(crate) use watch::{InterfaceWatch, readable_or_gone};
+
 /// A network interface, at the moment of asking.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
@@ -78,7 +82,7 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
     let index = request.ask(libc::SIOCGIFINDEX)?.index();
     let mac = request.ask(libc::SIOCGIFHWADDR)?.hardware_address();
     let mtu = request.ask(libc::SIOCGIFMTU)?.mtu();
-    let flags = request.ask(libc::SIOCGIFFLAGS)?.flags();
+    let up = request.ask(libc::SIOCGIFFLAGS)?.is_up();
     let ip = match request.ask(libc::SIOCGIFADDR) {
         Ok(answer) => Some(answer.ipv4()),
         // EADDRNOTAVAIL: the interface has no IPv4 address.
@@ -98,7 +102,7 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
         index: index.try_into().map_err(io::Error::other)?,
         mac,
         mtu_bytes: mtu.try_into().map_err(io::Error::other)?,
-        up: flags & libc::IFF_UP as libc::c_short != 0,
+        up,
         ip: ip.filter(|ip| !ip.is_unspecified()),
         netmask,
         is_virtual: is_of(&VIRTUAL_DRIVERS),
@@ -140,6 +144,32 @@ pub(crate) fn names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The name that the interface of an index has now, in the network namespace of the socket. `ErrorKind::NotFound` if
+/// there is none.
+fn name_of(socket: &OwnedFd, index: u32) -> io::Result<String> {
+    // SAFETY: all bytes zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = index.try_into().map_err(io::Error::other)?;
+    ask(socket, libc::SIOCGIFNAME, &mut request)?;
+    let name = request.ifr_name.iter().map(|byte| *byte as u8);
+    let name = name.take_while(|byte| *byte != 0).collect();
+    String::from_utf8(name).map_err(io::Error::other)
+}
+
+/// Has the kernel answer in an `ifreq` (netdevice(7)), in the network namespace of the socket, whatever its family is.
+fn ask(socket: &OwnedFd, what: libc::c_ulong, about: &mut libc::ifreq) -> io::Result<()> {
+    // glibc takes these numbers as they are, musl as an int.
+    let what = what as libc::Ioctl;
+    // SAFETY: these requests read a name or an index from and write an answer into the ifreq given.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, std::ptr::from_mut(about)) };
+    super::check(result)
+        .map(drop)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV | libc::ENXIO) => io::ErrorKind::NotFound.into(),
+            _ => error,
+        })
+}
+
 /// One `ifreq`, asked again and again about the same interface.
 struct Request<'s> {
     socket: &'s OwnedFd,
@@ -169,14 +199,7 @@ impl<'s> Request<'s> {
 
     fn ask(&mut self, what: libc::c_ulong) -> io::Result<&Self> {
         self.answer.ifr_name = self.name;
-        // glibc takes these numbers as they are, musl as an int.
-        let what = what as libc::Ioctl;
-        // SAFETY: these requests read a name from and write an answer into the ifreq given.
-        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), what, &raw mut self.answer) };
-        super::check(result).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENODEV | libc::ENXIO) => io::ErrorKind::NotFound.into(),
-            _ => error,
-        })?;
+        ask(self.socket, what, &mut self.answer)?;
         Ok(self)
     }
 
@@ -237,9 +260,10 @@ impl<'s> Request<'s> {
         unsafe { self.answer.ifr_ifru.ifru_mtu }
     }
 
-    fn flags(&self) -> libc::c_short {
+    fn is_up(&self) -> bool {
         // SAFETY: SIOCGIFFLAGS filled this member; any bits are a valid integer.
-        unsafe { self.answer.ifr_ifru.ifru_flags }
+        let flags = unsafe { self.answer.ifr_ifru.ifru_flags };
+        flags & libc::IFF_UP as libc::c_short != 0
     }
 
     fn hardware_address(&self) -> MacAddress {

@@ -18,6 +18,25 @@ pub(crate) fn readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Res
     }
 }
 
+/// Whether `fd` is readable at this moment.
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    matches!(which_of([fd], Some(Duration::ZERO)), Ok([true]))
+}
+
+/// As [`which_readable`], of a number that is known: nothing is allocated.
+pub(crate) fn which_of<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> io::Result<[bool; N]> {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, limit.as_ref()) {
+        Ok(_) => Ok(polled.map(|one| !one.revents().is_empty())),
+        Err(Errno::INTR) => Ok([false; N]),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Sleeps until one of `fds` is readable or `timeout` is over (for ever if `None`); which are readable.
 pub(crate) fn which_readable(
     fds: &[BorrowedFd<'_>],

@@ -32,7 +32,9 @@ pub fn served(role: &str) -> bool {
             println!("taken over: {}", server.taken_over());
             println!("{}", server.confine(false));
             println!("{READY}");
-            server.run(std::io::stdin()).unwrap();
+            if let Err(error) = server.run(std::io::stdin()) {
+                println!("ended: {error}");
+            }
         }
         Err(error) => {
             println!("not opened: {error}");

@@ -73,12 +73,9 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         // One that is not heard is followed by another.
         server.beat_every(limit / 2, || drop(notify("WATCHDOG=1")));
     }
-    let served = server.run(&stop).map_err(|error| {
-        CommandError::failed(
-            format!("cannot wait for clients: {error}"),
-            "`taut doctor` shows what this machine lacks",
-        )
-    });
+    let served = server
+        .run(&stop)
+        .map_err(|error| CommandError::failed(error.to_string(), error.remedy()));
     if let Some(tuned) = tuned {
         say(tuned.put_back())?;
     }

@@ -13,9 +13,10 @@ use crate::link::xdp::{capabilities, seen_first};
 use crate::link::{LinkKind, XdpMode};
 use crate::node::{Attachment, candidate_name, hidden_tags, limits, neighbours_status};
 use crate::status::{
-    ClientPortStatus, ClientStatus, ControlStatus, NodeStatus, NotBetter, OpenReport, RuleStatus,
+    ClientPortStatus, ClientStatus, ControlStatus, InterfaceStatus, NodeStatus, NotBetter,
+    OpenReport, RuleStatus,
 };
-use crate::sys::{clock, interface};
+use crate::sys::clock;
 
 /// Most ports that are listed, so that the document fits a socket's buffer.
 const PORTS_LISTED_MAX: usize = 512;
@@ -57,14 +58,15 @@ pub(super) fn opened(
 
 /// The document for `taut status`.
 pub(super) fn status(server: &Server) -> Vec<u8> {
-    let setup = server.demux.setup();
+    let interface_now = InterfaceStatus::of(&server.watch);
     let own = Holder::of(std::process::id() as i32);
     let status = NodeStatus {
         process: std::process::id(),
         now_ns: clock::monotonic().as_nanos(),
         command: own.name,
         report: server.report.clone(),
-        interface_up: Some(interface::query(&setup.name).is_ok_and(|found| found.up)),
+        interface_up: interface_now.as_ref().map(|now| now.up),
+        interface_now,
         neighbours: neighbours_status(&server.neighbours),
         neighbour_table: server.neighbours.state().into(),
         counters: server.demux.counters(),

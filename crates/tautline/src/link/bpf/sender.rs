@@ -9,6 +9,7 @@ use super::tap::TapRing;
 use crate::error::SendError;
 use crate::link::OutFrame;
 use crate::link::frame::with_pieces;
+use crate::sys::interface::InterfaceWatch;
 use crate::sys::socket::Pieces;
 use crate::sys::{socket, tap};
 
@@ -17,8 +18,9 @@ use crate::sys::{socket, tap};
 pub(crate) enum Sender {
     /// Sends any frame. The ring is for whoever captures.
     Packet(OwnedFd, Arc<TapRing>),
-    /// Sends what the control process allows; another frame disappears, counted there.
-    Tap(OwnedFd),
+    /// Sends what the control process allows; another frame disappears, counted there. A control process whose
+    /// interface is gone has deleted the tap.
+    Tap(OwnedFd, Option<Arc<InterfaceWatch>>),
 }
 
 impl Sender {
@@ -31,7 +33,9 @@ impl Sender {
                 ring.sent(&[frame]);
                 Ok(())
             }
-            Self::Tap(sender) => tap::send(sender.as_fd(), frame),
+            Self::Tap(sender, watch) => {
+                tap::send(sender.as_fd(), frame).map_err(|error| refused(error, watch.as_deref()))
+            }
         }
     }
 
@@ -45,12 +49,24 @@ impl Sender {
                 }
                 Ok(count)
             }
-            Self::Tap(sender) => tap::send_many(sender.as_fd(), frames),
+            Self::Tap(sender, watch) => tap::send_many(sender.as_fd(), frames)
+                .map_err(|error| refused(error, watch.as_deref())),
         }
     }
 
     /// The same with headers that are put together here.
     pub(in crate::link) fn send_frames(&self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
         Ok(with_pieces(frames, |pieces| self.send_many(pieces))?)
+    }
+}
+
+/// Why a tap has not taken a frame: as a packet socket would say it where the interface is gone. The kernel answers
+/// `EIO` while it deletes a tap, and `EBADFD` afterwards.
+#[cold]
+fn refused(error: io::Error, watch: Option<&InterfaceWatch>) -> io::Error {
+    let is_deleted = matches!(error.raw_os_error(), Some(libc::EIO | libc::EBADFD));
+    match watch {
+        Some(watch) if is_deleted && watch.is_gone() => io::Error::from_raw_os_error(libc::ENODEV),
+        _ => error,
     }
 }

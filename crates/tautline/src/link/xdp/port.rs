@@ -20,6 +20,7 @@ use crate::link::frame::{FrameBuffer, learnt_neighbour};
 use crate::link::socket::udp_socket;
 use crate::link::{Inbox, OutFrame, PlacedPayload, PortLink, Route};
 use crate::memory::MappedPort;
+use crate::sys::interface::InterfaceWatch;
 use crate::sys::socket;
 
 /// The port's half.
@@ -103,8 +104,12 @@ impl Inbox for XdpPort {
         self.receiver.arm();
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.receiver.wait(timeout)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        self.receiver.wait(timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -16,7 +16,7 @@ use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, RawPortParts};
 use crate::link::raw::{RawPermit, RawPortLink};
 use crate::memory::MappedPort;
-use crate::sys::interface::Interface;
+use crate::sys::interface::{Interface, InterfaceWatch};
 
 /// The port's half.
 #[derive(Debug)]
@@ -95,8 +95,12 @@ impl Inbox for XdpRawPort {
         self.receiver.disarm();
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.receiver.wait(timeout)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        self.receiver.wait(timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -10,9 +10,10 @@ use tautline_shm::region::PortMemory;
 
 use crate::error::{PortError, ReceiveError};
 use crate::link::bpf::doorbell::Doorbell;
+use crate::link::sleep_on;
 use crate::memory::MappedPort;
+use crate::sys::interface::InterfaceWatch;
 use crate::sys::ticks::Ticks;
-use crate::sys::wait;
 
 /// Memory and doorbell of a port.
 #[derive(Debug)]
@@ -49,10 +50,14 @@ impl Receiver {
         doorbell::disarm(self.memory.port().control);
     }
 
-    pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        let waited = wait::readable(self.doorbell.as_fd(), timeout);
+    pub(super) fn wait(
+        &self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        let waited = sleep_on(self.doorbell.as_fd(), timeout, watch);
         self.disarm();
-        Ok(waited?)
+        waited
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {

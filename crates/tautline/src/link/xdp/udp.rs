@@ -24,7 +24,7 @@ use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, UdpPortParts};
 use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_identification};
 use crate::memory::MappedPort;
-use crate::sys::interface::{self, Interface};
+use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::socket::{Pieces, SEND_MANY_MAX};
 use crate::sys::{packet, socket};
 
@@ -95,7 +95,7 @@ const CUT_FRAGMENTS_MAX: usize = 64;
 /// discipline. So only where there is none, and nobody's backlog to wait behind: on a virtual interface. A client of a
 /// control process is not handed such a socket.
 fn cutter(interface: &Interface, sender: &Sender) -> Option<OwnedFd> {
-    if let Sender::Tap(_) = sender {
+    if let Sender::Tap(..) = sender {
         return None;
     }
     match interface::has_queueing_discipline(interface.index) {
@@ -172,8 +172,12 @@ impl Inbox for XdpUdpPort {
         self.receiver.disarm();
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.receiver.wait(timeout)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        self.receiver.wait(timeout, watch)
     }
 
     /// A look at the reserved socket: leaving its lock runs what is due. The socket may be the program's own.

@@ -14,8 +14,9 @@ use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::frame::{HEAD_BYTES_MAX, OutFrame, learnt_neighbour};
-use crate::link::{Inbox, PortLink, Route};
+use crate::link::{Inbox, PortLink, Route, sleep_on};
 use crate::memory::MappedPort;
+use crate::sys::interface::InterfaceWatch;
 use crate::sys::{event, wait};
 
 /// Parts of ports of both kinds: where their messages arrive, and how to wait for them.
@@ -83,10 +84,14 @@ impl Inbox for PortReceiver {
         doorbell::arm(self.slot.memory.port().control);
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        let waited = wait::readable(self.descriptor.as_fd(), timeout);
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        let waited = sleep_on(self.descriptor.as_fd(), timeout, watch);
         doorbell::disarm(self.slot.memory.port().control);
-        Ok(waited?)
+        waited
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -127,8 +132,12 @@ impl Inbox for XskPort {
         self.receiver.arm();
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.receiver.wait(timeout)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        self.receiver.wait(timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -10,6 +10,7 @@ use crate::error::{ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::raw::RawPortLink;
 use crate::memory::MappedPort;
+use crate::sys::interface::InterfaceWatch;
 
 /// The port's half.
 #[derive(Debug)]
@@ -41,8 +42,12 @@ impl Inbox for XskRawPort {
         self.receiver.arm();
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.receiver.wait(timeout)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        self.receiver.wait(timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

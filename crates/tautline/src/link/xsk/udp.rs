@@ -18,7 +18,7 @@ use crate::error::{ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_identification};
 use crate::memory::MappedPort;
-use crate::sys::interface::Interface;
+use crate::sys::interface::{Interface, InterfaceWatch};
 
 /// The port's half.
 #[derive(Debug)]
@@ -61,8 +61,12 @@ impl Inbox for XskUdpPort {
         self.receiver.arm();
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.receiver.wait(timeout)
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        self.receiver.wait(timeout, watch)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -19,7 +19,7 @@ pub(super) use self::outbox::Outbox;
 use super::half::Core;
 use super::lent::Loan;
 use super::list::OpenMemory;
-use super::waiting::Bell;
+use super::waiting::{Bell, check_interface};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::frame::Marking;
@@ -28,6 +28,7 @@ use crate::memory::MappedPort;
 use crate::message::{Destination, Outgoing};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
+use crate::sys::interface::InterfaceWatch;
 
 /// A port's half of a link, the port's memory, the sending side, and the state of the receiving one.
 #[derive(Debug)]
@@ -37,16 +38,23 @@ pub(super) struct Frames<R> {
     memory: Arc<MappedPort>,
     outbox: Outbox,
     receiver: R,
+    watch: Option<Arc<InterfaceWatch>>,
 }
 
 impl<R> Frames<R> {
-    pub(super) fn new(number: PortNumber, port: FramePort, receiver: R) -> Self {
+    pub(super) fn new(
+        number: PortNumber,
+        port: FramePort,
+        watch: Option<Arc<InterfaceWatch>>,
+        receiver: R,
+    ) -> Self {
         Self {
             number,
             link: port.link,
             memory: port.memory,
             outbox: Outbox::new(number),
             receiver,
+            watch,
         }
     }
 }
@@ -61,7 +69,11 @@ impl<R> Bell for Frames<R> {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.link.wait(timeout)
+        self.link.wait(timeout, self.watch.as_deref())
+    }
+
+    fn check_interface(&self) -> Result<(), ReceiveError> {
+        check_interface(self.watch.as_deref())
     }
 
     fn run_due_processing(&mut self) {

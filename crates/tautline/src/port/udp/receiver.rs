@@ -25,7 +25,8 @@ use crate::port::assembly::Assembly;
 use crate::port::lent::LentSlot;
 use crate::port::open_list::Registration;
 use crate::port::udp_list::{OpenUdpPort, UdpStatistics};
-use crate::port::waiting::Bell;
+use crate::port::waiting::{Bell, check_interface};
+use crate::sys::interface::InterfaceWatch;
 
 /// The link's half, and what is received with.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub(super) struct Receiver {
     pub(super) message_bytes_max: usize,
     pub(super) statistics: Arc<UdpStatistics>,
     pub(super) notify: bool,
+    watch: Option<Arc<InterfaceWatch>>,
     _registration: Registration<u16, OpenUdpPort>,
 }
 
@@ -50,7 +52,11 @@ impl Bell for Receiver {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.link.wait(timeout)
+        self.link.wait(timeout, self.watch.as_deref())
+    }
+
+    fn check_interface(&self) -> Result<(), ReceiveError> {
+        check_interface(self.watch.as_deref())
     }
 
     fn run_due_processing(&mut self) {
@@ -63,6 +69,7 @@ impl Receiver {
         link: Box<dyn UdpPortLink>,
         options: &QueuingOptions,
         statistics: Arc<UdpStatistics>,
+        watch: Option<Arc<InterfaceWatch>>,
         registration: Registration<u16, OpenUdpPort>,
     ) -> Receiver {
         Receiver {
@@ -72,6 +79,7 @@ impl Receiver {
             message_bytes_max: options.message_bytes_max,
             statistics,
             notify: false,
+            watch,
             _registration: registration,
         }
     }
