@@ -39,6 +39,8 @@ use std::time::Duration;
 use clap::Parser;
 use tautline_bridge::program::{self, Failed, output, say, signals};
 use tautline_bridge::standby::Standby;
+use tautline_capture::recording::RecordingError;
+use tautline_state::Existing;
 
 use arguments::{Arguments, Command};
 use config::Config;
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         }
         Command::Record {
             file,
+            overwrite,
             keys,
             config,
             zenoh,
@@ -82,6 +85,10 @@ fn main() -> ExitCode {
             zenoh.as_deref(),
             &record::Wishes {
                 file: &file,
+                existing: match overwrite {
+                    true => Existing::Overwritten,
+                    false => Existing::Kept,
+                },
                 keys: &keys,
                 count,
                 length: seconds.map(Duration::from_secs),
@@ -163,10 +170,10 @@ fn record(
     let session = open(zenoh)?;
     say(&format!("recording {}", wishes.keys.join(", ")));
     let recorded = record::run(&session, config.as_ref(), wishes, &stop).map_err(|error| {
-        Failed::new(
-            format!("{}: {error}", wishes.file.display()),
-            "name a file on a disk with room, and keys as Zenoh has them, such as plant/cell1/**",
-        )
+        match error.downcast_ref::<RecordingError>() {
+            Some(error) => Failed::new(error.about(wishes.file), error.remedy()),
+            None => Failed::new(error, "name keys as Zenoh has them, such as plant/cell1/**"),
+        }
     })?;
     say(&format!(
         "{} recorded, {} lost, {} left out",
@@ -202,7 +209,7 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
     });
     let standby = config.standby.as_ref();
     let text = format!(
-        "gateway {}\n{}{}",
+        "gateway {}\n{}{}{}",
         config.name,
         lines.collect::<String>(),
         standby.map(Standby::text).unwrap_or_default()

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tautline_capture::message::{Flow, Message};
 use tautline_capture::recording::{Recorder, RecordingError};
 use tautline_capture::{FlowFacts, FlowNames};
+use tautline_state::Existing;
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
 
@@ -42,6 +43,7 @@ struct Item {
 /// Wishes of who records.
 pub(crate) struct Wishes<'w> {
     pub(crate) file: &'w Path,
+    pub(crate) existing: Existing,
     pub(crate) keys: &'w [String],
     pub(crate) count: Option<u64>,
     pub(crate) length: Option<Duration>,
@@ -81,7 +83,7 @@ pub(crate) fn run(
     wishes: &Wishes<'_>,
     stop: &AtomicBool,
 ) -> Result<Recorded, Box<dyn std::error::Error + Send + Sync>> {
-    let mut recorder = Recorder::create(wishes.file)?;
+    let mut recorder = Recorder::create(wishes.file, wishes.existing)?;
     let (sender, items) = sync_channel::<Item>(WAITING_MAX);
     let counts = Arc::new(Counts::default());
     let mut subscribers = Vec::new();

@@ -304,10 +304,12 @@ pub fn make_directory(directory: &Path) -> Result<(), CommandError> {
 
 /// A file that could not be written.
 pub fn not_written(path: &Path, error: &io::Error) -> CommandError {
-    CommandError::failed(
-        format!("cannot write {}: {error}", path.display()),
-        "name a file in a directory that exists, that you may write to, and that has space",
-    )
+    let remedy = match error.kind() {
+        ErrorKind::AlreadyExists => "name another file, or give --overwrite",
+        ErrorKind::WouldBlock => "name another file, or end the program that writes this one",
+        _ => "name a file in a directory that exists, that you may write to, and that has space",
+    };
+    CommandError::failed(format!("cannot write {}: {error}", path.display()), remedy)
 }
 
 #[cfg(test)]

@@ -13,8 +13,10 @@ pub use reading::Recording;
 pub use writing::Recorder;
 
 use std::io;
+use std::path::Path;
 
 use mcap::McapError;
+use tautline_state::StateError;
 
 /// Name of the record of metadata with the recorder's figures.
 pub const METADATA: &str = "tautline";
@@ -26,6 +28,9 @@ pub enum RecordingError {
     /// The disk is full.
     #[error("the disk is full; the recording is whole up to there")]
     Full,
+    /// The file cannot be made.
+    #[error("{0}")]
+    File(#[from] StateError),
     /// The file cannot be used.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -49,12 +54,25 @@ pub enum RecordingError {
 }
 
 impl RecordingError {
+    /// The error as a sentence about the file at a path.
+    #[must_use]
+    pub fn about(&self, path: &Path) -> String {
+        match self {
+            Self::File(error) => error.to_string(),
+            other => format!("{}: {other}", path.display()),
+        }
+    }
+
     /// Remedy.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
+            Self::File(StateError::Exists { .. }) => "name another file, or give --overwrite",
+            Self::File(StateError::Locked { .. }) => {
+                "name another file, or end the program that writes this one"
+            }
             Self::Full => "make space, or name a file elsewhere",
-            Self::Io(_) => {
+            Self::File(_) | Self::Io(_) => {
                 "name a file in a directory that exists, that you may use, and that has space"
             }
             Self::Foreign | Self::NotOurs { .. } => "name a file that `taut record` wrote",

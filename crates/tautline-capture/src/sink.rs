@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
+use tautline_state::Existing;
+
 use crate::error::CaptureError;
 
 /// A file, or standard output.
@@ -22,14 +24,14 @@ impl Sink {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn create(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path, existing: Existing) -> io::Result<Self> {
         let (file, written) = match path == Path::new("-") {
             true => (
                 File::from(rustix::io::fcntl_dupfd_cloexec(io::stdout(), 3)?),
                 None,
             ),
             false => {
-                let file = tautline_state::create(path)?;
+                let file = tautline_state::create(path, existing)?;
                 // A device or a pipe cannot be cut.
                 let is_file = file.metadata()?.is_file();
                 (file, is_file.then_some(0))

@@ -51,6 +51,12 @@ pub enum StateError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A file has the name, and nobody asked for it to be overwritten.
+    #[error("{path} exists, and is left as it is")]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is longer than any that Tautline writes there.
     #[error("{path} is longer than {bytes_max} bytes; remove it")]
     TooLarge {
@@ -68,7 +74,7 @@ pub enum StateError {
     /// Another process has held the lock for the whole time.
     #[error("{path} is locked by another process; try again, or look for it with lsof")]
     Locked {
-        /// The directory.
+        /// The file or directory.
         path: PathBuf,
     },
     /// The user has no directory for sockets and journals.
@@ -109,6 +115,7 @@ impl StateError {
         match self {
             Self::Io { source, .. } => source.kind(),
             Self::NoRuntimeDirectory { .. } => io::ErrorKind::NotFound,
+            Self::Exists { .. } => io::ErrorKind::AlreadyExists,
             Self::Locked { .. } => io::ErrorKind::WouldBlock,
             Self::InvalidName { .. } | Self::TooLarge { .. } => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::PermissionDenied,

@@ -7,8 +7,8 @@
 //! * [`Directory`]: an open, checked directory; its files are read, written whole and removed through it.
 //! * [`runtime_directory`]: where sockets, buses and journals of this user lie.
 //! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
-//! * [`write_whole`], [`create`], [`append`]: a file at a path that the user named. [`mistake`]: what is wrong in one
-//!   that the user wrote.
+//! * [`write_whole`], [`create`], [`append`], [`check_place`]: a file at a path that the user named, to be written.
+//!   [`read_text`], [`read_bytes`], [`open_regular`]: one to be read. [`mistake`]: what is wrong in it.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
@@ -38,6 +38,7 @@ pub mod network;
 pub mod policy;
 pub mod privilege;
 pub mod process;
+mod reading;
 mod runtime;
 pub mod setting;
 mod temporary;
@@ -46,8 +47,9 @@ pub mod told;
 
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;
-pub use named::{append, create, write_whole};
+pub use named::{Existing, append, check_place, create, write_whole};
 pub use namespace::{namespace_cookie, network_namespaces, own_network_namespace};
+pub use reading::{Others, caller_of_sudo, open_regular, read_bytes, read_text};
 pub use runtime::{
     find_runtime_directory, known_runtime_directories, runtime_directories_of_users,
     runtime_directory, service_directory,

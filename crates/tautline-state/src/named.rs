@@ -2,12 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::directory::{Owner, check_owner, stat_of};
 use crate::{Directory, StateError};
@@ -24,8 +25,9 @@ const LINKS_MAX: usize = 40;
 /// # Errors
 /// There is no such directory, the kernel refuses, or the device or pipe is another user's.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
-    if let Some(mut special) = special(path)? {
+    if let Some(special) = special(path)? {
         return special
+            .open()?
             .write_all(bytes)
             .map_err(StateError::io("write", path));
     }
@@ -35,17 +37,58 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
         .write(place.name, bytes, 0o666 & !creation_mask())
 }
 
+/// Looks whether [`write_whole`] can make a file at a path, before there is anything to write.
+///
+/// # Errors
+/// As there, as far as that can be told without writing: a disk may still fill up.
+pub fn check_place(path: &Path) -> Result<(), StateError> {
+    let place = Place::of(path)?;
+    if let Ok(found) = rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW)
+        && FileType::from_raw_mode(found.st_mode) == FileType::Directory
+    {
+        let refused = StateError::errno("write", path);
+        return Err(refused(Errno::ISDIR));
+    }
+    if special(path)?.is_some() {
+        return Ok(());
+    }
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::accessat(&place.directory, ".", wanted, AtFlags::EACCESS)
+        .map_err(StateError::errno("write", path))
+}
+
+/// Treatment of a file that is at the path already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It is left as it is: [`StateError::Exists`].
+    Kept,
+    /// It is emptied, unless somebody is writing it: [`StateError::Locked`].
+    Overwritten,
+}
+
 /// Opens a file at a path that the user named, to be written from its beginning. Devices and pipes as in
 /// [`write_whole`]; another link is refused, and so is a file with a second name, which another user may have given it.
 ///
+/// The file is locked (flock) until it is closed, so that it has one writer. A new file of that name, after it was
+/// removed or renamed, is another file.
+///
 /// # Errors
 /// As said, there is no such directory, or the kernel refuses.
-pub fn create(path: &Path) -> Result<File, StateError> {
-    let file = match special(path)? {
-        Some(special) => return Ok(special),
-        None => open(path, OFlags::empty())?,
+pub fn create(path: &Path, existing: Existing) -> Result<File, StateError> {
+    if let Some(special) = special(path)? {
+        return special.open();
+    }
+    let flags = match existing {
+        Existing::Kept => OFlags::EXCL,
+        Existing::Overwritten => OFlags::empty(),
     };
-    // Only now is it known to be no other file.
+    let file = open(path, flags)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(StateError::Locked { path: path.into() }),
+        Err(errno) => return Err(StateError::errno("lock", path)(errno)),
+    }
+    // Only now is it known to be no other file, and nobody else's.
     file.set_len(0).map_err(StateError::io("write", path))?;
     Ok(file)
 }
@@ -56,7 +99,7 @@ pub fn create(path: &Path) -> Result<File, StateError> {
 /// As there.
 pub fn append(path: &Path) -> Result<File, StateError> {
     match special(path)? {
-        Some(special) => Ok(special),
+        Some(special) => special.open(),
         None => open(path, OFlags::APPEND),
     }
 }
@@ -65,7 +108,11 @@ pub fn append(path: &Path) -> Result<File, StateError> {
 fn open(path: &Path, flags: OFlags) -> Result<File, StateError> {
     let place = Place::of(path)?;
     let flags = flags | OFlags::WRONLY | OFlags::CREATE;
-    let file = place.directory.open_entry(place.name, flags, 0o666)?;
+    let opened = place.directory.open_entry(place.name, flags, 0o666);
+    let file = opened.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => StateError::Exists { path: path.into() },
+        _ => error,
+    })?;
     let found = stat_of(&file, path)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
         return Err(StateError::WrongKind {
@@ -76,9 +123,37 @@ fn open(path: &Path, flags: OFlags) -> Result<File, StateError> {
     Ok(file)
 }
 
-/// The file at the path, open at its end, if it is neither regular nor a directory: one of this user or root, by links
-/// of this user or root. `None` for everything else.
-fn special(path: &Path) -> Result<Option<File>, StateError> {
+/// A file that is neither regular nor a directory. It is not open yet: to open a pipe is to be a writer of it.
+enum Special {
+    /// A descriptor of a process, wherever that leads.
+    Descriptor { directory: Directory, path: PathBuf },
+    /// The very file that was looked at.
+    Itself { entry: OwnedFd, path: PathBuf },
+}
+
+impl Special {
+    /// Opens it at its end.
+    fn open(self) -> Result<File, StateError> {
+        match self {
+            Special::Descriptor { directory, path } => {
+                let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY;
+                let name = path.file_name().unwrap_or_default();
+                let opened = rustix::fs::openat(&directory, name, flags, Mode::empty());
+                let opened = opened.map_err(StateError::errno("open", &path))?;
+                Ok(opened.into())
+            }
+            Special::Itself { entry, path } => {
+                let itself = PathBuf::from(format!("/proc/self/fd/{}", entry.as_raw_fd()));
+                let opened = File::options().append(true).open(itself);
+                opened.map_err(StateError::io("open", &path))
+            }
+        }
+    }
+}
+
+/// The file at the path if it is such a one: of this user or root, by links of this user or root. `None` for everything
+/// else.
+fn special(path: &Path) -> Result<Option<Special>, StateError> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
         let place = Place::of(&path)?;
@@ -91,11 +166,8 @@ fn special(path: &Path) -> Result<Option<File>, StateError> {
         match FileType::from_raw_mode(found.st_mode) {
             FileType::RegularFile | FileType::Directory => return Ok(None),
             FileType::Symlink if is_of_kernel(directory)? => {
-                // A descriptor of a process, wherever that leads.
-                let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY;
-                let opened = rustix::fs::openat(directory, place.name, flags, Mode::empty());
-                let opened = opened.map_err(StateError::errno("open", &path))?;
-                return Ok(Some(opened.into()));
+                let directory = place.directory;
+                return Ok(Some(Special::Descriptor { directory, path }));
             }
             FileType::Symlink if !Owner::SelfOrRoot.includes(found.st_uid) => return Ok(None),
             FileType::Symlink => {
@@ -106,10 +178,7 @@ fn special(path: &Path) -> Result<Option<File>, StateError> {
             }
             _ => {
                 check_owner(&found, &path, Owner::SelfOrRoot)?;
-                // The very file that was looked at.
-                let itself = PathBuf::from(format!("/proc/self/fd/{}", entry.as_raw_fd()));
-                let opened = File::options().append(true).open(itself);
-                return opened.map(Some).map_err(StateError::io("open", &path));
+                return Ok(Some(Special::Itself { entry, path }));
             }
         }
     }

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode};
 use tautline_state::journal::{Journal, JournalError};
 use tautline_state::{
-    Directory, EntryKind, Owner, StateError, TemporaryDirectory, append, create, write_whole,
+    Directory, EntryKind, Existing, Others, Owner, StateError, TemporaryDirectory, append,
+    check_place, create, open_regular, read_text, write_whole,
 };
 
 const STRANGER: u32 = 65_534;
@@ -228,7 +229,7 @@ fn no_device_pipe_or_file_is_written_through_a_strangers_link() {
     as_stranger(&line, public.path());
     for name in ["device", "pipe", "precious"] {
         let path = below(&public, name);
-        for refused in [create(&path), append(&path)] {
+        for refused in [create(&path, Existing::Overwritten), append(&path)] {
             let refused = refused.unwrap_err();
             let expected = matches!(refused, StateError::SymbolicLink { .. });
             assert!(expected, "{name}: {refused}");
@@ -239,7 +240,10 @@ fn no_device_pipe_or_file_is_written_through_a_strangers_link() {
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
     // A pipe of a stranger's would hold us up.
     let own = below(&public, "own");
-    for refused in [create(&own).map(drop), write_whole(&own, b"new")] {
+    for refused in [
+        create(&own, Existing::Overwritten).map(drop),
+        write_whole(&own, b"new"),
+    ] {
         let refused = refused.unwrap_err();
         let expected = matches!(
             refused,
@@ -252,7 +256,7 @@ fn no_device_pipe_or_file_is_written_through_a_strangers_link() {
     }
     // A second name of a file of root's: only where the kernel lets strangers make one, so root makes it.
     std::fs::hard_link(&precious, below(&public, "second")).unwrap();
-    let refused = create(&below(&public, "second")).unwrap_err();
+    let refused = create(&below(&public, "second"), Existing::Overwritten).unwrap_err();
     assert!(matches!(refused, StateError::WrongKind { .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
 }
@@ -262,7 +266,10 @@ fn devices_and_descriptors_are_written_to_and_files_emptied() {
     let made = TemporaryDirectory::make("taut-named").unwrap();
     let file = made.path().join("file");
     std::fs::write(&file, "what was there before").unwrap();
-    create(&file).unwrap().write_all(b"new").unwrap();
+    create(&file, Existing::Overwritten)
+        .unwrap()
+        .write_all(b"new")
+        .unwrap();
     append(&file).unwrap().write_all(b"er").unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "newer");
     // As a shell makes `> file`, and the program writes to /dev/stdout.
@@ -273,7 +280,10 @@ fn devices_and_descriptors_are_written_to_and_files_emptied() {
     symlink("link", made.path().join("second")).unwrap();
     for path in [descriptor.as_ref(), &*link, &*made.path().join("second")] {
         write_whole(path, b".").unwrap();
-        create(path).unwrap().write_all(b"!").unwrap();
+        create(path, Existing::Overwritten)
+            .unwrap()
+            .write_all(b"!")
+            .unwrap();
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "newer.!.!.!");
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
@@ -281,7 +291,116 @@ fn devices_and_descriptors_are_written_to_and_files_emptied() {
     let full = write_whole("/dev/full".as_ref(), b"nothing").unwrap_err();
     assert_eq!(full.kind(), ErrorKind::StorageFull);
     symlink("circle", made.path().join("circle")).unwrap();
-    assert!(create(&made.path().join("circle")).is_err());
+    assert!(create(&made.path().join("circle"), Existing::Overwritten).is_err());
+}
+
+#[test]
+fn a_file_that_is_there_is_kept_and_one_that_is_written_has_one_writer() {
+    let made = TemporaryDirectory::make("taut-named").unwrap();
+    let file = made.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    symlink("nothing", made.path().join("link")).unwrap();
+    for name in ["file", "link"] {
+        let refused = create(&made.path().join(name), Existing::Kept).unwrap_err();
+        assert!(matches!(refused, StateError::Exists { .. }), "{refused}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    let mut writer = create(&made.path().join("new"), Existing::Kept).unwrap();
+    writer.write_all(b"half").unwrap();
+    // A descriptor that lingers keeps the lock.
+    let lingering = writer.try_clone().unwrap();
+    drop(writer);
+    let again = || create(&made.path().join("new"), Existing::Overwritten);
+    let refused = again().unwrap_err();
+    assert!(matches!(refused, StateError::Locked { .. }), "{refused}");
+    let kept = std::fs::read_to_string(made.path().join("new")).unwrap();
+    assert_eq!(kept, "half");
+    drop(lingering);
+    again().unwrap();
+}
+
+#[test]
+fn a_place_is_looked_at_before_there_is_anything_to_write() {
+    let made = TemporaryDirectory::make("taut-place").unwrap();
+    let kind = |path: &Path| check_place(path).map_err(|error| error.kind());
+    assert_eq!(kind(&made.path().join("new")), Ok(()));
+    assert_eq!(kind("/dev/full".as_ref()), Ok(()));
+    assert_eq!(kind(made.path()), Err(ErrorKind::IsADirectory));
+    // To open a pipe would be to write to it: its reader would see the end, or this would wait for one.
+    let mode = Mode::from_raw_mode(0o600);
+    let pipe = made.path().join("pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
+    assert_eq!(kind(&pipe), Ok(()));
+    std::fs::remove_file(&pipe).unwrap();
+    let missing = made.path().join("missing/new");
+    assert_eq!(kind(&missing), Err(ErrorKind::NotFound));
+    assert!(std::fs::read_dir(made.path()).unwrap().next().is_none());
+    assert_eq!(
+        kind("/proc/self/new".as_ref()),
+        Err(ErrorKind::PermissionDenied)
+    );
+}
+
+#[test]
+fn only_files_and_pipes_that_were_handed_over_are_read() {
+    let made = TemporaryDirectory::make("taut-reading").unwrap();
+    let at = |name: &str| made.path().join(name);
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, mode, 0).unwrap();
+    std::fs::write(at("text"), "12345678").unwrap();
+    std::fs::write(at("bytes"), b"\xff").unwrap();
+    symlink("text", at("link")).unwrap();
+    let read =
+        |path: &Path| read_text(path, 8, Others::MayWrite).map_err(|error| error.to_string());
+    assert_eq!(read(&at("link")).unwrap(), "12345678");
+    for (path, words) in [
+        (&at("pipe"), "named pipe"),
+        (&"/dev/zero".into(), "device"),
+        (&made.path().to_owned(), "directory"),
+        (&at("bytes"), "UTF-8"),
+        (&at("missing"), "No such file"),
+    ] {
+        let error = read(path).unwrap_err();
+        assert!(error.contains(words), "{}: {error}", path.display());
+    }
+    let long = read_text(&at("text"), 7, Others::MayWrite).unwrap_err();
+    assert!(long.to_string().contains("more than 7 bytes"), "{long}");
+    // Written after it was opened, as a shell's `<(…)` is.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+    let writing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        writer.write_all(b"late").unwrap();
+    });
+    assert_eq!(read(path.as_ref()).unwrap(), "late");
+    writing.join().unwrap();
+    assert!(open_regular(path.as_ref()).is_err());
+}
+
+#[test]
+fn a_file_that_a_stranger_owns_or_can_change_is_not_believed() {
+    let Some(public) = public(true) else { return };
+    as_stranger("echo theirs >theirs; chmod 600 theirs", public.path());
+    let own = below(&public, "own");
+    std::fs::write(&own, "own").unwrap();
+    let read = |path: &Path, others| read_text(path, 64, others).map_err(|error| error.to_string());
+    let theirs = below(&public, "theirs");
+    for others in [Others::MayRead, Others::HaveNone] {
+        let error = read(&theirs, others).unwrap_err();
+        assert!(error.contains("belongs to user 65534"), "{error}");
+    }
+    assert!(read(&theirs, Others::MayWrite).is_ok());
+    for (mode, policy, secret) in [
+        (0o600, true, true),
+        (0o644, true, false),
+        (0o620, false, false),
+        (0o602, false, false),
+    ] {
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(read(&own, Others::MayRead).is_ok(), policy, "{mode:o}");
+        assert_eq!(read(&own, Others::HaveNone).is_ok(), secret, "{mode:o}");
+        assert!(read(&own, Others::MayWrite).is_ok());
+    }
 }
 
 #[test]

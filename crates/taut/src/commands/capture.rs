@@ -19,7 +19,7 @@ use tautline_state::text::plain;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
-use crate::commands::output::{JsonArguments, JsonLines, fields};
+use crate::commands::output::{self, JsonArguments, JsonLines, fields};
 use crate::commands::sources::{self, SourceArguments, Tap, failed};
 use crate::units;
 
@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Write a file for Wireshark (pcapng); - is standard output.
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Overwrite the file if it exists.
+    #[arg(long, requires = "write")]
+    overwrite: bool,
     /// Only plain UDP to or from this UDP port, where link xdp or xsk carries it.
     #[arg(long, value_name = "PORT", conflicts_with_all = ["port", "bus"], value_parser = clap::value_parser!(u16).range(1..))]
     udp_port: Option<u16>,
@@ -128,7 +131,8 @@ impl<'a> Output<'a> {
     ) -> Result<Output<'a>, CommandError> {
         let mut file = None;
         if let Some(path) = &arguments.write {
-            let mut sink = Sink::create(path).map_err(|error| cli::not_written(path, &error))?;
+            let mut sink = Sink::create(path, output::existing(arguments.overwrite))
+                .map_err(|error| cli::not_written(path, &error))?;
             sink.block(pcapng::section);
             for tap in taps {
                 let (link, about) = match (tap.is_bus(), tap.is_reads()) {

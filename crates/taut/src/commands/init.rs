@@ -1,8 +1,7 @@
 //! `taut init`: writes the configuration of a node that works, and says what to type on the other host.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use tautline::neighbours::{self, NeighbourTableError};
 use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NodeConfig};
+use tautline_state::Existing;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::unless_interrupted;
@@ -130,18 +130,15 @@ fn mac_of(ip: Ipv4Addr, interface: &str) -> Result<MacAddress, CommandError> {
 
 /// Creates the file. Never one that is there, nor through a link that somebody else put there.
 fn write_new(file: &Path, text: &str) -> Result<(), CommandError> {
-    let created = OpenOptions::new().write(true).create_new(true).open(file);
+    let created = tautline_state::create(file, Existing::Kept).map_err(io::Error::from);
     created
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => CommandError::failed(
-                format!("{} exists, and is left as it is", file.display()),
+                error.to_string(),
                 "name another file with --file, or remove that one",
             ),
-            _ => CommandError::failed(
-                format!("cannot write {}: {error}", file.display()),
-                "name a file in a directory that exists and that you may write to",
-            ),
+            _ => cli::not_written(file, &error),
         })
 }
 

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tautline::Source;
 use tautline::types::Declaration;
+use tautline_state::Existing;
 use tautline_state::text::plain_lines;
 
 use crate::cli::{self, CommandError};
@@ -52,11 +53,19 @@ impl JsonArguments {
             None => Ok(JsonLines(None)),
             Some(path) if self.has_stdout() => Ok(JsonLines(Some((path.to_owned(), None)))),
             Some(path) => {
-                let file = tautline_state::create(path);
+                let file = tautline_state::create(path, Existing::Overwritten);
                 let file = file.map_err(|error| cli::not_written(path, &error.into()))?;
                 Ok(JsonLines(Some((path.to_owned(), Some(file)))))
             }
         }
+    }
+}
+
+/// Treatment of a file that exists, by the option `--overwrite`.
+pub fn existing(overwrite: bool) -> Existing {
+    match overwrite {
+        true => Existing::Overwritten,
+        false => Existing::Kept,
     }
 }
 

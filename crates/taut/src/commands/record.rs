@@ -10,6 +10,7 @@ use tautline_capture::{Batch, CaptureError, KnownNodes};
 
 use crate::cli::CommandError;
 use crate::commands::live::pause;
+use crate::commands::output;
 use crate::commands::sources::{self, SourceArguments, Tap, failed};
 use crate::units;
 
@@ -18,6 +19,9 @@ use crate::units;
 pub struct Arguments {
     /// File to write (MCAP).
     file: PathBuf,
+    /// Overwrite the file if it exists.
+    #[arg(long)]
+    overwrite: bool,
     #[command(flatten)]
     sources: SourceArguments,
     /// End after this many messages [default: never].
@@ -38,8 +42,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     let nodes = arguments.sources.known.ask()?;
     let taps = arguments.sources.open()?;
+    let existing = output::existing(arguments.overwrite);
     let recorder =
-        Recorder::create(&arguments.file).map_err(|error| explain(&arguments, &error))?;
+        Recorder::create(&arguments.file, existing).map_err(|error| explain(&arguments, &error))?;
     eprintln!("recording {}", sources::names(&taps));
     let mut recording = Running {
         arguments: &arguments,
@@ -176,8 +181,5 @@ impl Running<'_> {
 }
 
 fn explain(arguments: &Arguments, error: &RecordingError) -> CommandError {
-    CommandError::failed(
-        format!("{}: {error}", arguments.file.display()),
-        error.remedy(),
-    )
+    CommandError::failed(error.about(&arguments.file), error.remedy())
 }

@@ -16,6 +16,7 @@ use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
 use crate::commands::live::pause;
+use crate::commands::output;
 use crate::commands::peer::{self, NodeArguments};
 use crate::units;
 
@@ -56,6 +57,9 @@ pub struct Arguments {
     /// Record the messages that arrive in the simulator (MCAP).
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Overwrite the file of --write if it exists.
+    #[arg(long, requires = "write")]
+    overwrite: bool,
 }
 
 /// Replays the whole recording. With `--sim`, another message or order than the recorded one: exit status 1.
@@ -77,7 +81,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let recording = Recording::open(&arguments.file).map_err(|error| refused(&error))?;
     let wanted = wanted(&arguments, &recording)?;
     if arguments.sim {
-        return simulated::run(recording, &wanted, arguments.write.as_deref());
+        let existing = output::existing(arguments.overwrite);
+        let write = arguments.write.as_deref();
+        return simulated::run(recording, &wanted, write.map(|path| (path, existing)));
     }
     let mut sender = Sender::open(&arguments, &recording, wanted)?;
     if !arguments.fast {

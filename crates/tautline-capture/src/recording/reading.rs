@@ -39,6 +39,12 @@ impl Recording<BufReader<File>> {
         }
         Self::check(BufReader::with_capacity(1 << 20, file))
     }
+
+    /// The open file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        self.source.get_ref()
+    }
 }
 
 impl<R: Read + Seek> Recording<R> {

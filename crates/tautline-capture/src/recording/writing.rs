@@ -10,6 +10,7 @@ use mcap::records::{MessageHeader, Metadata};
 use mcap::{WriteOptions, Writer};
 use rustix::fs::FallocateFlags;
 use tautline::types::{Declaration, print};
+use tautline_state::Existing;
 
 use super::channel::{metadata_of, topic_of};
 use super::{METADATA, RecordingError};
@@ -65,12 +66,12 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Makes a file.
+    /// Makes a file, which is locked until the recording ends.
     ///
     /// # Errors
     /// [`RecordingError`].
-    pub fn create(path: &Path) -> Result<Self, RecordingError> {
-        let file = tautline_state::create(path).map_err(io::Error::from)?;
+    pub fn create(path: &Path, existing: Existing) -> Result<Self, RecordingError> {
+        let file = tautline_state::create(path, existing)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -306,7 +307,7 @@ mod tests {
         const MANY: usize = u16::MAX as usize + 10;
         let directory = TemporaryDirectory::make("recording-").unwrap();
         let path = directory.path().join("many.mcap");
-        let mut recorder = Recorder::create(&path).unwrap();
+        let mut recorder = Recorder::create(&path, Existing::Overwritten).unwrap();
         for number in 0..MANY {
             write(&mut recorder, &flow(number), &FlowFacts::default());
         }
@@ -330,7 +331,7 @@ mod tests {
     fn a_flow_whose_names_and_types_change_without_end_has_a_few_channels() {
         let directory = TemporaryDirectory::make("recording-").unwrap();
         let path = directory.path().join("changing.mcap");
-        let mut recorder = Recorder::create(&path).unwrap();
+        let mut recorder = Recorder::create(&path, Existing::Overwritten).unwrap();
         let count = u32::from(u16::MAX) + 10;
         for number in 0..count {
             let names = FlowNames {
@@ -354,7 +355,7 @@ mod tests {
         assert_eq!(recording.flows().len(), CHANNELS_OF_FLOW_MAX);
         assert!(recording.facts().iter().all(|one| one.declared.is_none()));
         // Where all channels have other types, a message has none.
-        let mut recorder = Recorder::create(&path).unwrap();
+        let mut recorder = Recorder::create(&path, Existing::Overwritten).unwrap();
         for number in 0..=CHANNELS_OF_FLOW_MAX {
             write(&mut recorder, &flow(0), &of_type(&format!("T{number}")));
         }

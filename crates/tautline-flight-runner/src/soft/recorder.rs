@@ -13,6 +13,7 @@ use tautline_capture::message::{Message, Messages};
 use tautline_capture::recording::{Recorder, Recording, RecordingError};
 use tautline_capture::{Batch, BusTap, FlowFacts};
 use tautline_flight::vision::PictureHead;
+use tautline_state::Existing;
 use tautline_testbed::sys::{monotonic_ns, mount, sleep_until};
 
 use super::{SoftLine, say};
@@ -123,7 +124,7 @@ impl Tape {
             .as_deref()
             .map_or(file.clone(), |disk| disk.join(ON_DISK));
         Ok(Tape {
-            recorder: Recorder::create(&path)?,
+            recorder: Recorder::create(&path, Existing::Overwritten)?,
             disk,
             files,
             done: vec![file],
@@ -158,7 +159,10 @@ impl Tape {
     /// Ends the file on the small disk, brings it away, and begins the next one.
     fn change(&mut self) -> Result<(), RecordingError> {
         let next = self.files.remove(0);
-        let full = std::mem::replace(&mut self.recorder, Recorder::create(&next)?);
+        let full = std::mem::replace(
+            &mut self.recorder,
+            Recorder::create(&next, Existing::Overwritten)?,
+        );
         full.finish(&[("messages", self.messages)])?;
         bring_away(self.disk.take(), &self.done)?;
         self.done.push(next);

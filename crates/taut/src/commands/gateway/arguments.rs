@@ -58,6 +58,9 @@ pub enum Command {
     Record {
         /// File to write (MCAP).
         file: PathBuf,
+        /// Overwrite the file if it exists.
+        #[arg(long)]
+        overwrite: bool,
         /// Keys to record, which may have wildcards; may be given again.
         #[arg(long = "key", value_name = "KEY", required = true)]
         keys: Vec<String>,

@@ -71,6 +71,7 @@ fn words(command: Command) -> Vec<OsString> {
         }
         Command::Record {
             file: to,
+            overwrite,
             keys,
             config,
             zenoh,
@@ -78,6 +79,7 @@ fn words(command: Command) -> Vec<OsString> {
             seconds,
         } => {
             words.push("record".into());
+            words.extend(overwrite.then(|| "--overwrite".into()));
             words.extend(keys.into_iter().map(|key| valued("--key=", key)));
             words.extend(file("--config=", config));
             words.extend(file("--zenoh=", zenoh));

@@ -15,6 +15,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tautline_guest::run::Occurrence;
 use tautline_guest::{GuestConfig, GuestError, Restart, control};
+use tautline_state::Existing;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -246,7 +247,7 @@ fn console(path: &Path) -> Result<OwnedFd, CommandError> {
     let opened = if path == Path::new("-") {
         rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3).map_err(Into::into)
     } else {
-        let made = tautline_state::create(path);
+        let made = tautline_state::create(path, Existing::Overwritten);
         made.map(OwnedFd::from).map_err(Into::into)
     };
     opened.map_err(|error| cli::not_written(path, &error))

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tautline::{Destination, Form, MacAddress, Neighbour, Node, NodeConfig, Queui
 use tautline_capture::message::{Flow, Message};
 use tautline_capture::recording::{Recorder, Recording, RecordingError};
 use tautline_proto::sim::SimConfig;
+use tautline_state::Existing;
 
 use super::{number, priority};
 use crate::cli::CommandError;
@@ -26,13 +28,13 @@ const PORTS_MAX: usize = 512;
 pub(super) fn run(
     mut recording: Recording<BufReader<File>>,
     wanted: &[bool],
-    write: Option<&Path>,
+    write: Option<(&Path, Existing)>,
 ) -> Result<(), CommandError> {
     let mut nodes = Nodes::open(recording.flows(), wanted)?;
-    let mut recorder = write.map(Recorder::create).transpose().map_err(|error| {
-        let path = write.unwrap_or(Path::new("")).display();
-        CommandError::failed(format!("{path}: {error}"), error.remedy())
-    })?;
+    let mut recorder = match write {
+        Some((path, existing)) => Some(recorder(&recording, path, existing)?),
+        None => None,
+    };
     let facts = recording.facts().to_vec();
     let (mut same, mut other) = (0u64, 0u64);
     let played = recording.play(|place, message| {
@@ -71,6 +73,26 @@ pub(super) fn run(
             "record again: a recording with such messages was changed by another program",
         )),
     }
+}
+
+/// The file for what arrives. Never the recording itself, whose messages are still to be read.
+fn recorder(
+    recording: &Recording<BufReader<File>>,
+    path: &Path,
+    existing: Existing,
+) -> Result<Recorder, CommandError> {
+    let is_same = match (recording.file().metadata(), std::fs::metadata(path)) {
+        (Ok(read), Ok(written)) => (read.dev(), read.ino()) == (written.dev(), written.ino()),
+        _ => false,
+    };
+    if is_same {
+        return Err(CommandError::usage(
+            format!("{} is the recording that is replayed", path.display()),
+            "name another file with --write",
+        ));
+    }
+    Recorder::create(path, existing)
+        .map_err(|error| CommandError::failed(error.about(path), error.remedy()))
 }
 
 /// How a simulated replay ended that did not succeed.

@@ -1,0 +1,129 @@
+//! Files that commands are given, to be read and to be written: those that are there already, pipes, devices without an
+//! end, places where nothing can be made.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+mod common;
+use common::{Running, Scratch};
+
+/// Time in which a command that reads no further than it should has ended.
+const SOON: Duration = Duration::from_secs(20);
+
+fn taut(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Output of a command that ends by itself: one that hangs is ended, and the test fails.
+fn soon(mut command: Command) -> (Option<i32>, String) {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > SOON {
+            let _ = child.kill();
+            panic!("it does not end: {command:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A node on a bus that echoes, killed when dropped.
+struct Echo(Child);
+
+impl Echo {
+    fn on(bus: &Path) -> Echo {
+        let mut echo = taut(&["echo", "--bus", text(bus)]);
+        let mut child = echo.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("answering on port") {
+            assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
+        }
+        Echo(child)
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_recording_that_is_there_is_kept_and_has_one_writer() {
+    let scratch = Scratch::new("files-record");
+    let bus = scratch.0.join("bus");
+    let _echo = Echo::on(&bus);
+    for command in ["record", "capture"] {
+        let file = scratch.0.join(command);
+        let writing = |timeout: &str, more: &[&str]| {
+            let mut writing = taut(&[command, "--bus", text(&bus), "--timeout", timeout]);
+            if command == "capture" {
+                writing.arg("--write");
+            }
+            writing.arg(&file).args(more);
+            writing
+        };
+        fs::write(&file, "an hour of flight").unwrap();
+        let (status, said) = soon(writing("100ms", &[]));
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("exists, and is left as it is"), "{said}");
+        assert!(said.contains("--overwrite"), "{said}");
+        assert_eq!(fs::read(&file).unwrap(), b"an hour of flight");
+        let (status, said) = soon(writing("100ms", &["--overwrite"]));
+        assert_eq!(status, Some(0), "{said}");
+        assert_ne!(fs::read(&file).unwrap(), b"an hour of flight");
+
+        // While it is written, nobody else gets it.
+        fs::remove_file(&file).unwrap();
+        let writer = Running::start(&mut writing("1min", &[]), "ing");
+        let begin = Instant::now();
+        while !file.exists() {
+            assert!(begin.elapsed() < SOON, "nothing is written");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let (status, said) = soon(writing("100ms", &["--overwrite"]));
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("locked by another process"), "{said}");
+        let (status, said) = writer.end();
+        assert!(matches!(status, Some(0 | 130)), "{said}");
+    }
+    let recording = scratch.0.join("record");
+    let whole = fs::read(&recording).unwrap();
+    let link = scratch.0.join("link");
+    symlink(&recording, &link).unwrap();
+    let second = scratch.0.join("second");
+    fs::hard_link(&recording, &second).unwrap();
+    for other in [&recording, &link, &second] {
+        let arguments = [
+            "replay",
+            text(&recording),
+            "--sim",
+            "--overwrite",
+            "--write",
+            text(other),
+        ];
+        let (status, said) = soon(taut(&arguments));
+        assert!(matches!(status, Some(1 | 2)), "{said}");
+        assert_eq!(fs::read(&recording).unwrap(), whole, "{other:?}: {said}");
+    }
+}
+
