@@ -3,9 +3,10 @@
 //! Exit status: 0 done, 1 failed, 2 wrong usage, 3 and 4 the answers of `taut lab`, 128 + n ended by signal n.
 
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
@@ -292,11 +293,37 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
         .map_err(|error| not_written(path, &error.into()))
 }
 
-/// Makes the directory for results, if it is missing.
+/// The first error of steps that were all taken, such as printing a table and writing files: what took an hour to
+/// measure is shown although a file of it could not be written, and the other way round.
+pub fn all<const COUNT: usize>(
+    steps: [Result<(), CommandError>; COUNT],
+) -> Result<(), CommandError> {
+    steps.into_iter().collect()
+}
+
+/// Reads the path of a result file, `-` for standard output. One where no file can be made is refused now, and not when
+/// everything has been measured.
+pub fn result_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => Ok(path),
+        false => match tautline_state::check_place(&path) {
+            Ok(()) => Ok(path),
+            Err(error) => Err(format!(
+                "{error}; what to do: name a file in a directory that exists and that you may write to"
+            )),
+        },
+    })
+}
+
+/// Makes the directory for results, if it is missing, and looks whether files can be made there.
 pub fn make_directory(directory: &Path) -> Result<(), CommandError> {
-    std::fs::create_dir_all(directory).map_err(|error| {
+    let made = std::fs::create_dir_all(directory);
+    let checked = made.and_then(|()| {
+        tautline_state::check_place(&directory.join("report.html")).map_err(io::Error::from)
+    });
+    checked.map_err(|error| {
         CommandError::failed(
-            format!("cannot make the directory {}: {error}", directory.display()),
+            format!("cannot make files in {}: {error}", directory.display()),
             "name one that you may write to with --out",
         )
     })

@@ -383,7 +383,7 @@ fn a_file_that_cannot_be_written_is_an_error_with_a_remedy() {
         "--json",
         "/no/such/directory/file",
     ]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
     assert!(
         text.contains("/no/such/directory/file") && text.contains("what to do"),

@@ -39,6 +39,12 @@ fn soon(mut command: Command) -> (Option<i32>, String) {
     (status.code(), String::from_utf8(stderr).unwrap())
 }
 
+fn refused(arguments: &[&str], status: i32, words: &str) {
+    let (code, said) = soon(taut(arguments));
+    assert_eq!(code, Some(status), "{arguments:?}: {said}");
+    assert!(said.contains(words), "{arguments:?}: {said}");
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -125,5 +131,35 @@ fn a_recording_that_is_there_is_kept_and_has_one_writer() {
         assert!(matches!(status, Some(1 | 2)), "{said}");
         assert_eq!(fs::read(&recording).unwrap(), whole, "{other:?}: {said}");
     }
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
+    let scratch = Scratch::new("files-result");
+    let page = scratch.0.join("missing/x.html");
+    let hour = ["lab", "run", "--seconds", "1h"];
+    for option in ["--json=/nowhere/x.json", &format!("--html={}", text(&page))] {
+        refused(
+            &[&hour[..], &[option]].concat(),
+            2,
+            "No such file or directory",
+        );
+    }
+    let directory = format!("--json={}", text(&scratch.0));
+    refused(&[&hour[..], &[&directory]].concat(), 2, "Is a directory");
+    let inside = scratch.0.join("file/below");
+    fs::write(scratch.0.join("file"), "").unwrap();
+    refused(
+        &["demo", "--unprivileged", "--out", text(&inside)],
+        1,
+        "Not a directory",
+    );
+    // The disk is full at the end: the table is there nevertheless.
+    let output = taut(&["experiment", "list", "--json=/dev/full"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("rtmux-latency"), "{table}");
 }
 

@@ -77,15 +77,15 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let machine = Machine::read();
     let json = report::json(&outcome, &machine);
     let page = arguments.out.join("report.html");
-    cli::write_file(&page, &report::html(&outcome, &machine))?;
-    cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n"))?;
-    arguments.json.print(
-        || json,
-        || {
-            let table = report::text(&outcome, &machine);
-            format!("{table}report: {}\n", page.display())
-        },
-    )
+    let text = || {
+        let table = report::text(&outcome, &machine);
+        format!("{table}report: {}\n", page.display())
+    };
+    cli::all([
+        arguments.json.print(|| json.clone(), text),
+        cli::write_file(&page, &report::html(&outcome, &machine)),
+        cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n")),
+    ])
 }
 
 /// Turns of the loop are counted in whole seconds.

@@ -63,7 +63,7 @@ struct RunArguments {
     #[command(flatten)]
     json: JsonArguments,
     /// Write the page into this file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = cli::result_file())]
     html: Option<PathBuf>,
 }
 
@@ -113,15 +113,7 @@ fn list(arguments: &ListArguments) -> Result<(), CommandError> {
 fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
     let request = request(arguments)?;
     // Before anything is measured, so that nothing is measured in vain.
-    std::fs::create_dir_all(&arguments.out).map_err(|error| {
-        CommandError::failed(
-            format!(
-                "cannot make the directory {}: {error}",
-                arguments.out.display()
-            ),
-            "name one that you may write to with --out",
-        )
-    })?;
+    cli::make_directory(&arguments.out)?;
     let run = Run {
         machine: Machine::read(),
         command: command_line(),
@@ -129,7 +121,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
     };
     let prints = !arguments.json.has_stdout();
     let mut all = Vec::new();
-    let mut failed = None;
+    let (mut failed, mut written) = (None, Ok(()));
     for experiment in experiment::ALL {
         let wanted: Vec<&Figure> = experiment
             .figures
@@ -145,10 +137,11 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
                     .into_iter()
                     .filter(|one| wanted.contains(&one.figure));
                 for outcome in outcomes {
-                    write_files(arguments, &run, &outcome)?;
                     if prints {
                         cli::print(&(report::text(&run, &outcome) + "\n"))?;
                     }
+                    let files = write_files(arguments, &run, &outcome);
+                    written = written.and(files);
                     all.push(Ended::Measured(Box::new(outcome)));
                 }
             }
@@ -166,7 +159,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
             }
         }
     }
-    write_all(arguments, &run, &all)?;
+    cli::all([written, write_all(arguments, &run, &all)])?;
     match failed {
         Some((name, error)) => Err(CommandError::failed(
             format!("{name}: {error}"),
@@ -257,7 +250,8 @@ fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), C
         .html
         .clone()
         .unwrap_or_else(|| arguments.out.join("report.html"));
-    cli::write_file(&page, &report::html(run, all))?;
+    let written = cli::write_file(&page, &report::html(run, all));
+    let mut json_written = Ok(());
     if let Some(file) = arguments.json.path() {
         let mut results: Vec<Value> = all
             .iter()
@@ -270,8 +264,9 @@ fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), C
             1 => results.remove(0),
             _ => Value::Array(results),
         };
-        cli::write_file(file, &format!("{json:#}\n"))?;
+        json_written = cli::write_file(file, &format!("{json:#}\n"));
     }
+    cli::all([written, json_written])?;
     if !arguments.json.has_stdout() {
         cli::print(&format!(
             "raw data and plots: {}, page: {}\n",

@@ -315,11 +315,13 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
     missing.extend(flights.missing);
     let report = Report::new(flights.records, missing, arguments.seed);
     let page = arguments.out.join("report.html");
-    cli::write_file(&page, &report.page())?;
     let json = report.json();
-    cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n"))?;
     let text = || format!("{}report: {}\n", report.text(), page.display());
-    arguments.json.print(|| json, text)?;
+    cli::all([
+        arguments.json.print(|| json.clone(), text),
+        cli::write_file(&page, &report.page()),
+        cli::write_file(&arguments.out.join("report.json"), &format!("{json:#}\n")),
+    ])?;
     match report.holds() {
         true => Ok(()),
         false => Err(CommandError::answer_is_no()),

@@ -17,7 +17,7 @@ use crate::cli::{self, CommandError};
 #[derive(Clone, Debug, Args)]
 pub struct JsonArguments {
     /// Write JSON to standard output in place of the table; with =FILE, into a file beside it.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", value_parser = cli::result_file())]
     json: Option<PathBuf>,
 }
 
@@ -38,13 +38,16 @@ impl JsonArguments {
         json: impl FnOnce() -> Value,
         text: impl FnOnce() -> String,
     ) -> Result<(), CommandError> {
-        if let Some(path) = self.path() {
-            cli::write_file(path, &format!("{:#}\n", json()))?;
-        }
-        if self.has_stdout() {
-            return Ok(());
-        }
-        cli::print(&text())
+        cli::all([
+            match self.has_stdout() {
+                true => Ok(()),
+                false => cli::print(&text()),
+            },
+            match self.path() {
+                Some(path) => cli::write_file(path, &format!("{:#}\n", json())),
+                None => Ok(()),
+            },
+        ])
     }
 
     /// Opens what is written to again and again, a line each time.
@@ -96,7 +99,7 @@ impl JsonLines {
 pub struct OutputArguments {
     /// Write a line of JSON for each message, its bytes in hexadecimal, to standard output in place of the bytes; with
     /// =FILE, into a file beside them.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", conflicts_with = "hex")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", conflicts_with = "hex", value_parser = cli::result_file())]
     json: Option<PathBuf>,
     /// Write the bytes in hexadecimal, also those of a known type.
     #[arg(long)]

@@ -9,7 +9,7 @@ use tautline_lab::report;
 use tautline_lab::result::LabResult;
 
 use super::answer;
-use crate::cli::{CommandError, print, write_file};
+use crate::cli::{self, CommandError, print, result_file, write_file};
 use crate::commands::output::JsonArguments;
 use crate::units::counted;
 use tautline_report::table;
@@ -21,7 +21,7 @@ pub struct ReportArguments {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// File for the page; - is standard output.
-    #[arg(long, value_name = "FILE", default_value = "lab.html")]
+    #[arg(long, value_name = "FILE", default_value = "lab.html", value_parser = result_file())]
     pub html: PathBuf,
 }
 
@@ -35,7 +35,7 @@ pub struct CompareArguments {
     #[arg(long, value_name = "SHARE", default_value_t = 0.25, value_parser = tolerance)]
     pub tolerance: f64,
     /// Write a page.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = result_file())]
     pub html: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArguments,
@@ -88,13 +88,16 @@ pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> 
             "give two results, or two files of several results with names in common",
         ));
     }
-    arguments.json.print(
-        || pairs.iter().map(comparison_json).collect(),
-        || pairs.iter().map(comparison_text).collect(),
-    )?;
-    if let Some(path) = &arguments.html {
-        write_file(path, &report::comparison_page(&pairs))?;
-    }
+    cli::all([
+        arguments.json.print(
+            || pairs.iter().map(comparison_json).collect(),
+            || pairs.iter().map(comparison_text).collect(),
+        ),
+        match &arguments.html {
+            Some(path) => write_file(path, &report::comparison_page(&pairs)),
+            None => Ok(()),
+        },
+    ])?;
     // The worst of the answers: worse, then inconclusive, then good.
     let statuses: Vec<u8> = pairs
         .iter()

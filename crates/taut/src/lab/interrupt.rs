@@ -14,7 +14,7 @@ use tautline_testbed::sys;
 
 use super::kept::KeptJournal;
 use super::run::{host_name, period, remarks};
-use crate::cli::{CommandError, print, write_file};
+use crate::cli::{self, CommandError, print, result_file, write_file};
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
 
@@ -50,7 +50,7 @@ pub struct Arguments {
     #[command(flatten)]
     json: JsonArguments,
     /// Write a page.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = result_file())]
     html: Option<PathBuf>,
 }
 
@@ -120,17 +120,24 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
 }
 
 fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
-    if let Some(path) = arguments.json.path() {
-        write_file(path, &(result.to_json() + "\n"))?;
-    }
-    if let Some(path) = &arguments.html {
-        let results = std::slice::from_ref(result);
-        write_file(path, &report::page("taut lab interrupt", results))?;
-    }
-    if !arguments.json.has_stdout() {
-        print(&text(result))?;
-    }
-    Ok(())
+    cli::all([
+        // With the JSON on standard output the table would spoil it.
+        match arguments.json.has_stdout() {
+            true => Ok(()),
+            false => print(&text(result)),
+        },
+        match arguments.json.path() {
+            Some(path) => write_file(path, &(result.to_json() + "\n")),
+            None => Ok(()),
+        },
+        match &arguments.html {
+            Some(path) => write_file(
+                path,
+                &report::page("taut lab interrupt", std::slice::from_ref(result)),
+            ),
+            None => Ok(()),
+        },
+    ])
 }
 
 const HEADER: [&str; 7] = ["latency in µs", "n", "mean", "p50", "p99", "p99.9", "max"];

@@ -12,7 +12,7 @@ use tautline_lab::load::Load;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, ProbeKind, TimeBase};
 
-use crate::cli::{CommandError, print, write_file};
+use crate::cli::{self, CommandError, print, result_file, write_file};
 use crate::commands::output::JsonArguments;
 use crate::units;
 use tautline_report::table;
@@ -100,7 +100,7 @@ pub struct Arguments {
     #[command(flatten)]
     json: JsonArguments,
     /// Write a report page
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = result_file())]
     html: Option<PathBuf>,
 }
 
@@ -148,13 +148,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         })
         .collect();
     let results: Vec<LabResult> = reports.into_iter().map(|report| report.result).collect();
-    if let Some(path) = arguments.json.path() {
-        let text = serde_json::to_string_pretty(&results).expect("results have only string keys");
-        write_file(path, &(text + "\n"))?;
-    }
-    if let Some(path) = &arguments.html {
-        write_file(path, &report::page("taut lab kernels", &results))?;
-    }
     let has_outputs = !arguments.guest_commands.is_empty() || arguments.beside.is_some();
     if has_outputs {
         for result in &results {
@@ -164,22 +157,37 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         }
     }
     let mut all_succeeded = true;
+    let mut table = String::new();
     for (label, line, output) in &outputs {
         all_succeeded &= output.status == Some(0);
-        print(&format!(
+        table += &format!(
             "== {label}, {}: {}\n{line}{}\n",
             output.load,
             output.end(),
             output.text.trim_end()
-        ))?;
+        );
     }
     if !arguments.json.has_stdout() && !has_outputs {
-        if arguments.cyclictest_turns > 0 {
-            print(&agreement_text(&results))?;
-        } else {
-            print(&text(&results))?;
-        }
+        table += &match arguments.cyclictest_turns {
+            0 => text(&results),
+            _ => agreement_text(&results),
+        };
     }
+    cli::all([
+        print(&table),
+        match arguments.json.path() {
+            Some(path) => {
+                let text = serde_json::to_string_pretty(&results);
+                let text = text.expect("results have only string keys");
+                write_file(path, &(text + "\n"))
+            }
+            None => Ok(()),
+        },
+        match &arguments.html {
+            Some(path) => write_file(path, &report::page("taut lab kernels", &results)),
+            None => Ok(()),
+        },
+    ])?;
     eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
     let agree = results
         .iter()

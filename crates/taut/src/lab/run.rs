@@ -15,12 +15,11 @@ use tautline_lab::session::{self, Progress, SessionError, Settings};
 use tautline_lab::verdict::{Class, Verdict};
 use tautline_report::plot::latency_text;
 use tautline_state::journal::JournalError;
-use tautline_state::setting::parse_cpu_list;
 use tautline_testbed::sys;
 
 use super::answer;
 use super::kept::KeptJournal;
-use crate::cli::{CommandError, print, write_file};
+use crate::cli::{self, CommandError, print, result_file, write_file};
 use crate::commands::output::JsonArguments;
 use crate::units;
 use tautline_report::table;
@@ -75,7 +74,7 @@ pub struct Arguments {
     #[command(flatten)]
     json: JsonArguments,
     /// Write a page.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = result_file())]
     pub html: Option<PathBuf>,
 }
 
@@ -111,20 +110,24 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
 }
 
 fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
-    if let Some(path) = arguments.json.path() {
-        write_file(path, &(result.to_json() + "\n"))?;
-    }
-    if let Some(path) = &arguments.html {
-        write_file(
-            path,
-            &report::page("taut lab run", std::slice::from_ref(result)),
-        )?;
-    }
-    // With the JSON on standard output the table would spoil it.
-    if !arguments.json.has_stdout() {
-        print(&text(result))?;
-    }
-    Ok(())
+    cli::all([
+        // With the JSON on standard output the table would spoil it.
+        match arguments.json.has_stdout() {
+            true => Ok(()),
+            false => print(&text(result)),
+        },
+        match arguments.json.path() {
+            Some(path) => write_file(path, &(result.to_json() + "\n")),
+            None => Ok(()),
+        },
+        match &arguments.html {
+            Some(path) => write_file(
+                path,
+                &report::page("taut lab run", std::slice::from_ref(result)),
+            ),
+            None => Ok(()),
+        },
+    ])
 }
 
 impl From<JournalError> for CommandError {
@@ -148,7 +151,7 @@ impl From<SessionError> for CommandError {
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let allowed = sys::allowed_cpus().unwrap_or_default();
     let cpus = match &arguments.cpus {
-        Some(list) => parse_cpu_list(list),
+        Some(list) => list.iter().collect(),
         None => allowed.clone(),
     };
     if let Some(wrong) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {

@@ -58,7 +58,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     common: CommonArguments,
     /// Write a page with histograms.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = cli::result_file())]
     html: Option<PathBuf>,
 }
 
@@ -91,11 +91,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     drop(hosts);
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
-    if let Some(file) = &arguments.html {
-        cli::write_file(file, &html(&outcome, &machine))?;
-    }
     let common = &arguments.common;
-    common.print(&outcome.json(&machine), &text(&outcome, &machine))
+    cli::all([
+        common.print(&outcome.json(&machine), &text(&outcome, &machine)),
+        match &arguments.html {
+            Some(file) => cli::write_file(file, &html(&outcome, &machine)),
+            None => Ok(()),
+        },
+    ])
 }
 
 fn explain(error: RttError) -> CommandError {

@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     json: JsonArguments,
     /// Write a page with the analysis and the picture.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = cli::result_file())]
     html: Option<PathBuf>,
 }
 
@@ -45,10 +45,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         partition: file.partition,
         ..Report::new(name, &file.set, modes)
     };
-    if let Some(path) = &arguments.html {
-        cli::write_file(path, &report.page().html())?;
-    }
-    arguments.json.print(|| report.json(), || report.text())?;
+    cli::all([
+        arguments.json.print(|| report.json(), || report.text()),
+        match &arguments.html {
+            Some(path) => cli::write_file(path, &report.page().html()),
+            None => Ok(()),
+        },
+    ])?;
     if report.is_admitted() {
         Ok(())
     } else {

@@ -97,10 +97,10 @@ impl RunArguments {
 #[derive(Debug, Args)]
 struct PictureFiles {
     /// Write a page with the picture.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = cli::result_file())]
     html: Option<PathBuf>,
     /// Write the jobs in the Trace Event Format, which ui.perfetto.dev opens.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = cli::result_file())]
     perfetto: Option<PathBuf>,
 }
 
@@ -113,14 +113,19 @@ impl PictureFiles {
         tasks: &[TracedTask],
         page: impl FnOnce() -> Page,
     ) -> Result<(), CommandError> {
-        if let Some(path) = &self.html {
-            cli::write_file(path, &page().html())?;
-        }
-        if let Some(path) = &self.perfetto {
-            let events = trace_events(process, name, tasks);
-            cli::write_file(path, &format!("{events}\n"))?;
-        }
-        Ok(())
+        cli::all([
+            match &self.html {
+                Some(path) => cli::write_file(path, &page().html()),
+                None => Ok(()),
+            },
+            match &self.perfetto {
+                Some(path) => {
+                    let events = trace_events(process, name, tasks);
+                    cli::write_file(path, &format!("{events}\n"))
+                }
+                None => Ok(()),
+            },
+        ])
     }
 }
 

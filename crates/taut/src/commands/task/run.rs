@@ -11,7 +11,7 @@ use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::table::{self, Cell};
 use tautline_tasks::{Executive, Options, Running, Summary, TaskSummary};
 
-use crate::cli::CommandError;
+use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
@@ -97,8 +97,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     };
     let files = &arguments.files;
     let own = std::process::id();
-    files.write(own, &report.name, &report.traced, || report.page())?;
-    arguments.json.print(|| report.json(), || report.text())?;
+    cli::all([
+        arguments.json.print(|| report.json(), || report.text()),
+        files.write(own, &report.name, &report.traced, || report.page()),
+    ])?;
     if report.holds() {
         Ok(())
     } else {

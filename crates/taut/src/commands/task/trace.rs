@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tautline_report::page::{self, Page};
 use tautline_tasks::{Description, TracedJob, View};
 
-use crate::cli::CommandError;
+use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
 use crate::task::measured::TracedTask;
@@ -80,12 +80,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         page
     };
     let files = &arguments.files;
-    files.write(about.process, &title, &recording.tasks, page)?;
     let text = || {
         let drawn = picture.text(picture_columns());
         format!("{title}\n{}\n{drawn}{lines}\n", picture.caption())
     };
-    arguments.json.print(|| recording.json(about), text)
+    cli::all([
+        arguments.json.print(|| recording.json(about), text),
+        files.write(about.process, &title, &recording.tasks, page),
+    ])
 }
 
 /// Jobs of a run that ended while it was watched.
