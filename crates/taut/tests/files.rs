@@ -163,3 +163,15 @@ fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
     assert!(table.contains("rtmux-latency"), "{table}");
 }
 
+#[test]
+fn lists_of_cpus_are_read_strictly() {
+    for list in ["0,l", "0-4000000000", "", "1-0", "+0"] {
+        let list = format!("--cpus={list}");
+        refused(
+            &["lab", "run", "--seconds", "1h", &list],
+            2,
+            "no list of CPUs",
+        );
+    }
+}
+

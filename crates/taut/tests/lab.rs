@@ -206,7 +206,7 @@ fn files_that_are_no_results_are_told_apart() {
 fn wrong_arguments_are_explained() {
     for (arguments, words) in [
         (vec!["--cpus", "999"], "CPU 999"),
-        (vec!["--cpus", "x"], "no CPU"),
+        (vec!["--cpus", "x"], "no list of CPUs"),
         (vec!["--period", "1us"], "expected 50us to 1s"),
         (vec!["--class", "soon"], "no class"),
         (vec!["--load", "io"], "no load"),

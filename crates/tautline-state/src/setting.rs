@@ -212,7 +212,9 @@ impl Setting {
             }
             Self::ThreadCpus(thread) => {
                 let mut set = CpuSet::new();
-                for cpu in parse_cpu_list(value) {
+                let cpus = value.parse::<CpuList>();
+                let cpus = cpus.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+                for cpu in cpus.iter() {
                     let cpu = cpu as usize;
                     if cpu >= CpuSet::MAX_CPU {
                         return Err(io::ErrorKind::InvalidInput.into());
@@ -282,18 +284,6 @@ fn read_value(path: &Path) -> io::Result<String> {
 fn write_value(path: &Path, value: &str) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     check_setting(file, path)?.write_all(value.as_bytes())
-}
-
-/// CPUs of a list as the kernel writes them, such as `0-2,5`. What is no number is left out.
-pub fn parse_cpu_list(text: &str) -> Vec<u32> {
-    text.trim()
-        .split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
-        })
-        .flatten()
-        .collect()
 }
 
 fn cpus_text(set: &CpuSet) -> String {
@@ -372,14 +362,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_lists_are_understood() {
-        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(parse_cpu_list("0"), [0]);
-        assert!(parse_cpu_list("").is_empty());
-        assert!(parse_cpu_list("x-3").is_empty());
-    }
-
-    #[test]
     fn values_are_made_from_those_below_them() {
         let without = |cpus: &str, otherwise: &str| WithoutCpus {
             cpus: cpus.parse().unwrap(),
@@ -408,7 +390,7 @@ mod tests {
     fn a_thread_is_told_from_a_later_one() {
         let own = Thread::now(std::process::id()).unwrap();
         let cpus = Setting::ThreadCpus(own).read().unwrap();
-        assert!(!parse_cpu_list(&cpus).is_empty());
+        assert!(!cpus.parse::<CpuList>().unwrap().is_empty());
         let later = Thread {
             started_ticks: own.started_ticks + 1,
             ..own

@@ -14,6 +14,7 @@ use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_lab::session::{self, Progress, SessionError, Settings};
 use tautline_lab::verdict::{Class, Verdict};
 use tautline_report::plot::latency_text;
+use tautline_state::cpus::CpuList;
 use tautline_state::journal::JournalError;
 use tautline_testbed::sys;
 
@@ -41,7 +42,7 @@ pub struct Arguments {
     pub loads: Vec<Load>,
     /// CPUs to probe, such as 0-2,5 [default: all].
     #[arg(long, value_name = "LIST")]
-    pub cpus: Option<String>,
+    pub cpus: Option<CpuList>,
     /// Class to judge for: multimedia, instrument, fast-io (the paper's classes), linuxcnc, or a deadline such as 250us
     /// [default: the paper's three, with exit status 0].
     #[arg(long, value_name = "NAME|DEADLINE")]
@@ -158,12 +159,6 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         return Err(CommandError::usage(
             format!("--cpus: CPU {wrong} cannot be used"),
             format!("this process may use: {allowed:?}"),
-        ));
-    }
-    if cpus.is_empty() {
-        return Err(CommandError::usage(
-            "--cpus: no CPU in the list",
-            "give one such as 0-2,5",
         ));
     }
     let states = match (arguments.untouched_only, arguments.tuned_only) {
