@@ -1,15 +1,20 @@
 //! Files that commands are given, to be read and to be written: those that are there already, pipes, devices without an
 //! end, places where nothing can be made.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, FileType, Mode};
+
 mod common;
 use common::{Running, Scratch};
+
+/// A configuration of a node that opens nothing.
+const NODE: &str = "address = \"127.0.12.40\"\n";
 
 /// Time in which a command that reads no further than it should has ended.
 const SOON: Duration = Duration::from_secs(20);
@@ -134,6 +139,37 @@ fn a_recording_that_is_there_is_kept_and_has_one_writer() {
 }
 
 #[test]
+fn pipes_and_devices_without_an_end_are_refused_at_once() {
+    let scratch = Scratch::new("files-endless");
+    let pipe = scratch.0.join("pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    for (file, words) in [(text(&pipe), "named pipe"), ("/dev/zero", "device")] {
+        refused(&["recv", "7", "--config", file], 2, words);
+        refused(&["node", "run", "--config", file], 2, words);
+        refused(&["smooth", "on", "--config", file], 2, words);
+        refused(&["types", file], 2, words);
+        refused(&["task", "check", file], 2, words);
+        refused(&["task", "run", file], 2, words);
+        refused(&["replay", file, "--sim"], 2, words);
+        refused(&["lab", "report", file, "--html", "-"], 2, words);
+        refused(&["lab", "compare", file, file], 2, words);
+        refused(
+            &["serve", "--listen", "127.0.0.1:0", "--token-file", file],
+            2,
+            words,
+        );
+    }
+    // A pipe that was handed over ends when its writer does.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(NODE.as_bytes()).unwrap();
+    drop(writer);
+    let mut handed = taut(&["recv", "7", "--config", "/dev/stdin", "--timeout", "10ms"]);
+    handed.stdin(reader);
+    let (_, said) = soon(handed);
+    assert!(said.contains("listening on port 7"), "{said}");
+}
+
+#[test]
 fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
     let scratch = Scratch::new("files-result");
     let page = scratch.0.join("missing/x.html");
@@ -172,6 +208,57 @@ fn lists_of_cpus_are_read_strictly() {
             2,
             "no list of CPUs",
         );
+    }
+}
+
+#[test]
+fn policies_and_tokens_that_others_can_write_are_refused() {
+    let scratch = Scratch::new("files-policy");
+    let policy = scratch.0.join("node.toml");
+    // Refused before anything is opened; without a mistake it fails at its interface.
+    fs::write(
+        &policy,
+        "interface = \"nosuch0\"\n[[allow]]\nuser = \"root\"\nports = [7]\n",
+    )
+    .unwrap();
+    let token = scratch.0.join("token");
+    fs::write(&token, "0123456789abcdef\n").unwrap();
+    let run = ["node", "run", "--config", text(&policy)];
+    let serve = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--token-file",
+        text(&token),
+    ];
+    for (mode, file, arguments) in [
+        (0o602, &policy, &run[..]),
+        (0o620, &policy, &run),
+        (0o604, &token, &serve),
+        (0o640, &token, &serve),
+    ] {
+        fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+        refused(arguments, 2, &format!("(mode {mode:04o})"));
+    }
+    fs::set_permissions(&policy, Permissions::from_mode(0o644)).unwrap();
+    refused(&run, 2, "nosuch0");
+    if rustix::process::geteuid().is_root() {
+        for (file, arguments) in [(&policy, &run[..]), (&token, &serve)] {
+            fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(file, Some(65_534), None).unwrap();
+            let mut command = taut(arguments);
+            command.env_remove("SUDO_UID");
+            let (status, said) = soon(command);
+            assert_eq!(status, Some(2), "{said}");
+            assert!(said.contains("belongs to user 65534"), "{said}");
+        }
+        // With sudo it may be the caller's own.
+        let mut command = taut(&run);
+        let (_, said) = soon(std::mem::replace(
+            command.env("SUDO_UID", "65534"),
+            taut(&[]),
+        ));
+        assert!(said.contains("nosuch0"), "{said}");
     }
 }
 

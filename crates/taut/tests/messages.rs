@@ -564,7 +564,7 @@ fn wrong_usage_is_told_with_what_to_do() {
         ),
         (&["echo", "--count", "0"], &own, 2, "1 or more"),
         (&["echo", "--bus", ".hidden"], &[], 2, "a dot first"),
-        (&["echo", "--config", "/dev/zero"], &[], 2, "longer than"),
+        (&["echo", "--config", "/dev/zero"], &[], 2, "it is a device"),
         (&["ping", "\x1b[31mred"], &own, 2, "`\u{fffd}[31mred`"),
         (&["recv"], &own, 2, "<PORT>"),
         (&["recv", "--raw", "0x0800"], &own, 2, "Linux's own"),

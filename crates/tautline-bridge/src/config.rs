@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tautline::config::{PortConfig, PortOptions};
 use tautline::{NodeConfig, PortNumber};
 use tautline_shm::police::Bucket;
-use tautline_state::mistake;
+use tautline_state::{Others, mistake};
 
 use crate::gate::Rules;
 use crate::port::PeerPort;
@@ -15,6 +15,10 @@ use crate::port::PeerPort;
 /// Publications and subscriptions of one program. Lower: a large cell needs a second program. Higher: each has a
 /// thread, and the machine's other work waits behind them.
 pub const MAPPINGS_MAX: usize = 64;
+
+/// Longest file. Lower: one with all mappings and pasted types is refused. Higher: a large file of another kind takes
+/// memory before it is refused.
+const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +72,8 @@ pub enum ConfigError {
 /// # Errors
 /// [`ConfigError::Unreadable`], [`ConfigError::Mistake`].
 pub fn read<D: DeserializeOwned>(path: &Path) -> Result<D, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+    let text = tautline_state::read_text(path, FILE_BYTES_MAX, Others::MayWrite);
+    let text = text.map_err(|source| ConfigError::Unreadable {
         path: path.to_owned(),
         source,
     })?;

@@ -18,14 +18,14 @@ use tautline_partition::memory_from_text;
 use tautline_shm::vbus::layout::DEPTH_MAX;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::window::{ADDRESS_BYTES, Connection, Direction, PEERS_MAX, Plan};
-use tautline_state::mistake;
+use tautline_state::{Others, mistake};
 
 use crate::error::GuestError;
 use crate::log::LogConfig;
 use crate::reach::PeerPort;
 
 /// Longest file. Lower: 32 ports with comments do not fit. Higher: a file that is none is read before it is refused.
-const FILE_BYTES_MAX: u64 = 256 << 10;
+const FILE_BYTES_MAX: usize = 256 << 10;
 /// Memory of a guest that does not say.
 const RAM_BYTES: u64 = 16 << 20;
 /// Least memory of a guest. Lower: the image's start address is behind it.
@@ -238,16 +238,8 @@ impl GuestConfig {
             path: shown.clone(),
             reason,
         };
-        let found = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-        if !found.is_file() {
-            return Err(unreadable("it is not a regular file".to_owned()));
-        }
-        if found.len() > FILE_BYTES_MAX {
-            return Err(unreadable(format!(
-                "it has more than {FILE_BYTES_MAX} bytes"
-            )));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+        let text = tautline_state::read_text(path, FILE_BYTES_MAX, Others::MayWrite);
+        let text = text.map_err(|error| unreadable(error.to_string()))?;
         let mut config = GuestConfig::read(&text, &shown, name, image)?;
         if let (Some(node), Some(directory)) = (&mut config.node, path.parent()) {
             *node = directory.join(&*node);

@@ -1,17 +1,16 @@
 //! Result files: read with faults that are named, imported from cyclictest, written whole.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tautline_state::text::{clean, plain};
-use tautline_state::{StateError, write_whole};
+use tautline_state::{Others, StateError, write_whole};
 
 use crate::result::{FORMAT, LabResult, VERSION};
 
 /// Longest result file. A week's result takes less than a megabyte: lower, and a list of many kernels would be
 /// refused; higher, and a file of another kind takes memory before it is refused.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Longest text in a result that is shown. The kernel's command line has up to 4,096 bytes: lower, and it is cut;
 /// higher, and a file from elsewhere fills the terminal.
@@ -165,16 +164,8 @@ fn read_text(path: &Path) -> Result<String, ResultFileError> {
         path: path.to_owned(),
         source,
     };
-    let mut bytes = Vec::new();
-    fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(ResultFileError::NotOurs {
-            path: path.to_owned(),
-            found: format!("more than {FILE_BYTES_MAX} bytes"),
-        });
-    }
+    let bytes = tautline_state::read_bytes(path, FILE_BYTES_MAX, Others::MayWrite);
+    let bytes = bytes.map_err(unreadable)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -20,14 +20,14 @@ use tautline_exec::{
 };
 use tautline_partition::{PartitionConfig, memory_from_text};
 use tautline_state::cpus::CpuList;
-use tautline_state::mistake;
+use tautline_state::{Others, mistake};
 use toml::de::{DeTable, DeValue};
 
 use crate::program::Program;
 
 /// Longest file. Lower: a table of thousands of windows does not fit. Higher: a file that is none, such as a disk
 /// image, is read before it is refused.
-const FILE_BYTES_MAX: u64 = 4 << 20;
+const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// Remedy where the file says what is missing or too much by itself.
 const SEE_DOCUMENTATION: &str = "docs/executive.md lists every key with its limits";
@@ -119,16 +119,8 @@ pub fn read(path: &Path) -> Result<TaskFile, FileError> {
         message: format!("cannot read {}: {reason}", path.display()),
         remedy: "name a file with a task set, such as examples/three_rates.toml".to_owned(),
     };
-    let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if !length.is_file() {
-        return Err(unreadable("it is not a regular file".to_owned()));
-    }
-    if length.len() > FILE_BYTES_MAX {
-        return Err(unreadable(format!(
-            "it has more than {FILE_BYTES_MAX} bytes"
-        )));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = tautline_state::read_text(path, FILE_BYTES_MAX, Others::MayWrite);
+    let text = text.map_err(|error| unreadable(error.to_string()))?;
     let mut file = parse(&text, &path.display().to_string())?;
     let directory = path.parent().unwrap_or(Path::new(""));
     for program in file.programs.iter_mut().flatten() {

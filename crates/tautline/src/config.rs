@@ -125,8 +125,6 @@ mod smoother;
 mod tune;
 mod types;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -136,7 +134,7 @@ use serde::Deserialize;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::MacAddress;
 use tautline_proto::wire::ethernet::{Vlan, is_usable_ethertype};
-use tautline_state::mistake;
+use tautline_state::{Others, mistake};
 use toml::Spanned;
 
 pub use exec::ExecConfig;
@@ -193,7 +191,21 @@ impl ServiceConfig {
     /// [`OpenError::ConfigUnreadable`], [`OpenError::Config`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let text = read(path).map_err(|source| OpenError::ConfigUnreadable {
+        Self::read(path, Others::MayWrite)
+    }
+
+    /// The same for the file of a control process: who can write it decides who gets ports. Refused if that is anybody
+    /// else than its owner, and if its owner is neither this user nor root (with sudo, nor its caller).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_policy_file(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::read(path.as_ref(), Others::MayRead)
+    }
+
+    fn read(path: &Path, others: Others) -> Result<Self, OpenError> {
+        let text = tautline_state::read_text(path, CONFIG_BYTES_MAX, others);
+        let text = text.map_err(|source| OpenError::ConfigUnreadable {
             path: path.to_owned(),
             source,
         })?;
@@ -206,18 +218,9 @@ impl ServiceConfig {
     }
 }
 
-/// Longest configuration. Higher: a file without end (`/dev/zero`) fills the memory.
-const CONFIG_BYTES_MAX: u64 = 4 << 20;
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let mut file = File::open(path)?.take(CONFIG_BYTES_MAX + 1);
-    if file.read_to_string(&mut text)? as u64 > CONFIG_BYTES_MAX {
-        let message = format!("it is longer than {CONFIG_BYTES_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-    }
-    Ok(text)
-}
+/// Longest configuration. Lower: one with many neighbours and types is refused. Higher: a large file of another kind
+/// takes memory before it is refused.
+const CONFIG_BYTES_MAX: usize = 4 << 20;
 
 impl NodeConfig {
     /// Reads a configuration file. Of a control process's file, what concerns the node.

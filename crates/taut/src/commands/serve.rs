@@ -1,12 +1,13 @@
 //! `taut serve`: the live view as a page, and metrics for Prometheus.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use tautline_state::Others;
 use tautline_watch::serve::{self, FleetSource, Options};
 
 use crate::cli::{self, CommandError};
@@ -18,6 +19,9 @@ const NAMESPACES: &str = "/run/netns";
 const TOKEN_BYTES: usize = 16;
 /// Least characters of a token from a file. Lower: it can be guessed over a network. Higher: none.
 const TOKEN_CHARS_MIN: usize = 16;
+/// Longest file of a token. Lower: one with comments behind the token is refused. Higher: a large file of another kind
+/// is read before it is refused.
+const TOKEN_FILE_BYTES_MAX: usize = 64 << 10;
 
 /// Arguments of `taut serve`.
 #[derive(Debug, Args)]
@@ -99,7 +103,7 @@ fn token_of(path: &Path) -> Result<String, CommandError> {
     let text = fs::read_to_string(path).map_err(|error| {
         CommandError::failed(
             format!("cannot read {}: {error}", path.display()),
-            "name a file with a token in its first line",
+            "name a file of your own with a token in its first line, which nobody else can read",
         )
     })?;
     let token = text.lines().next().unwrap_or_default().trim();

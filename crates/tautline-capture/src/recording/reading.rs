@@ -33,10 +33,7 @@ impl Recording<BufReader<File>> {
     /// # Errors
     /// [`RecordingError`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let file = File::open(path)?;
-        if file.metadata()?.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
-        }
+        let file = tautline_state::open_regular(path)?;
         Self::check(BufReader::with_capacity(1 << 20, file))
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tautline_state::{Directory, StateError};
+use tautline_state::{Directory, StateError, caller_of_sudo};
 
 use super::KernelsError;
 
@@ -61,8 +61,7 @@ pub fn sources() -> Option<PathBuf> {
 /// To build from sources is to run them. So they, and each directory on the way, must be root's or the user's own, with
 /// sudo also those of the user who called it, and nobody else may be able to put other ones in their place.
 pub(super) fn check_sources(path: &Path) -> Result<(), KernelsError> {
-    let caller = std::env::var("SUDO_UID").ok();
-    let caller = caller.and_then(|text| text.parse().ok());
+    let caller = caller_of_sudo();
     let own = rustix::process::geteuid().as_raw();
     for directory in path.ancestors() {
         let found = fs::metadata(directory).map_err(KernelsError::file(directory))?;

@@ -26,7 +26,8 @@ pub(super) struct Arguments {
 
 /// Serves until told to end.
 pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let mut config = ServiceConfig::from_file(&arguments.config).map_err(peer::open_error)?;
+    let mut config =
+        ServiceConfig::from_policy_file(&arguments.config).map_err(peer::open_error)?;
     let rules = config.allow.len();
     let stop = interrupt::descriptor().map_err(|error| {
         CommandError::failed(
