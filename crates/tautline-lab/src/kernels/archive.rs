@@ -2,6 +2,7 @@
 //! own tools (apt-get and dpkg-deb), with package lists of our own below the cache, so that neither privilege nor
 //! a change to the system is needed, for foreign architectures neither.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,6 +102,7 @@ pub(super) fn partial(whole: &Path) -> Result<PathBuf, KernelsError> {
     let mut name = whole.to_owned().into_os_string();
     name.push(format!(".{}.part", std::process::id()));
     let partial = PathBuf::from(name);
+    let _ = fs::remove_dir_all(&partial); // of one with this number that was killed; else there is none
     fs::create_dir_all(&partial).map_err(KernelsError::file(&partial))?;
     Ok(partial)
 }
@@ -338,30 +340,103 @@ impl Apt {
         if let Some(path) = self.downloaded(name) {
             return Ok(path);
         }
-        run(self.command("apt-get", &["--quiet", "download", name]))?;
-        self.downloaded(name)
-            .ok_or_else(|| KernelsError::NoPackage {
-                name: name.to_owned(),
-                arch: self.arch,
-                reason: "apt-get download left no file".to_owned(),
-            })
+        fetched(&self.packages, name, |part| {
+            let mut command = self.command("apt-get", &["--quiet", "download", name]);
+            command.current_dir(part);
+            run(command).map(|_| ())
+        })?
+        .ok_or_else(|| KernelsError::NoPackage {
+            name: name.to_owned(),
+            arch: self.arch,
+            reason: "apt-get download left no file".to_owned(),
+        })
     }
 
     fn downloaded(&self, name: &str) -> Option<PathBuf> {
-        let prefix = format!("{name}_");
-        let mut found: Vec<PathBuf> = fs::read_dir(&self.packages)
-            .ok()?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .filter(|path| {
-                path.file_name()
-                    .is_some_and(|file| file.to_string_lossy().starts_with(&prefix))
-            })
-            .collect();
-        found.sort();
-        found.pop()
+        newest(&self.packages, name)
     }
+}
+
+/// Has `download` fill a directory beside the packages, and takes the package from there when it is whole: one that was
+/// cut off, as the program was killed or the network ended, is never among them.
+fn fetched(
+    packages: &Path,
+    name: &str,
+    download: impl FnOnce(&Path) -> Result<(), KernelsError>,
+) -> Result<Option<PathBuf>, KernelsError> {
+    let part = partial(&packages.join(name))?;
+    let downloaded = download(&part);
+    let found = downloaded.and_then(|()| match newest(&part, name) {
+        None => Ok(None),
+        Some(path) => {
+            let whole = packages.join(path.file_name().unwrap_or_default());
+            fs::rename(&path, &whole).map_err(KernelsError::file(&whole))?;
+            Ok(Some(whole))
+        }
+    });
+    let _ = fs::remove_dir_all(&part); // the result in hand is the one that matters
+    found
+}
+
+/// The package of this name and the highest version in a directory.
+fn newest(packages: &Path, name: &str) -> Option<PathBuf> {
+    let prefix = format!("{name}_");
+    let version = |path: &PathBuf| {
+        let file = path.file_name()?.to_str()?.strip_suffix(".deb")?;
+        let (version, _arch) = file.strip_prefix(&prefix)?.split_once('_')?;
+        Some(version.to_owned())
+    };
+    fs::read_dir(packages)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| Some((version(&entry.path())?, entry.path())))
+        .max_by(|(one, _), (other, _)| compare_versions(one, other))
+        .map(|(_, path)| path)
+}
+
+/// Order of two versions of packages, by the rules of deb-version(7). In the name of a file the colon behind an epoch
+/// is `%3a`.
+fn compare_versions(one: &str, other: &str) -> Ordering {
+    let parts = |version: &str| {
+        let (epoch, rest) = version.split_once("%3a").unwrap_or(("0", version));
+        let (upstream, revision) = rest.rsplit_once('-').unwrap_or((rest, ""));
+        [epoch, upstream, revision].map(str::to_owned)
+    };
+    let pairs = parts(one).into_iter().zip(parts(other));
+    let mut orders = pairs.map(|(one, other)| compare_part(&one, &other));
+    orders
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+/// Text and numbers in turns. `~` comes before the end, letters before all other characters.
+fn compare_part(mut one: &str, mut other: &str) -> Ordering {
+    let cut = |text: &mut &str, is_digit: bool| {
+        let end = text.find(|c: char| c.is_ascii_digit() != is_digit);
+        let (head, rest) = text.split_at(end.unwrap_or(text.len()));
+        *text = rest;
+        head.to_owned()
+    };
+    let weights = |text: &str| -> Vec<u32> {
+        let weight = |c: char| match c {
+            '~' => 0,
+            c if c.is_ascii_alphabetic() => 2 + c as u32,
+            c => 1_000 + c as u32,
+        };
+        // The end is one of them.
+        text.chars().map(weight).chain([1]).collect()
+    };
+    while !(one.is_empty() && other.is_empty()) {
+        let texts = weights(&cut(&mut one, false)).cmp(&weights(&cut(&mut other, false)));
+        let (one, other) = (cut(&mut one, true), cut(&mut other, true));
+        let (one, other) = (one.trim_start_matches('0'), other.trim_start_matches('0'));
+        let numbers = one.len().cmp(&other.len()).then_with(|| one.cmp(other));
+        match texts.then(numbers) {
+            Ordering::Equal => {}
+            order => return order,
+        }
+    }
+    Ordering::Equal
 }
 
 /// The sources of a suite: the Debian archive that the system knows, and its security updates of that suite.
@@ -581,6 +656,64 @@ mod tests {
             fs::write(&image, "").unwrap();
             assert_eq!(image_below(&directory), Some(image));
             fs::remove_dir_all(&directory).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_package_that_was_cut_off_is_fetched_again() {
+        let home = std::env::temp_dir().join(format!("taut-fetch-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let file = "linux-image-x_6.1.9-1_amd64.deb";
+        let cut_off = |part: &Path| {
+            fs::write(part.join(file), "ha").unwrap();
+            Err(KernelsError::NoCache)
+        };
+        assert!(fetched(&home, "linux-image-x", cut_off).is_err());
+        assert_eq!(newest(&home, "linux-image-x"), None);
+        // Of a program that was killed meanwhile.
+        let left = partial(&home.join("linux-image-x")).unwrap();
+        fs::write(left.join(file), "ha").unwrap();
+        assert_eq!(newest(&home, "linux-image-x"), None);
+        let whole = |part: &Path| {
+            assert!(fs::read_dir(part).unwrap().next().is_none());
+            fs::write(part.join(file), "half and half").unwrap();
+            Ok(())
+        };
+        let found = fetched(&home, "linux-image-x", whole).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(&found).unwrap(), "half and half");
+        assert_eq!(newest(&home, "linux-image-x"), Some(found));
+        assert!(!left.exists());
+        fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn of_several_versions_the_highest_is_taken() {
+        let home = std::env::temp_dir().join(format!("taut-newest-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        for version in ["6.1.9-1", "6.1.10-1", "6.1.10~rc1-1", "6.1.2-1"] {
+            fs::write(home.join(format!("linux-image-x_{version}_amd64.deb")), "").unwrap();
+        }
+        fs::write(home.join("linux-image-xyz_9-1_amd64.deb"), "").unwrap();
+        let expected = home.join("linux-image-x_6.1.10-1_amd64.deb");
+        assert_eq!(newest(&home, "linux-image-x"), Some(expected));
+        fs::remove_dir_all(&home).unwrap();
+        // Each lower than the next, as `dpkg --compare-versions` has it.
+        let rising = [
+            "1.0~rc1-1",
+            "1.0-1",
+            "1.0-1+deb13u1",
+            "1.0a-1",
+            "1.0+b-1",
+            "1.2-9",
+            "1.10-1",
+            "1.010.1-1",
+            "1%3a0.1-1",
+        ];
+        for (index, one) in rising.iter().enumerate() {
+            for (other_index, other) in rising.iter().enumerate() {
+                let order = compare_versions(one, other);
+                assert_eq!(order, index.cmp(&other_index), "{one} {other}");
+            }
         }
     }
 
