@@ -184,6 +184,7 @@ fn record(
 
 fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
     let config = read(file)?;
+    let verdict = config.fleet.as_ref().and_then(fleet::Settings::verdict_now);
     let published = config
         .publications
         .iter()
@@ -212,7 +213,8 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
         "gateway {}\n{}{}{}",
         config.name,
         lines.collect::<String>(),
-        standby.map(Standby::text).unwrap_or_default()
+        standby.map(Standby::text).unwrap_or_default(),
+        verdict.as_ref().map(verdict_line).unwrap_or_default()
     );
     let mappings = mappings
         .iter()
@@ -221,8 +223,17 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
         "name": config.name,
         "mappings": mappings.collect::<Vec<_>>(),
         "standby": standby.map(Standby::told),
+        "verdict": verdict,
     });
     output(json, &told, &text)
+}
+
+/// The lab's verdict, or why there is none: a gateway runs without one, and tells that.
+fn verdict_line(verdict: &fleet::Verdict) -> String {
+    match verdict {
+        fleet::Verdict::Judged(judged) => format!("  verdict of the lab: {}\n", judged.words),
+        fleet::Verdict::Unreadable { error } => format!("  no verdict of the lab: {error}\n"),
+    }
 }
 
 fn show(json: Option<&Path>) -> Result<(), Failed> {

@@ -5,6 +5,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::os::unix::fs::chown;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -183,6 +184,15 @@ fn the_verdict_on_a_machine_is_seen_from_another_site() {
         });
     };
     is_refused("No such file");
+    let config = network.file(&format!("one-{}.toml", cell.name));
+    let checked = |words: &str| {
+        let mut check = Command::new(env!("CARGO_BIN_EXE_taut-gateway"));
+        let output = check.args(["check", "--config"]).arg(&config).output();
+        let output = output.expect("an answer");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(words), "{text}");
+    };
+    checked("no verdict of the lab: open ");
     let (path, beside) = (network.file("lab.json"), network.file("beside.json"));
     let replace = |text: &str| {
         fs::write(&beside, text).expect("a file");
@@ -192,6 +202,7 @@ fn the_verdict_on_a_machine_is_seen_from_another_site() {
     eventually("it is held", || {
         verdict()["words"] == "HELD during this run"
     });
+    checked("  verdict of the lab: HELD during this run\n");
     let judged = verdict();
     assert_eq!(judged["label"], "robot");
     assert_eq!(

@@ -23,10 +23,10 @@ pub(crate) mod tell;
 mod verdict;
 pub(crate) mod watch;
 
-pub(crate) use report::{Id, plain};
+pub(crate) use report::{Id, Verdict, plain};
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use zenoh::key_expr::OwnedKeyExpr;
@@ -63,6 +63,14 @@ pub(crate) struct Settings {
     pub(crate) period: Duration,
     /// File with the lab's verdict on this machine.
     pub(crate) verdict: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The lab's verdict as its file has it now.
+    pub(crate) fn verdict_now(&self) -> Option<Verdict> {
+        let mut source = verdict::Source::new(self.verdict.clone()?);
+        source.look(Instant::now(), |_| {})
+    }
 }
 
 impl Section {
