@@ -262,3 +262,24 @@ fn policies_and_tokens_that_others_can_write_are_refused() {
     }
 }
 
+#[test]
+fn a_bus_alone_needs_no_link() {
+    let scratch = Scratch::new("files-bus");
+    let config = scratch.0.join("node.toml");
+    let bus = scratch.0.join("bus");
+    fs::write(
+        &config,
+        format!("bus = \"{}\"\nnode = \"arm\"\n", text(&bus)),
+    )
+    .unwrap();
+    let (_, said) = soon(taut(&[
+        "recv",
+        "7",
+        "--config",
+        text(&config),
+        "--timeout",
+        "10ms",
+    ]));
+    assert!(said.contains("listening on port 7"), "{said}");
+    assert!(said.contains("link vbus"), "{said}");
+}

@@ -3,7 +3,7 @@
 //!
 //! ```toml
 //! interface = "eth0"          # the link's interface
-//! link = "xdp"                # xdp, packet, udp, or, only if named, xsk or vbus; left out: the best that works
+//! link = "xdp"                # xdp, packet, udp, or, only if named, xsk; left out: vbus with a bus alone, else the best
 //! xdp_mode = "native"         # or "generic", "tc"; left out: the best for the interface
 //! busy_poll_us = 20           # on link xsk, how long a look polls the driver itself; left out: not at all
 //! zero_copy = true            # on link xsk, refuse to work with copies (false: without); left out: as the driver can
@@ -326,6 +326,11 @@ impl Document {
         let mut config = NodeConfig::on("");
         config.interface = self.interface;
         config.link = self.link.map(link).transpose()?;
+        let is_of_network = config.interface.is_some() || self.address.is_some();
+        if config.link.is_none() && self.bus.is_some() && !is_of_network {
+            // Of all links only this one is on a bus, and the file names nothing else to be on.
+            config.link = Some(LinkKind::Vbus);
+        }
         config.xdp_mode = self.xdp_mode.map(xdp_mode).transpose()?;
         config.busy_poll = self.busy_poll_us.map(Duration::from_micros);
         config.zero_copy = self.zero_copy;
