@@ -263,6 +263,16 @@ fn policies_and_tokens_that_others_can_write_are_refused() {
 }
 
 #[test]
+fn nothing_is_sent_when_standard_input_is_empty() {
+    let send = ["send", "127.0.12.41", "7", "--address", "127.0.12.42"];
+    refused(&send, 2, "standard input is empty");
+    for wanted in ["--allow-empty", ""] {
+        let (status, said) = soon(taut(&[&send[..3], &[wanted], &send[3..]].concat()));
+        assert_eq!(status, Some(0), "{said}");
+    }
+}
+
+#[test]
 fn a_bus_alone_needs_no_link() {
     let scratch = Scratch::new("files-bus");
     let config = scratch.0.join("node.toml");

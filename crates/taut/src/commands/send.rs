@@ -22,6 +22,9 @@ pub struct Arguments {
     port: Option<PortArgument>,
     /// The message [default: all of standard input].
     message: Option<String>,
+    /// Send an empty message if standard input is empty. It is refused otherwise: most often a command has failed.
+    #[arg(long, conflicts_with_all = ["message", "type_name", "hex"])]
+    allow_empty: bool,
     /// Send an Ethernet frame of this EtherType, such as 0x88b4, from the node's own address, in place of a message.
     #[arg(
         long,
@@ -82,7 +85,8 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 type Payload = Vec<u8>;
 
 fn send_frame(arguments: Arguments, ethertype: EtherType) -> Result<(), CommandError> {
-    let payload = arguments.hex.map_or_else(standard_input, Ok)?;
+    let input = || standard_input(arguments.allow_empty);
+    let payload = arguments.hex.map_or_else(input, Ok)?;
     let (node, peer) = (&arguments.node, &arguments.peer);
     raw::send(node, peer, ethertype, arguments.priority, &payload)
 }
@@ -95,7 +99,7 @@ fn send_message(
     let (message, declared) = match (&arguments.message, &arguments.type_name) {
         (Some(text), _) => (text.clone().into_bytes(), None),
         (None, Some(name)) => typed(arguments, name)?,
-        (None, None) => (standard_input()?, None),
+        (None, None) => (standard_input(arguments.allow_empty)?, None),
     };
     let (node, name) = arguments.node.open_with_peer(&arguments.peer)?;
     let types = PortTypes {
@@ -194,7 +198,7 @@ fn typed(arguments: &Arguments, name: &str) -> Result<Typed, CommandError> {
 type Typed = (Vec<u8>, Option<Arc<Declaration>>);
 
 /// All of it, but no more than shows that it is too much.
-fn standard_input() -> Result<Vec<u8>, CommandError> {
+fn standard_input(may_be_empty: bool) -> Result<Vec<u8>, CommandError> {
     let mut message = Vec::new();
     std::io::stdin()
         .lock()
@@ -206,6 +210,12 @@ fn standard_input() -> Result<Vec<u8>, CommandError> {
                 "give the message as an argument, or check where the input comes from",
             )
         })?;
+    if message.is_empty() && !may_be_empty {
+        return Err(CommandError::usage(
+            "standard input is empty, and nothing was sent",
+            "check the command that should write it, or give --allow-empty",
+        ));
+    }
     if message.len() > MESSAGE_BYTES_MAX {
         return Err(CommandError::failed(
             format!(
