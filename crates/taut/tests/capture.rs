@@ -692,8 +692,8 @@ fn wrong_use_and_missing_rights_are_told_with_a_remedy() {
     let cases: [(&[&str], i32, &str); 10] = [
         (&["-w", "-", "--json"], 2, "cannot have both"),
         (&["--udp-port", "0"], 2, "--udp-port"),
-        (&["-i", "nosuch0"], 1, "no interface `nosuch0`"),
-        (&["-i", "a name that is longer than any"], 1, "no interface"),
+        (&["-i", "nosuch0"], 2, "no interface `nosuch0`"),
+        (&["-i", "a name that is longer than any"], 2, "no interface"),
         (&["--bus", "/nowhere/bus"], 1, "there is no bus"),
         (
             &["--port", "4096"],
@@ -710,7 +710,7 @@ fn wrong_use_and_missing_rights_are_told_with_a_remedy() {
         (&["--count", "0"], 2, "expected a whole number"),
     ];
     for (arguments, status, words) in cases {
-        if status == 1 && arguments[0] == "-i" && skipped_without_privilege() {
+        if words.contains("no interface") && skipped_without_privilege() {
             continue;
         }
         let output = Command::new(TAUT)

@@ -195,7 +195,7 @@ fn files_that_are_no_results_are_told_apart() {
         let path = scratch.path("x.json");
         fs::write(&path, content).unwrap();
         let output = taut(&["lab", "report", &path, "--html", &scratch.path("x.html")]);
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         assert!(text(&output).contains(words), "{words}: {}", text(&output));
     }
     let absent = taut(&["lab", "report", &scratch.path("absent.json")]);

@@ -423,7 +423,7 @@ fn truncated_and_foreign_files_are_refused_with_a_sentence() {
     for (bytes, words) in cases {
         fs::write(other, bytes).unwrap();
         let (status, out, error) = run(&["replay", other, "--sim"]);
-        assert_eq!(status, Some(1), "{words}: {out}{error}");
+        assert_eq!(status, Some(2), "{words}: {out}{error}");
         assert!(
             error.contains(words) && error.contains("what to do"),
             "{words}: {error}"
@@ -452,8 +452,8 @@ fn wrong_use_is_told_with_a_remedy() {
         ),
         (&["record"], 2, "required"),
         (&["replay", file], 2, "required"),
-        (&["replay", file, "--sim"], 1, "No such file"),
-        (&["replay", directory, "--sim"], 1, "directory"),
+        (&["replay", file, "--sim"], 2, "No such file"),
+        (&["replay", directory, "--sim"], 2, "directory"),
         (
             &["replay", file, "--sim", "--to", "x"],
             2,

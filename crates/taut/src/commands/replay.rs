@@ -76,7 +76,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             RecordingError::Io(_) => "name a file that `taut record` wrote and that you may read",
             error => error.remedy(),
         };
-        CommandError::failed(what, remedy)
+        CommandError::usage(what, remedy)
     };
     let recording = Recording::open(&arguments.file).map_err(|error| refused(&error))?;
     let wanted = wanted(&arguments, &recording)?;

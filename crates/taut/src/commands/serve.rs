@@ -100,8 +100,9 @@ fn opened(name: &Path) -> Result<File, CommandError> {
 }
 
 fn token_of(path: &Path) -> Result<String, CommandError> {
-    let text = fs::read_to_string(path).map_err(|error| {
-        CommandError::failed(
+    let text = tautline_state::read_text(path, TOKEN_FILE_BYTES_MAX, Others::HaveNone);
+    let text = text.map_err(|error| {
+        CommandError::usage(
             format!("cannot read {}: {error}", path.display()),
             "name a file of your own with a token in its first line, which nobody else can read",
         )

@@ -351,5 +351,8 @@ fn named_bus(name: &str) -> Result<PathBuf, CommandError> {
 
 /// A source that cannot be watched.
 pub fn failed(error: &CaptureError) -> CommandError {
-    CommandError::failed(error.to_string(), error.remedy())
+    match error {
+        CaptureError::NoInterface(_) => CommandError::usage(error.to_string(), error.remedy()),
+        _ => CommandError::failed(error.to_string(), error.remedy()),
+    }
 }

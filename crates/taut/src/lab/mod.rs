@@ -100,11 +100,12 @@ impl From<ResultFileError> for CommandError {
     fn from(error: ResultFileError) -> CommandError {
         let remedy = match &error {
             ResultFileError::NotWritten(_) => {
-                "name a file in a directory that exists, that you may write to, and that has space"
+                let remedy = "name a file in a directory that exists, that you may write to, and that has space";
+                return CommandError::failed(error.to_string(), remedy);
             }
             _ => "give a file that taut lab run or cyclictest --json wrote",
         };
-        CommandError::failed(error.to_string(), remedy)
+        CommandError::usage(error.to_string(), remedy)
     }
 }
 

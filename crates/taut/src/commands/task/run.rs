@@ -55,7 +55,11 @@ pub(super) struct Arguments {
 /// Runs the set and prints what came of it. Exit status 1 if a deadline was missed or a task has failed.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let failed = |error: tautline_tasks::RunError| {
-        CommandError::failed(error.to_string(), error.remedy().to_owned())
+        let build = match error {
+            tautline_tasks::RunError::File(_) => CommandError::usage,
+            _ => CommandError::failed,
+        };
+        build(error.to_string(), error.remedy().to_owned())
     };
     let mut executive = Executive::from_file(&arguments.file).map_err(failed)?;
     let set = executive.set().clone();
