@@ -242,5 +242,5 @@ fn show(json: Option<&Path>) -> Result<(), Failed> {
         true => "no gateway runs in this network namespace\n".to_owned(),
         false => all.iter().map(status::GatewayStatus::text).collect(),
     };
-    output(json, &serde_json::json!(all), &text)
+    output(json, &serde_json::json!({ "gateways": all }), &text)
 }

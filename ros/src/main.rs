@@ -117,5 +117,5 @@ fn show(json: Option<&Path>) -> Result<(), Failed> {
         true => "no `taut ros run` in this network namespace\n".to_owned(),
         false => all.iter().map(status::RosStatus::text).collect(),
     };
-    output(json, &serde_json::json!(all), &text)
+    output(json, &serde_json::json!({ "programs": all }), &text)
 }

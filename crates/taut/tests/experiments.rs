@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
 fn the_list_names_every_experiment_once() {
     let plain = text(&experiment(&["list"]).stdout);
     let json: Value = serde_json::from_slice(&experiment(&["list", "--json"]).stdout).unwrap();
-    let all = json.as_array().unwrap();
+    let all = json["figures"].as_array().unwrap();
     assert!(all.len() >= 4 && all.len() == plain.lines().count());
     for (entry, line) in all.iter().zip(plain.lines()) {
         let name = entry["name"].as_str().unwrap();

@@ -578,7 +578,7 @@ fn partitions() -> Vec<Value> {
         .output()
         .unwrap();
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let all = listed.as_array().unwrap().iter();
+    let all = listed["partitions"].as_array().unwrap().iter();
     all.filter(|one| one["name"] == "flight").cloned().collect()
 }
 

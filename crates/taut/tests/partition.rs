@@ -310,7 +310,7 @@ fn a_killed_owner_leaves_nothing() {
             .spawn()
             .unwrap();
         wait_until("the program runs", || {
-            let found = json(&["list"]);
+            let found = json(&["list"])["partitions"].take();
             found[0]["processes"]
                 .as_array()
                 .is_some_and(|all| !all.is_empty())
@@ -556,7 +556,7 @@ fn a_task_set_runs_in_its_partition() {
         .spawn()
         .unwrap();
     wait_until("the set runs in its partition", || {
-        let found = json(&["list"]);
+        let found = json(&["list"])["partitions"].take();
         found[0]["processes"]
             .as_array()
             .is_some_and(|all| !all.is_empty())

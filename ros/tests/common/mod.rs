@@ -158,8 +158,8 @@ impl Ros<'_> {
     /// Its state; null while it does not answer.
     pub(crate) fn status(&self) -> Value {
         let text = self.network.ask(self.host, &["status", "--json"]);
-        let all: Vec<Value> = serde_json::from_str(&text).expect("a status");
-        let mut own = all.into_iter();
+        let told: Value = serde_json::from_str(&text).expect("a status");
+        let mut own = told["programs"].as_array().expect("a list").iter().cloned();
         own.find(|one| one["process"] == self.running.0.id())
             .unwrap_or_default()
     }

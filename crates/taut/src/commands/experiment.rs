@@ -95,7 +95,7 @@ fn list(arguments: &ListArguments) -> Result<(), CommandError> {
                 "parameters": Value::from_iter(parameters),
             })
         });
-        Value::from_iter(all)
+        json!({ "figures": Value::from_iter(all) })
     };
     let width = experiment::figures()
         .map(|(_, figure)| figure.name.len())

@@ -6,7 +6,7 @@ mod run;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use tautline_partition::{
     Census, Partition, PartitionConfig, PartitionError, find, list, memory_from_text, plan,
     recover, remove,
@@ -168,7 +168,7 @@ fn list_all(arguments: &ListArguments) -> Result<(), CommandError> {
     recover_first();
     let found = list().map_err(error)?;
     arguments.json.print(
-        || found.iter().map(report::found_json).collect(),
+        || json!({ "partitions": found.iter().map(report::found_json).collect::<Value>() }),
         || report::list_text(&found),
     )
 }
