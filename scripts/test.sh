@@ -123,14 +123,33 @@ stage_docs() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
 
-# Unit, conformance, simulation and privileged tests, examples, and the code in the
-# documentation: everything that `cargo test` finds. --show-output makes the tests' own
-# SKIPPED lines visible.
+# Unit, conformance, simulation and privileged tests, examples, and the code in the documentation: everything that
+# `cargo test` finds. --show-output makes the tests' own SKIPPED lines visible. scripts/test-runner.sh chooses what each
+# run of cargo starts: first, two at once share the programs that may run beside others; then the rest runs alone.
 stage_tests() {
-    local host
+    local host status=0
     host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
     export "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/test-runner.sh"
-    cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee "$logs/tests.first" || repeat_failed
+    cargo test --workspace --locked --no-run
+    mkdir "$logs/claims"
+    # A pipeline through which nothing flows: bash would start background jobs with SIGINT ignored, and the tests of ^C
+    # would inherit that.
+    test_beside first | test_beside second || status=1
+    TAUTLINE_TESTS=alone cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 3>&- |
+        without_left | tee "$logs/tests.alone" || status=1
+    ((!status)) || repeat_failed
+}
+
+# One of the runs beside each other. It tells its progress, and run_stage puts its output into the stage's log.
+test_beside() {
+    TAUTLINE_TESTS=beside TAUTLINE_CLAIMS=$logs/claims \
+        cargo test --workspace --locked --no-fail-fast --tests -- --show-output </dev/null 2>&1 3>&- |
+        without_left | tee "$logs/tests.log.$1" | show_progress >&3
+}
+
+# Leaves out cargo's line for each program that the runner left to another run: sed holds it until it has read the next.
+without_left() {
+    sed -u -e '/^ *Running /{h;d}' -e '/^left to another run$/{s/.*//;x;d}' -e 'x;/./{p;s/.*//};x'
 }
 
 # Runs the programs of this stage that had a failed test once more, if they are few, and those of other crates that are
@@ -140,13 +159,14 @@ repeat_failed() {
     local programs program
     # Where cargo sums up: "    `-p taut --test guest`".
     # shellcheck disable=SC2016
-    mapfile -t programs < <(sed -nE 's/^    `-p [^ ]+ ([^`]*)`$/\1/p' "$logs/tests.first" | sort -u)
+    mapfile -t programs < <(cat "$logs"/tests.log.* "$logs/tests.alone" |
+        sed -nE 's/^    `-p [^ ]+ ([^`]*)`$/\1/p' | sort -u)
     ((${#programs[@]} > 0 && ${#programs[@]} <= repeated_max)) || return 1
     for program in "${programs[@]}"; do
         echo "REPEATED: $program"
         # Words that cargo wrote for a shell.
         # shellcheck disable=SC2086
-        cargo test --workspace --locked $program -- --show-output || return 1
+        cargo test --workspace --locked $program -- --show-output 3>&- || return 1
     done
 }
 
@@ -224,6 +244,7 @@ run_stage() {
     job=
     kill -KILL -- "-$watchdog" 2>/dev/null || true
     wait "$watchdog" 2>/dev/null || true
+    collect_log "$log"
 
     local stage_passed=0 stage_failed=0
     count_tests "$log"
@@ -249,7 +270,8 @@ run_stage() {
 
 # Starts a stage in a process group of its own, so that it can be stopped with all that it
 # started; without one, bash would also start it with SIGINT ignored, and the tests of ^C
-# would inherit that. The watchdog ends the group when its time is over.
+# would inherit that. The watchdog ends the group when its time is over. Descriptor 3 of a stage
+# is for lines that the terminal alone gets; tests do not get it.
 start_stage() {
     local stage=$1 log=$2
     set -m
@@ -259,7 +281,7 @@ start_stage() {
             set -e
             "stage_$stage"
         ) 2>&1 </dev/null | tee "$log" | show_progress
-    ) &
+    ) 3>&1 &
     job=$!
     (
         sleep "$stage_seconds_max"
@@ -278,6 +300,16 @@ stop_stage() {
     [[ -z $watchdog ]] || kill -KILL -- "-$watchdog" 2>/dev/null || true
     [[ -z $job ]] || wait "$job" 2>/dev/null || true
     echo "test: stopped" >&2
+}
+
+# Puts the outputs of runs beside each other, STAGE.log.NAME, before the rest of the stage's log.
+collect_log() {
+    local log=$1
+    local parts=("$log".*)
+    [[ -e ${parts[0]} ]] || return 0
+    cat "${parts[@]}" "$log" >"${log%.log}.whole"
+    rm "${parts[@]}"
+    mv "${log%.log}.whole" "$log"
 }
 
 # The lines of a log that tell how far it is; the whole is in the file.
