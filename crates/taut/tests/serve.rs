@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::fs::Permissions;
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -135,14 +137,22 @@ fn beyond_loopback_a_token_is_needed() {
     }
     let file = Scratch::new("token");
     let path = file.0.join("token");
-    std::fs::write(&path, "short\n").unwrap();
-    let output = Command::new(TAUT)
-        .args(["serve", "--token-file"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    std::fs::write(&path, "0123456789abcdef\n").unwrap();
+    for (token, mode, complaint) in [
+        ("short\n", 0o600, "16"),
+        ("0123456789abcdef\n", 0o644, "0644"),
+    ] {
+        std::fs::write(&path, token).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let output = Command::new(TAUT)
+            .args(["serve", "--token-file"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(complaint), "{told}");
+    }
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let served = Served::start(&[
         "--listen",
         "127.0.0.1:0",

@@ -151,7 +151,7 @@ fn mistakes_name_file_line_key_and_remedy() {
     assert!(text(&output.stderr).contains("cannot read /nonexistent.toml"));
     let output = check(&["/dev/zero"]);
     assert!(
-        text(&output.stderr).contains("not a regular file"),
+        text(&output.stderr).contains("cannot read /dev/zero: it is a device"),
         "{}",
         text(&output.stderr)
     );

@@ -3,13 +3,14 @@
 use std::any::Any;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use rustix::thread::gettid;
 
 use crate::foreign::{ForeignListener, ForeignSocket};
 
@@ -43,6 +44,30 @@ impl Bell {
         // Full: it has been rung.
         let _rung = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
+
+    /// Sleeps until it is rung, at most for so long.
+    fn is_rung_within(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        loop {
+            let Ok(left) = left(deadline) else {
+                return false;
+            };
+            match wait(self.0.as_fd(), PollFlags::IN, self, Some(left)) {
+                Ok(Woken::Stopped | Woken::Ready) => return true,
+                Ok(Woken::TimeOver) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Rings when it is dropped, also by a panic.
+struct RungAtEnd(Arc<Bell>);
+
+impl Drop for RungAtEnd {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
 }
 
 /// Those whom a program answers.
@@ -61,8 +86,10 @@ pub enum Admission {
 #[derive(Debug)]
 pub struct Teller {
     stop: Arc<Bell>,
-    /// Hangs up when the thread ends.
-    ended: Mutex<Receiver<()>>,
+    /// Rung when the thread ends.
+    ended: Arc<Bell>,
+    /// The kernel's number of the thread, which it writes first. Relaxed: only the thread must find its own.
+    number: Arc<AtomicI32>,
     thread: Option<JoinHandle<()>>,
     /// The process that the thread is in: a forked one has none.
     process: u32,
@@ -85,11 +112,15 @@ impl Teller {
             admission,
             stop: Arc::clone(&stop),
         };
-        let (ends, ended) = mpsc::channel();
+        let ended = Arc::new(Bell::new()?);
+        let ends = RungAtEnd(Arc::clone(&ended));
+        let number = Arc::new(AtomicI32::new(0));
+        let own_number = Arc::clone(&number);
         let thread = std::thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn(move || {
-            let _hangs_up_last: mpsc::Sender<()> = ends;
-            // Whoever asks is to delay nobody.
+            let _rings_last = ends;
+            own_number.store(gettid().as_raw_nonzero().get(), Relaxed);
+            // Those who ask are to delay nobody.
             if admission != Admission::ByOwnDirectory {
                 crate::policy::be_ordinary();
             }
@@ -97,7 +128,8 @@ impl Teller {
         })?;
         Ok(Self {
             stop,
-            ended: Mutex::new(ended),
+            ended,
+            number,
             thread: Some(thread),
             process: std::process::id(),
         })
@@ -107,6 +139,12 @@ impl Teller {
     #[must_use]
     pub fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
+    }
+
+    /// Whether the thread itself asks. By the kernel's numbers: the standard library allocates something for a thread
+    /// that it did not start, when that asks who it is, and never frees it for the first thread of a C program.
+    fn is_the_thread(&self) -> bool {
+        self.number.load(Relaxed) == gettid().as_raw_nonzero().get()
     }
 
     /// Ends the thread, as dropping it does.
@@ -127,15 +165,13 @@ impl Teller {
         }
         self.stop.ring();
         // The thread itself, when the last hold on this is the one that it has for the length of an answer.
-        if thread.thread().id() == std::thread::current().id() {
+        if self.is_the_thread() {
             return Ok(());
         }
-        let ended = self.ended.get_mut();
-        let ended = ended.unwrap_or_else(PoisonError::into_inner);
-        match ended.recv_timeout(END_MAX) {
+        match self.ended.is_rung_within(END_MAX) {
+            true => thread.join(),
             // It ends by itself as soon as it looks up.
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => thread.join(),
+            false => Ok(()),
         }
     }
 }
@@ -325,6 +361,7 @@ fn wait(
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
 
     use rustix::net::SocketType;
 
