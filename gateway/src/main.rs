@@ -169,18 +169,20 @@ fn record(
     let stop = signals()?;
     let session = open(zenoh)?;
     say(&format!("recording {}", wishes.keys.join(", ")));
-    let recorded =
-        record::run(&session, config.as_ref(), wishes, &stop).map_err(|error| match error
-            .downcast_ref::<RecordingError>(
-        ) {
-            Some(error) => Failed::new(error.about(wishes.file), error.remedy()),
-            None => Failed::new(error, "name keys as Zenoh has them, such as plant/cell1/**"),
-        })?;
+    let recorded = record::run(&session, config.as_ref(), wishes, &stop);
+    let recorded = recorded.map_err(|error| match error.downcast_ref() {
+        Some(error) => not_recorded(wishes.file, error),
+        None => Failed::new(error, "name keys as Zenoh has them, such as plant/cell1/**"),
+    })?;
     say(&format!(
         "{} recorded, {} lost, {} left out",
         recorded.messages, recorded.lost, recorded.left_out
     ));
     Ok(())
+}
+
+fn not_recorded(file: &Path, error: &RecordingError) -> Failed {
+    Failed::new(error.about(file), error.remedy())
 }
 
 fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {

@@ -57,9 +57,10 @@ impl RecordingError {
     /// The error as a sentence about the file at a path.
     #[must_use]
     pub fn about(&self, path: &Path) -> String {
-        match self {
-            Self::File(error) => error.to_string(),
-            other => format!("{}: {other}", path.display()),
+        let (path, sentence) = (path.display().to_string(), self.to_string());
+        match sentence.contains(&path) {
+            true => sentence,
+            false => format!("{path}: {sentence}"),
         }
     }
 
