@@ -13,8 +13,9 @@ use tautline_testbed::interrupt::{flag as signal_flag, interrupted};
 use tautline_testbed::sys;
 
 use super::kept::KeptJournal;
+use super::publish;
 use super::run::{host_name, period, remarks};
-use crate::cli::{self, CommandError, print, result_file, write_file};
+use crate::cli::{CommandError, result_file};
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
 
@@ -75,7 +76,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     }
     let mut result = outcome?;
     result.missing.extend(missing);
-    publish(arguments, &result)?;
+    let places = (&arguments.json, arguments.html.as_deref());
+    publish("taut lab interrupt", &result, &text(&result), places)?;
     match interrupted() {
         Some(signal) => Err(CommandError::interrupted(signal)),
         None => Ok(()),
@@ -117,27 +119,6 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             external_tools: true,
         },
     })
-}
-
-fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
-    cli::all([
-        // With the JSON on standard output the table would spoil it.
-        match arguments.json.has_stdout() {
-            true => Ok(()),
-            false => print(&text(result)),
-        },
-        match arguments.json.path() {
-            Some(path) => write_file(path, &(result.to_json() + "\n")),
-            None => Ok(()),
-        },
-        match &arguments.html {
-            Some(path) => write_file(
-                path,
-                &report::page("taut lab interrupt", std::slice::from_ref(result)),
-            ),
-            None => Ok(()),
-        },
-    ])
 }
 
 const HEADER: [&str; 7] = ["latency in µs", "n", "mean", "p50", "p99", "p99.9", "max"];

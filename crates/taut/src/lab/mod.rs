@@ -10,15 +10,18 @@ pub mod kernels;
 pub mod paths;
 pub mod run;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use tautline_lab::interrupt::child;
 use tautline_lab::kernels::{KernelsError, guest};
 use tautline_lab::load;
+use tautline_lab::report;
+use tautline_lab::result::LabResult;
 use tautline_lab::result_file::ResultFileError;
 
-use crate::cli::CommandError;
+use crate::cli::{self, CommandError, print, write_file};
+use crate::commands::output::JsonArguments;
 use tautline_testbed::interrupt::interrupted;
 
 /// Arguments of `taut lab`.
@@ -85,6 +88,30 @@ pub fn run(arguments: LabArgs) -> Result<(), CommandError> {
             })
         }
     }
+}
+
+/// Prints the table of a result, and then writes its files: what could not be written is told last.
+fn publish(
+    command: &str,
+    result: &LabResult,
+    table: &str,
+    (json, html): (&JsonArguments, Option<&Path>),
+) -> Result<(), CommandError> {
+    cli::all([
+        // With the JSON on standard output the table would spoil it.
+        match json.has_stdout() {
+            true => Ok(()),
+            false => print(table),
+        },
+        match json.path() {
+            Some(path) => write_file(path, &(result.to_json() + "\n")),
+            None => Ok(()),
+        },
+        match html {
+            Some(path) => write_file(path, &report::page(command, std::slice::from_ref(result))),
+            None => Ok(()),
+        },
+    ])
 }
 
 /// An exit status that is an answer.

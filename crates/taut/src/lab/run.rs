@@ -18,9 +18,9 @@ use tautline_state::cpus::CpuList;
 use tautline_state::journal::JournalError;
 use tautline_testbed::sys;
 
-use super::answer;
 use super::kept::KeptJournal;
-use crate::cli::{self, CommandError, print, result_file, write_file};
+use super::{answer, publish};
+use crate::cli::{CommandError, result_file};
 use crate::commands::output::JsonArguments;
 use crate::units;
 use tautline_report::table;
@@ -103,32 +103,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut result = outcome?;
     result.missing.extend(missing);
     result.verdict = arguments.class.map(|class| Verdict::of(&result, class));
-    publish(arguments, &result)?;
+    let places = (&arguments.json, arguments.html.as_deref());
+    publish("taut lab run", &result, &text(&result), places)?;
     if let Some(signal) = interrupt::interrupted() {
         return Err(CommandError::interrupted(signal));
     }
     answer(result.verdict.as_ref().map_or(0, Verdict::exit_status))
-}
-
-fn publish(arguments: &Arguments, result: &LabResult) -> Result<(), CommandError> {
-    cli::all([
-        // With the JSON on standard output the table would spoil it.
-        match arguments.json.has_stdout() {
-            true => Ok(()),
-            false => print(&text(result)),
-        },
-        match arguments.json.path() {
-            Some(path) => write_file(path, &(result.to_json() + "\n")),
-            None => Ok(()),
-        },
-        match &arguments.html {
-            Some(path) => write_file(
-                path,
-                &report::page("taut lab run", std::slice::from_ref(result)),
-            ),
-            None => Ok(()),
-        },
-    ])
 }
 
 impl From<JournalError> for CommandError {
