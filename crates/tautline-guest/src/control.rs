@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SocketAddrUnix, SocketType};
 use serde::{Deserialize, Serialize};
 use tautline_state::foreign::{ForeignListener, ForeignSocket, unnamed};
-use tautline_state::told::{Admission, Asked, Asker, Askers, Heard, Limits, Next, Teller, hear};
+use tautline_state::told::{Admission, Asked, Asker, Askers, Heard, Limits, Teller, hear};
 use tautline_state::{Directory, EntryKind, Owner};
 
 use crate::error::GuestError;
@@ -64,7 +64,12 @@ impl Service {
             listen(&directory.reachable(name)?).map_err(&failed)?
         };
         let shared = Arc::clone(shared);
-        let serve = move |askers: &Askers| serve(askers, &shared);
+        let serve = move |askers: &Askers| {
+            askers.each(|asker| {
+                // The asking process may go away in the middle.
+                let _gone = answer(asker, &shared);
+            });
+        };
         let admission = Admission::ByOwnDirectory;
         let teller = Teller::start("taut-guest-ask", listener, admission, serve);
         Ok(Service {
@@ -110,19 +115,6 @@ fn sweep(directory: &Directory) {
         });
         if is_left {
             let _ = directory.remove(&name); // the next start sweeps again
-        }
-    }
-}
-
-fn serve(askers: &Askers, shared: &Shared) {
-    loop {
-        match askers.next(None) {
-            Next::Asker(asker) => {
-                // The asking process may go away in the middle.
-                let _ = answer(&asker, shared);
-            }
-            Next::Nobody => {}
-            Next::Stop => return,
         }
     }
 }
@@ -456,7 +448,7 @@ mod tests {
         let first = listen(&directory.reachable("arm").unwrap()).unwrap();
         // One that takes its time.
         let work = |askers: &Askers| {
-            while !matches!(askers.next(None), Next::Stop) {}
+            askers.each(|_| ());
             std::thread::sleep(CHANGE_LOOK);
         };
         let teller = Teller::start("ask", first, Admission::ByFile, work).unwrap();

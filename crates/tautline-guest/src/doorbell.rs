@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::sys::Event;
+use tautline_state::Event;
 
 /// Both doorbells.
 #[derive(Debug)]

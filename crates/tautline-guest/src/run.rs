@@ -18,8 +18,8 @@ use crate::figures::{GuestStatus, PortCounters, State};
 use crate::image::Image;
 use crate::monitor::{self, End, Machine, Recipe};
 use crate::relay::Relay;
-use crate::sys::Event;
 use crate::window::Window;
+use tautline_state::Event;
 
 /// Time between looks at a guest. Lower: more wake-ups. Higher: its end, and its silence, are noticed later.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);

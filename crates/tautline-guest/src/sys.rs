@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::NonNull;
@@ -98,34 +98,4 @@ pub(crate) fn tie(command: &mut Command, kept: &[BorrowedFd<'_>]) {
     // SAFETY: after fork only async-signal-safe calls are allowed: the closure calls close_range and fcntl, and neither
     // allocates nor locks.
     unsafe { command.pre_exec(between_fork_and_exec) };
-}
-
-/// A counter that wakes whoever polls it.
-#[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
-
-impl Event {
-    pub(crate) fn new() -> io::Result<Event> {
-        use rustix::event::{EventfdFlags, eventfd};
-        Ok(Event(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
-    }
-
-    pub(crate) fn ring(&self) {
-        // Full: it has been rung, and nobody has looked yet.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    pub(crate) fn quiet(&self) {
-        // Empty: it has not been rung.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl AsFd for Event {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }

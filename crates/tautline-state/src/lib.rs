@@ -17,7 +17,7 @@
 //!   [`namespace_cookie`]: network namespaces by number.
 //! * [`text`]: text of others, made fit to be shown.
 //! * [`foreign`]: connections with processes that are not trusted. [`told`]: state that a running program tells whoever
-//!   asks.
+//!   asks. [`Event`]: a descriptor that one thread makes readable for another.
 //!
 //! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
 
@@ -25,6 +25,7 @@ pub mod child;
 pub mod cpus;
 mod directory;
 mod error;
+mod event;
 mod file;
 pub mod foreign;
 pub mod group;
@@ -47,6 +48,7 @@ pub mod told;
 
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;
+pub use event::Event;
 pub use named::{Existing, append, check_place, create, write_whole};
 pub use namespace::{namespace_cookie, network_namespaces, own_network_namespace};
 pub use reading::{Others, caller_of_sudo, open_regular, read_bytes, read_text};

@@ -80,10 +80,12 @@ fn opened(path: &Path) -> io::Result<File> {
     if kind.is_file() || kind.is_fifo() && rustix::fs::fstatfs(&file)?.f_type as u64 == PIPES {
         return Ok(file);
     }
-    Err(no_file(match () {
-        () if kind.is_dir() => "it is a directory",
-        () if kind.is_fifo() => "it is a named pipe, and not a file",
-        () => "it is a device, and not a file",
+    Err(no_file(if kind.is_dir() {
+        "it is a directory"
+    } else if kind.is_fifo() {
+        "it is a named pipe, and not a file"
+    } else {
+        "it is a device, and not a file"
     }))
 }
 
@@ -93,15 +95,12 @@ fn no_file(said: &str) -> io::Error {
 
 fn check(file: &File, others: Others) -> io::Result<()> {
     let refused = |said| Err(io::Error::new(ErrorKind::PermissionDenied, said));
-    let (found, too_much, remedy) = match others {
+    let (too_much, remedy) = match others {
         Others::MayWrite => return Ok(()),
-        Others::MayRead => (file.metadata()?, 0o022, "can write it: chmod go-w"),
-        Others::HaveNone => (
-            file.metadata()?,
-            0o077,
-            "have permissions for it: chmod 600",
-        ),
+        Others::MayRead => (0o022, "can write it: chmod go-w"),
+        Others::HaveNone => (0o077, "have permissions for it: chmod 600"),
     };
+    let found = file.metadata()?;
     let owner = found.uid();
     if !Owner::SelfOrRoot.includes(owner) && caller_of_sudo() != Some(owner) {
         return refused(format!("it belongs to user {owner}, not to you or root"));

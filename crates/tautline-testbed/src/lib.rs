@@ -8,6 +8,7 @@
 //! * [`python`]: virtual environments with packages, for programs of others that tests compare with.
 //! * [`process_namespace`] and [`settings`]: tests of partitions, and the settings that must come back.
 //! * [`steps`]: instructions of a piece of the program, counted by single steps.
+//! * [`lingering`]: a descriptor that holds up whoever closes it.
 //! * [`sys`]: system calls behind safe functions.
 //!
 //! It knows nothing of nodes and ports.
@@ -17,9 +18,12 @@ pub mod child;
 pub mod hosts;
 pub mod interface;
 pub mod interrupt;
+mod lingering;
 pub mod netdev;
 pub mod process_namespace;
 pub mod python;
 pub mod settings;
 pub mod steps;
 pub mod sys;
+
+pub use lingering::lingering;

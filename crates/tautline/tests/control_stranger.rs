@@ -4,7 +4,6 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -18,6 +17,7 @@ use common::{hosts, port, stranger};
 use tautline::control::Server;
 use tautline::{Node, NodeConfig, OpenError, QueuingOptions, ServiceConfig};
 use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::lingering;
 use tautline_testbed::sys::{fork, signal_process, wait_for};
 
 /// A user that an entry is for, beside [`NOBODY`].
@@ -33,17 +33,6 @@ fn root_is_served(hosts: &Hosts) {
         );
     };
     hosts.inside(Host::B, open).unwrap();
-}
-
-/// A TCP socket whose last close takes an hour, and its other end.
-fn lingering() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (other, _) = listener.accept().unwrap();
-    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(3600))).unwrap();
-    stream.set_nonblocking(true).unwrap();
-    while stream.write(&[0; 65_536]).is_ok() {}
-    (stream, other)
 }
 
 #[test]

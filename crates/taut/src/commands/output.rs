@@ -38,13 +38,22 @@ impl JsonArguments {
         json: impl FnOnce() -> Value,
         text: impl FnOnce() -> String,
     ) -> Result<(), CommandError> {
+        self.print_written(|| format!("{:#}", json()), text)
+    }
+
+    /// The same for JSON that is text already.
+    pub fn print_written(
+        &self,
+        json: impl FnOnce() -> String,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), CommandError> {
         cli::all([
             match self.has_stdout() {
                 true => Ok(()),
                 false => cli::print(&text()),
             },
             match self.path() {
-                Some(path) => cli::write_file(path, &format!("{:#}\n", json())),
+                Some(path) => cli::write_file(path, &(json() + "\n")),
                 None => Ok(()),
             },
         ])

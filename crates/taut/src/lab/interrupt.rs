@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut result = outcome?;
     result.missing.extend(missing);
     let places = (&arguments.json, arguments.html.as_deref());
-    publish("taut lab interrupt", &result, &text(&result), places)?;
+    publish("taut lab interrupt", &result, text(&result), places)?;
     match interrupted() {
         Some(signal) => Err(CommandError::interrupted(signal)),
         None => Ok(()),

@@ -20,7 +20,7 @@ use tautline_lab::report;
 use tautline_lab::result::LabResult;
 use tautline_lab::result_file::ResultFileError;
 
-use crate::cli::{self, CommandError, print, write_file};
+use crate::cli::{self, CommandError, write_file};
 use crate::commands::output::JsonArguments;
 use tautline_testbed::interrupt::interrupted;
 
@@ -94,19 +94,11 @@ pub fn run(arguments: LabArgs) -> Result<(), CommandError> {
 fn publish(
     command: &str,
     result: &LabResult,
-    table: &str,
+    table: String,
     (json, html): (&JsonArguments, Option<&Path>),
 ) -> Result<(), CommandError> {
     cli::all([
-        // With the JSON on standard output the table would spoil it.
-        match json.has_stdout() {
-            true => Ok(()),
-            false => print(table),
-        },
-        match json.path() {
-            Some(path) => write_file(path, &(result.to_json() + "\n")),
-            None => Ok(()),
-        },
+        json.print_written(|| result.to_json(), || table),
         match html {
             Some(path) => write_file(path, &report::page(command, std::slice::from_ref(result))),
             None => Ok(()),

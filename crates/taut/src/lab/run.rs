@@ -104,7 +104,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     result.missing.extend(missing);
     result.verdict = arguments.class.map(|class| Verdict::of(&result, class));
     let places = (&arguments.json, arguments.html.as_deref());
-    publish("taut lab run", &result, &text(&result), places)?;
+    publish("taut lab run", &result, text(&result), places)?;
     if let Some(signal) = interrupt::interrupted() {
         return Err(CommandError::interrupted(signal));
     }

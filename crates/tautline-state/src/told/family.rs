@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SocketAddrUnix, SocketType};
 use rustix::process::geteuid;
 
-use super::{Admission, Asked, Askers, Heard, Limits, Next, Teller, hear};
+use super::{Admission, Asked, Askers, Heard, Limits, Teller, hear};
 use crate::foreign::{ForeignListener, ForeignSocket, unnamed};
 
 /// Bytes of an answer that are read at most. Lower: a program with much to tell is left out. Higher: a hostile one
@@ -51,16 +51,10 @@ pub fn tell(family: &str, state: impl Fn() -> Vec<u8> + Send + 'static) -> io::R
     let listener = ForeignListener::new(bound);
     listener.listen(BACKLOG)?;
     let work = move |askers: &Askers| {
-        loop {
-            match askers.next(None) {
-                Next::Asker(asker) => {
-                    // One that went away is its own affair.
-                    let _gone = asker.answer().write_all(&state());
-                }
-                Next::Nobody => {}
-                Next::Stop => return,
-            }
-        }
+        askers.each(|asker| {
+            // One that went away is its own affair.
+            let _gone = asker.answer().write_all(&state());
+        });
     };
     Teller::start("status", listener, Admission::RootAndUser, work)
 }

@@ -2,16 +2,17 @@
 
 use std::any::Any;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::gettid;
 
+use crate::Event;
 use crate::foreign::{ForeignListener, ForeignSocket};
 
 /// How long an asker may read nothing. Lower: on a busy machine an answer is broken off. Higher: an asker that reads
@@ -28,41 +29,8 @@ const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
 /// for something else keeps the program from its end.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// A counter that makes a descriptor readable for another thread.
-#[derive(Debug)]
-struct Bell(OwnedFd);
-
-impl Bell {
-    fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
-    }
-
-    fn ring(&self) {
-        // Full: it has been rung.
-        let _rung = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    /// Sleeps until it is rung, at most for so long.
-    fn is_rung_within(&self, time: Duration) -> bool {
-        let deadline = Instant::now() + time;
-        loop {
-            let Ok(left) = left(deadline) else {
-                return false;
-            };
-            match wait(self.0.as_fd(), PollFlags::IN, self, Some(left)) {
-                Ok(Woken::Stopped | Woken::Ready) => return true,
-                Ok(Woken::TimeOver) => {}
-                Err(_) => return false,
-            }
-        }
-    }
-}
-
 /// Rings when it is dropped, also by a panic.
-struct RungAtEnd(Arc<Bell>);
+struct RungAtEnd(Arc<Event>);
 
 impl Drop for RungAtEnd {
     fn drop(&mut self) {
@@ -85,9 +53,9 @@ pub enum Admission {
 /// The thread that answers. Dropped, it ends.
 #[derive(Debug)]
 pub struct Teller {
-    stop: Arc<Bell>,
+    stop: Arc<Event>,
     /// Rung when the thread ends.
-    ended: Arc<Bell>,
+    ended: Arc<Event>,
     /// The kernel's number of the thread, which it writes first. Relaxed: only the thread must find its own.
     number: Arc<AtomicI32>,
     thread: Option<JoinHandle<()>>,
@@ -106,13 +74,13 @@ impl Teller {
         admission: Admission,
         work: impl FnOnce(&Askers) + Send + 'static,
     ) -> io::Result<Self> {
-        let stop = Arc::new(Bell::new()?);
+        let stop = Arc::new(Event::new()?);
         let askers = Askers {
             listener,
             admission,
             stop: Arc::clone(&stop),
         };
-        let ended = Arc::new(Bell::new()?);
+        let ended = Arc::new(Event::new()?);
         let ends = RungAtEnd(Arc::clone(&ended));
         let number = Arc::new(AtomicI32::new(0));
         let own_number = Arc::clone(&number);
@@ -168,11 +136,16 @@ impl Teller {
         if self.is_the_thread() {
             return Ok(());
         }
-        match self.ended.is_rung_within(END_MAX) {
-            true => thread.join(),
-            // It ends by itself as soon as it looks up.
-            false => Ok(()),
+        let deadline = Instant::now() + END_MAX;
+        while let Ok(left) = left(deadline) {
+            match is_rung(&self.ended, left) {
+                Ok(true) => return thread.join(),
+                Ok(false) => {}
+                Err(_) => break,
+            }
         }
+        // It ends by itself as soon as it looks up.
+        Ok(())
     }
 }
 
@@ -188,7 +161,7 @@ impl Drop for Teller {
 pub struct Askers {
     listener: ForeignListener,
     admission: Admission,
-    stop: Arc<Bell>,
+    stop: Arc<Event>,
 }
 
 /// Result of waiting for an asker.
@@ -203,6 +176,17 @@ pub enum Next<'a> {
 }
 
 impl Askers {
+    /// Answers all, one after the other, until the thread is to end.
+    pub fn each(&self, mut answer: impl FnMut(&Asker<'_>)) {
+        loop {
+            match self.next(None) {
+                Next::Asker(asker) => answer(&asker),
+                Next::Nobody => {}
+                Next::Stop => return,
+            }
+        }
+    }
+
     /// Sleeps until somebody asks; at most `timeout`, for ever if `None`. May end early with [`Next::Nobody`].
     pub fn next(&self, timeout: Option<Duration>) -> Next<'_> {
         match wait(self.listener.as_fd(), PollFlags::IN, &self.stop, timeout) {
@@ -230,10 +214,9 @@ impl Askers {
     }
 
     fn pause(&self) -> Next<'_> {
-        let stop = self.stop.0.as_fd();
-        match wait(stop, PollFlags::IN, &self.stop, Some(NO_DESCRIPTOR_PAUSE)) {
-            Ok(Woken::Stopped | Woken::Ready) => Next::Stop,
-            Ok(Woken::TimeOver) => Next::Nobody,
+        match is_rung(&self.stop, NO_DESCRIPTOR_PAUSE) {
+            Ok(true) => Next::Stop,
+            Ok(false) => Next::Nobody,
             Err(_) => {
                 std::thread::sleep(NO_DESCRIPTOR_PAUSE);
                 Next::Nobody
@@ -246,7 +229,7 @@ impl Askers {
 #[derive(Debug)]
 pub struct Asker<'a> {
     socket: ForeignSocket,
-    stop: &'a Bell,
+    stop: &'a Event,
 }
 
 impl Asker<'_> {
@@ -330,6 +313,16 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
+/// Sleeps until an event is rung, at most for so long; whether it is. A signal ends it as the time does.
+fn is_rung(event: &Event, time: Duration) -> io::Result<bool> {
+    let limit = Timespec::try_from(time).ok();
+    match poll(&mut [PollFd::new(event, PollFlags::IN)], limit.as_ref()) {
+        Ok(0) | Err(Errno::INTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 enum Woken {
     Ready,
     TimeOver,
@@ -341,11 +334,11 @@ enum Woken {
 fn wait(
     descriptor: BorrowedFd<'_>,
     flags: PollFlags,
-    stop: &Bell,
+    stop: &Event,
     timeout: Option<Duration>,
 ) -> io::Result<Woken> {
     let mut polled = [
-        PollFd::new(&stop.0, PollFlags::IN),
+        PollFd::new(stop, PollFlags::IN),
         PollFd::from_borrowed_fd(descriptor, flags),
     ];
     // A time that the kernel's type cannot hold is for ever.

@@ -391,8 +391,9 @@ mod tests {
     }
     #[test]
     fn an_answer_with_a_descriptor_that_lingers_holds_nobody_up() {
-        use crate::sys::{seqpacket::testing::lingering, unix};
+        use crate::sys::unix;
         use std::os::fd::AsFd;
+        use tautline_testbed::lingering;
 
         let made = tautline_state::TemporaryDirectory::make("taut-status").unwrap();
         let listen = |name: &str| UnixListener::bind(made.path().join(name)).unwrap();

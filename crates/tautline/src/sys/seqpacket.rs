@@ -66,31 +66,14 @@ pub(crate) fn has_room_for_descriptors() -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod testing {
-    use std::io::Write;
-    use std::net::{TcpListener, TcpStream};
-
-    /// A TCP socket that takes an hour to close, and its other end.
-    pub(crate) fn lingering() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (other, _) = listener.accept().unwrap();
-        let an_hour = std::time::Duration::from_secs(3600);
-        rustix::net::sockopt::set_socket_linger(&stream, Some(an_hour)).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        while stream.write(&[0; 65_536]).is_ok() {}
-        (stream, other)
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
 
     use rustix::net::{AddressFamily, SocketFlags};
     use tautline_state::foreign::close_elsewhere_or_keep;
 
-    use super::testing::lingering;
+    use tautline_testbed::lingering;
+
     use super::*;
 
     #[test]

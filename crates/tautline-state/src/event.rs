@@ -1,0 +1,41 @@
+//! A descriptor that one thread makes readable for another (eventfd).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A counter that wakes whoever polls it.
+#[derive(Debug)]
+pub struct Event(OwnedFd);
+
+impl Event {
+    /// One that is not readable.
+    ///
+    /// # Errors
+    /// The process or the machine has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
+    }
+
+    /// Makes it readable. Never waits.
+    pub fn ring(&self) {
+        // Full: it has been rung, and nobody has looked yet.
+        let _rung = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable again.
+    pub fn quiet(&self) {
+        // Empty: it has not been rung.
+        let _quiet = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
