@@ -37,6 +37,7 @@ use crate::sys::activation;
 use crate::sys::interface::InterfaceWatch;
 use crate::sys::keeper::Keeper;
 use crate::sys::unix;
+use crate::sys::wait;
 use tautline_proto::wire::ethernet::Vlan;
 use tautline_state::foreign::{ForeignListener, ForeignSocket};
 
@@ -286,15 +287,11 @@ impl Server {
         }
         let mut ready = Vec::with_capacity(EVENTS_MAX);
         loop {
-            let mut events = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
-            let (happened, _) =
-                match epoll::wait(&self.epoll, &mut events, self.patience().as_ref()) {
-                    Err(rustix::io::Errno::INTR) => continue,
-                    result => result.map_err(io::Error::from)?,
-                };
+            let mut events = wait::places::<EVENTS_MAX>();
+            let tokens = wait::tokens(self.epoll.as_fd(), &mut events, self.patience())?;
             ready.clear();
-            for event in happened {
-                match event.data.u64() {
+            for token in tokens {
+                match token {
                     LISTENER => self.accept(),
                     STATUS => self.tell_status(),
                     STOP => return Ok(()),
@@ -360,12 +357,10 @@ impl Server {
 
     /// How long nothing needs to be looked at: for ever, unless somebody may have to be given up or answered, or
     /// something is left to be done.
-    fn patience(&self) -> Option<rustix::event::Timespec> {
+    fn patience(&self) -> Option<Duration> {
         let someone =
             self.clients.has_silent() || self.ports.values().any(|port| port.client.is_none());
-        let longest = if !self.leaving.is_empty() {
-            Some(Duration::ZERO)
-        } else {
+        if self.leaving.is_empty() {
             let interval = (someone || !self.accepting).then_some(LOOK_INTERVAL);
             let next_beat = self.heartbeat.as_ref().map(|heartbeat| {
                 let elapsed = heartbeat.last.elapsed();
@@ -374,11 +369,9 @@ impl Server {
             let limits = interval.into_iter().chain(self.question_left());
             let limits = limits.chain(self.declared.rest_left());
             limits.chain(next_beat).min()
-        };
-        longest.map(|longest| rustix::event::Timespec {
-            tv_sec: longest.as_secs() as i64,
-            tv_nsec: i64::from(longest.subsec_nanos()),
-        })
+        } else {
+            Some(Duration::ZERO)
+        }
     }
 
     fn accept(&mut self) {

@@ -1,10 +1,12 @@
 //! A descriptor that one thread makes readable for another (eventfd), and one that stands for several such.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
+
+use super::wait::{places, tokens};
 
 /// The descriptor.
 #[derive(Debug)]
@@ -107,13 +109,9 @@ impl Bells {
 
     /// Makes it unreadable until one of the bells rings again.
     pub(crate) fn quiet(&self) {
-        let mut heard = [const { MaybeUninit::uninit() }; HEARD_MAX];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // Interrupted: still readable, which costs a look.
-        let _heard = epoll::wait(&self.epoll, &mut heard, Some(&at_once));
+        let mut heard = places::<HEARD_MAX>();
+        // Should it fail, the descriptor stays readable, which costs a look.
+        let _heard = tokens(self.as_fd(), &mut heard, Some(Duration::ZERO));
     }
 }
 

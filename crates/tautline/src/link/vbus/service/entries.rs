@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 
 use super::super::entry::Entry;
+use crate::sys::wait;
 
 /// Events taken at once. Lower: more system calls while many peers come. Higher: no difference, the rest stays.
 const EVENTS_MAX: usize = 64;
@@ -48,12 +49,13 @@ impl Entries {
 
     /// Waits until descriptors have something to say; their tokens.
     pub(super) fn wait(&self, timeout: Option<Duration>, tokens: &mut Vec<u64>) {
-        let timeout = timeout.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
         tokens.clear();
-        // Interrupted: as if nothing had come.
-        if let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
-            tokens.extend(events.iter().map(|event| event.data.u64()));
+        if let Ok(told) = wait::tokens(
+            self.epoll.as_fd(),
+            &mut wait::places::<EVENTS_MAX>(),
+            timeout,
+        ) {
+            tokens.extend(told);
         }
     }
 
