@@ -355,9 +355,15 @@ impl Executive {
         answer
     }
 
+    /// The safe mode, if there is one, and the set is in another. To begin it once more would put off the releases of
+    /// its own tasks.
+    fn other_safe_mode(&self) -> Option<usize> {
+        self.safe_mode.filter(|mode| *mode != self.mode)
+    }
+
     /// Handles a job that has used up its windows, as its policy says.
     fn leave_window(&mut self, task: usize, now: Duration) -> Action {
-        match (self.tasks[task].policy, self.safe_mode) {
+        match (self.tasks[task].policy, self.other_safe_mode()) {
             (OverrunPolicy::Stop, _) => {
                 self.tasks[task].is_stopped = true;
                 Action::Stopped
@@ -383,6 +389,7 @@ impl Executive {
         };
         self.look(task, now, excess);
         let is_table = self.is_table();
+        let safe_mode = self.other_safe_mode();
         let state = &mut self.tasks[task];
         let running = state.running.take()?;
         if state.is_stopped {
@@ -392,9 +399,10 @@ impl Executive {
         if releases == 0 || state.by_message || !state.runs_in[self.mode] {
             return None;
         }
-        // A policy concerns the mode of the job, and the safe mode is asked for once.
+        // A policy concerns the mode of the job, and the safe mode is asked for once, and not within itself.
         let is_answered = running.is_left_over
-            || (running.window_noted && state.policy == OverrunPolicy::SafeMode);
+            || (state.policy == OverrunPolicy::SafeMode
+                && (running.window_noted || safe_mode.is_none()));
         let action = match is_answered {
             true => {
                 state.leave_out(releases);
@@ -410,7 +418,7 @@ impl Executive {
         }
         self.note(now, task, Event::Overrun { releases }, action);
         if action == Action::SafeMode {
-            self.requested = self.safe_mode.map(|mode| (mode, now));
+            self.requested = safe_mode.map(|mode| (mode, now));
         }
         Some(action)
     }
@@ -427,7 +435,7 @@ impl Executive {
     /// Notes that something has ended that a task works with and that is not in the set. Asks for the safe mode if
     /// `is_grave`, there is one, and the set is in another. The task goes on.
     pub fn partner_ended(&mut self, task: usize, now: Duration, is_grave: bool) -> Action {
-        let safe_mode = self.safe_mode.filter(|mode| *mode != self.mode);
+        let safe_mode = self.other_safe_mode();
         let action = match safe_mode.filter(|_| is_grave) {
             Some(mode) => {
                 self.requested = Some((mode, now));

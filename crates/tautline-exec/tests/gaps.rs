@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use tautline_exec::{
-    Action, Event, Executive, Machine, OverrunPolicy, Scheduling, TablePlan, Task, TaskSet, Window,
+    Action, Activation, Event, Executive, Machine, OverrunPolicy, Scheduling, TablePlan, Task,
+    TaskSet, Window,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -76,6 +77,48 @@ fn a_gap_within_a_job_stops_a_task_or_brings_the_safe_mode_if_it_says_so() {
         executive.begin(0, Duration::ZERO).unwrap();
         assert_eq!(executive.finish(0, HOUR, ms(1)), Some(wanted));
     }
+}
+
+/// A set in its safe mode that began it once more would put off the releases of all its tasks, each time.
+#[test]
+fn an_overrun_in_the_safe_mode_leaves_out_releases_of_its_task_alone() {
+    let mut culprit = Task::periodic("culprit", ms(1), Duration::from_micros(100));
+    culprit.overrun = OverrunPolicy::SafeMode;
+    let mut brake = Task::periodic("brake", ms(10), ms(1));
+    brake.activation = Activation::Time { phase: ms(5) };
+    let set = TaskSet::declare(
+        Scheduling::default(),
+        Machine::default(),
+        Vec::new(),
+        vec!["run".into(), "safe".into()],
+        vec![culprit, brake],
+    );
+    let set = set.unwrap().with_safe_mode("safe").unwrap();
+    let mut executive = Executive::new(&set, Duration::ZERO);
+    executive.begin(0, Duration::ZERO).unwrap();
+    let late = ms(2) - Duration::from_micros(1);
+    assert_eq!(
+        executive.finish(0, late, ms(1)),
+        Some(Action::SafeMode),
+        "in another mode"
+    );
+    executive.switch(late).unwrap();
+    assert_eq!(executive.next_release(1, late), Some(late + ms(5)));
+
+    let first = executive.begin(0, late).unwrap();
+    assert_eq!(first.number, 1);
+    let skipped = Action::Skipped { releases: 1 };
+    assert_eq!(
+        executive.finish(0, late + ms(2), ms(1)),
+        Some(skipped),
+        "in the safe mode"
+    );
+    assert_eq!(executive.switch(late + ms(2)), None);
+    assert_eq!(
+        executive.next_release(1, late + ms(2)),
+        Some(late + ms(5)),
+        "the other task is released as it was going to be"
+    );
 }
 
 #[test]
