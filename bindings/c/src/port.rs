@@ -388,7 +388,7 @@ pub unsafe extern "C" fn tautline_port_info(
             Kind::Sampling(port) => (
                 TAUTLINE_SAMPLING,
                 port.number().get(),
-                SamplingPort::VALUE_BYTES_MAX,
+                port.value_bytes_max(),
             ),
             Kind::Datagram(port) => (TAUTLINE_DATAGRAM, port.number(), port.message_bytes_max()),
             Kind::Raw(port) => (TAUTLINE_RAW, port.ethertype().get(), RAW_FRAME_BYTES_MAX),

@@ -574,11 +574,16 @@ static void publishing_for_many(tautline_node on_bus, tautline_port queuing)
 /* A node on a bus waits for a port until the deadline, and finds one that is there. */
 static void waiting_for_a_peer(void)
 {
-    char text[256];
+    char text[512];
     tautline_node on_bus;
     tautline_port sender, receiver;
     tautline_destination to;
-    snprintf(text, sizeof text, "link = 'vbus'\nbus = '/tmp/taut-abuse-%ld'\nnode = 'self'\n[[neighbour]]\nname = 'self'\n",
+    struct tautline_port_info info;
+    struct tautline_sample sample;
+    static char picture[30000];
+    snprintf(text, sizeof text,
+             "link = 'vbus'\nbus = '/tmp/taut-abuse-%ld'\nnode = 'self'\n[[neighbour]]\nname = 'self'\n"
+             "[[port]]\nname = 'picture'\nnumber = 9\nkind = 'sampling'\nvalue_bytes_max = 30000\n",
              (long)getpid());
     EXPECT(tautline_node_open_text(text, &on_bus) == 0);
     EXPECT(tautline_queuing_port_open(on_bus, 1, NULL, &sender) == 0);
@@ -590,6 +595,13 @@ static void waiting_for_a_peer(void)
     soon_ns = tautline_now_ns() + 5000000000;
     EXPECT(tautline_destination_until(sender, "self", 2, soon_ns, &to) == 0);
     EXPECT(tautline_send(sender, to, 0, "x", 1) == 0);
+    /* A buffer of the size that the port names is large enough, and one byte less is not. */
+    tautline_port large;
+    EXPECT(tautline_port_open(on_bus, "picture", &large) == 0);
+    EXPECT(tautline_port_info(large, &info) == 0 && info.message_bytes_max == sizeof picture);
+    EXPECT(tautline_read(large, picture, info.message_bytes_max, &sample) == 0);
+    REFUSED(tautline_read(large, picture, sizeof picture - 1, &sample), TAUTLINE_ERROR_BUFFER_TOO_SMALL, EMSGSIZE);
+    EXPECT(tautline_port_close(large) == 0);
     publishing_for_many(on_bus, sender);
     publishing_messages_for_many(on_bus);
     EXPECT(tautline_node_close(on_bus) == 0);
