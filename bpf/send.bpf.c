@@ -69,16 +69,31 @@ static __always_inline bool is_header_allowed(const struct tl_sender *sender, co
 	       header->source_port == sender->port && may_use(sender, header->priority);
 }
 
+/* Whether a receiver may take a datagram of plain UDP for a message or a declaration of some port, with the priority
+ * that stands in it. The header of a fragmented datagram can lie in a later fragment. */
+static __always_inline bool may_pass_for_ours(const struct udphdr *udp, bool is_fragment,
+					      const void *data_end)
+{
+	const struct tl_header *header = (const void *)(udp + 1);
+	__u32 to = bpf_ntohs(udp->dest);
+
+	if (to <= TL_UDP_PORT_BASE || to > TL_UDP_PORT_LAST)
+		return false;
+	if ((const void *)(header + 1) > data_end)
+		return is_fragment;
+	return header->version == TL_VERSION;
+}
+
 /* RFC 768, of a whole datagram or the first fragment of one. */
 static __always_inline bool is_udp_allowed(const struct tl_sender *sender, const struct udphdr *udp,
-					   const void *data_end)
+					   bool is_fragment, const void *data_end)
 {
 	__u32 to;
 
 	if ((const void *)(udp + 1) > data_end)
 		return false;
 	if (sender->form == TL_SEND_DATAGRAMS)
-		return udp->source == sender->port;
+		return udp->source == sender->port && !may_pass_for_ours(udp, is_fragment, data_end);
 	to = bpf_ntohs(udp->dest);
 	return udp->source == bpf_htons(TL_UDP_PORT_BASE + bpf_ntohs(sender->port)) &&
 	       to > TL_UDP_PORT_BASE && to <= TL_UDP_PORT_BASE + TL_PORT_MAX &&
@@ -94,7 +109,7 @@ static __always_inline bool is_fragment_allowed(struct tl_sender *sender, const 
 	if (fragment & IP_FRAGMENT_OFFSET)
 		return sender->flow_begun && sender->flow_identification == ip->id &&
 		       sender->flow_destination == ip->daddr;
-	if (!is_udp_allowed(sender, (const void *)(ip + 1), data_end))
+	if (!is_udp_allowed(sender, (const void *)(ip + 1), true, data_end))
 		return false;
 	sender->flow_identification = ip->id;
 	sender->flow_destination = ip->daddr;
@@ -117,7 +132,7 @@ static __always_inline bool is_packet_allowed(struct tl_sender *sender, const st
 	fragment = bpf_ntohs(ip->frag_off) & (IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET);
 	if (fragment)
 		return is_fragment_allowed(sender, ip, fragment, data_end);
-	return is_udp_allowed(sender, (const void *)(ip + 1), data_end);
+	return is_udp_allowed(sender, (const void *)(ip + 1), false, data_end);
 }
 
 /* Our form with a tag: the node's VLAN, not eligible to be dropped, and a priority that the port may use. */

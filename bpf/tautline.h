@@ -22,6 +22,8 @@
 #define TL_MESSAGE_BYTES_MAX 65536
 #define TL_WHOLE_BYTES_MAX 1484
 #define TL_UDP_PORT_BASE 21569
+/* The last UDP port of declarations, which follow the ports of messages. */
+#define TL_UDP_PORT_LAST 29760
 
 struct tl_header {
 	__be16 destination_port;

@@ -15,8 +15,9 @@ use common::wire::{Wire, frame};
 use common::{XDP, open, port};
 use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort, Vlan};
 use tautline_proto::ip::send::{Route, SendBuffer};
+use tautline_proto::wire::declaration::UDP_DECLARATION_BASE;
 use tautline_proto::wire::udp::{Endpoints, UdpTemplate};
-use tautline_proto::wire::{Header, PortNumber};
+use tautline_proto::wire::{HEADER_BYTES, Header, PortNumber, UDP_PORT_BASE};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 /// The port that the entry gives, and one that it does not.
@@ -165,18 +166,24 @@ impl Attacker {
         // In the last fragment too.
         let end = payload.len() - mark.len();
         payload[end..].copy_from_slice(&mark);
+        let all = self.frames(source, &payload);
+        which.iter().map(|index| all[*index].clone()).collect()
+    }
+
+    /// Frames of a datagram of plain UDP with this payload.
+    fn frames(&self, source: u16, payload: &[u8]) -> Vec<Vec<u8>> {
         let from = std::net::SocketAddrV4::new(self.node.report().ip.unwrap(), source);
         let to = std::net::SocketAddrV4::new([10, 9, 9, 9].into(), 7_000);
         let route = Route::new(from, to, self.mac(), STATION, 1500);
         let mut buffer = SendBuffer::new(payload.len());
         let room = buffer.payload(payload.len()).unwrap();
-        room.copy_from_slice(&payload);
+        room.copy_from_slice(payload);
         let mut frames = buffer.frames(&route, Priority::NORMAL, payload.len(), 77);
         let mut all = Vec::new();
         while let Some(frame) = frames.next_frame() {
             all.push(frame.to_vec());
         }
-        which.iter().map(|index| all[*index].clone()).collect()
+        all
     }
 
     /// Frames that an entry with UDP port 5001 does not give.
@@ -193,6 +200,24 @@ impl Attacker {
                 frame[15] = 7 << 5
             }),
         ];
+        // As messages and declarations of ports that the client does not have, with a priority that it does not have.
+        let ours = |name: &str, to: u16| {
+            let mark = format!("{MARK}{name};");
+            let mut bytes = [0; HEADER_BYTES];
+            header(FOREIGN, 7, mark.len()).emit(&mut bytes);
+            let mut frame = self
+                .frames(5_001, &[&bytes, mark.as_bytes()].concat())
+                .remove(0);
+            frame[36..38].copy_from_slice(&to.to_be_bytes());
+            frame
+        };
+        frames.push(ours("a message as plain UDP", UDP_PORT_BASE + 70));
+        frames.push(ours("a declaration", UDP_DECLARATION_BASE + 70));
+        // Its header may follow. More fragments.
+        let mut short = self.frames(5_001, format!("{MARK}s;").as_bytes()).remove(0);
+        short[36..38].copy_from_slice(&(UDP_PORT_BASE + 70).to_be_bytes());
+        short[20] = 0x20;
+        frames.push(short);
         // Of a datagram that was not begun, and of one that another port began.
         frames.extend(self.datagram("a fragment of nothing", 5_001, 4_000, &[2]));
         frames.extend(self.datagram("another port's fragments", 5_002, 4_000, &[0, 2]));
@@ -493,6 +518,9 @@ fn a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else() {
                     attacker.send_everywhere(&frame);
                 }
                 attacker.send_everywhere(&attacker.datagram(HONEST, 5_001, 1, &[0])[0]);
+                let mut to_a_sensor = attacker.datagram(HONEST, 5_001, 1, &[0]).remove(0);
+                to_a_sensor[36..38].copy_from_slice(&(UDP_PORT_BASE + 70).to_be_bytes());
+                attacker.send_everywhere(&to_a_sensor);
                 for fragment in attacker.datagram(HONEST, 5_001, 4_000, &[0, 2]) {
                     attacker.send_everywhere(&fragment);
                 }
@@ -512,7 +540,7 @@ fn a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else() {
     let _control = start_control(&hosts, TEST, &rule);
     let watch = Wire::watch(&hosts, Host::A);
     let (_attacker, _) = attack(&hosts, TEST);
-    assert_eq!(passed(&hosts, &watch), [HONEST; 3]);
+    assert_eq!(passed(&hosts, &watch), [HONEST; 4]);
 }
 
 const RAW: u16 = 0x88A4;
