@@ -11,6 +11,7 @@ use tautline::config::TuneConfig;
 use tautline::link::XdpMode;
 use tautline::{LinkKind, Node, NodeConfig};
 use tautline_state::journal::{Change, Journal, JournalError};
+use tautline_state::process::Stat;
 use tautline_state::setting::{Setting, Thread};
 use tautline_state::{find_runtime_directory, own_network_namespace};
 
@@ -170,10 +171,13 @@ impl Tuned {
         let policy = format!("fifo {}", wanted.priority.unwrap_or(PRIORITY_DEFAULT));
         let mut seen = 0;
         for number in threads {
-            // One that has just ended needs no settings.
+            // One that has just ended needs no settings. In a process namespace, the number can be another process's.
             let Ok(thread) = Thread::now(number) else {
                 continue;
             };
+            if !Stat::of(number).is_some_and(|stat| stat.is_kernel) {
+                continue;
+            }
             seen += 1;
             self.change(&Setting::ThreadPolicy(thread), &policy)?;
             if let Some(cpu) = wanted.cpu {

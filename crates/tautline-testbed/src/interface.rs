@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType};
+use tautline_state::process::{self, Stat};
 
 use crate::netdev::Netdev;
 
@@ -66,19 +67,20 @@ impl Polls {
 
     fn by_name(interface: &str) -> io::Result<Polls> {
         let prefix = format!("napi/{interface}-");
-        let is_poll = |directory: &Path| {
-            let name = fs::read_to_string(directory.join("comm")).unwrap_or_default();
-            name.starts_with(&prefix)
-        };
+        // Anybody may give such a name to a process of their own.
+        let is_poll = |stat: &Stat| stat.is_kernel && stat.name.starts_with(&prefix);
+        let threads = process::all().into_iter();
         let device = Path::new("/sys/class/net").join(interface).join("device");
         // Those of a virtio card are its bus device's.
         let interrupts = [device.join("msi_irqs"), device.join("../msi_irqs")];
         Ok(Polls {
             count: None,
-            threads: numbers(Path::new("/proc"), is_poll)?,
+            threads: threads
+                .filter_map(|(number, stat)| is_poll(&stat).then_some(number))
+                .collect(),
             interrupts: interrupts
                 .iter()
-                .find_map(|directory| numbers(directory, |_| true).ok())
+                .find_map(|directory| numbers(directory).ok())
                 .unwrap_or_default(),
         })
     }
@@ -92,13 +94,10 @@ fn is_not_told(error: &io::Error) -> bool {
     )
 }
 
-/// Entries of a directory that are called by numbers, and that `wanted` takes.
-fn numbers(directory: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<u32>> {
+/// Entries of a directory that are called by numbers.
+fn numbers(directory: &Path) -> io::Result<Vec<u32>> {
     let entries = fs::read_dir(directory)?.flatten();
-    let number = |entry: fs::DirEntry| {
-        let number = entry.file_name().to_str()?.parse().ok()?;
-        wanted(&entry.path()).then_some(number)
-    };
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     let mut numbers: Vec<u32> = entries.filter_map(number).collect();
     numbers.sort_unstable();
     Ok(numbers)
@@ -106,6 +105,9 @@ fn numbers(directory: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<u
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -130,10 +132,22 @@ mod tests {
         assert_eq!((by_name.count, by_name.threads.len()), (None, 0));
     }
 
+    /// It would be given real-time priority.
     #[test]
-    fn threads_are_found_by_their_names() {
-        let own = format!("{}", std::process::id());
-        let found = numbers(Path::new("/proc"), |path| path.ends_with(&own)).unwrap();
-        assert_eq!(found, [std::process::id()]);
+    fn a_process_that_takes_the_name_of_a_kernel_thread_is_none() {
+        let renames = "printf napi/lo-1 >/proc/$$/comm; read -r ends";
+        let shell = Command::new("sh")
+            .args(["-c", renames])
+            .stdin(Stdio::piped())
+            .spawn();
+        let mut shell = shell.unwrap();
+        let is_renamed = || Stat::of(shell.id()).is_some_and(|stat| stat.name == "napi/lo-1");
+        while !is_renamed() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let found = Polls::by_name("lo").unwrap().threads;
+        // Its standard input ends.
+        shell.wait().unwrap();
+        assert_eq!(found, [] as [u32; 0]);
     }
 }
