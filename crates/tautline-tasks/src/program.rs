@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use tautline_exec::Job;
 use tautline_state::child::end_with_thread;
 
@@ -31,8 +32,6 @@ const END_MAX: Duration = Duration::from_millis(500);
 /// Time between the closing of a program's pipes and its end, after which it counts as running. Lower: on a busy
 /// machine nobody is told how it ended. Higher: the safe state of one that closes its pipes and goes on is set later.
 const PIPES_END_MAX: Duration = Duration::from_millis(20);
-/// Distance of looks at a program that ends.
-const END_LOOK: Duration = Duration::from_millis(1);
 /// Room for the line of a job with an ordinary message, 1,500 bytes of two digits. Lower: the first message takes
 /// memory. Higher: memory that few use.
 const REQUEST_BYTES: usize = 4096;
@@ -88,10 +87,14 @@ impl Program {
     }
 }
 
-/// The process of a task. Dropped, it is killed with all that it started.
+/// The process of a task. Dropped, it is killed with all that it started and that is still in its process group.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
+    /// Readable once it has ended.
+    handle: OwnedFd,
+    /// Whether it was waited for: its number can be another process's then.
+    is_reaped: bool,
     to: Option<ChildStdin>,
     from: ChildStdout,
     /// Bytes of a line that is not whole yet.
@@ -115,8 +118,18 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
+        let handle = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                return Err(error.into());
+            }
+        };
         let mut process = Process {
             child,
+            handle,
+            is_reaped: false,
             to,
             from: from.expect("a pipe was asked for"),
             line: Vec::with_capacity(line_bytes_max + 1),
@@ -139,8 +152,7 @@ impl Process {
 
     /// A handle by which another thread may kill it, whatever becomes of its number.
     pub(crate) fn handle(&self) -> io::Result<OwnedFd> {
-        let process = Pid::from_child(&self.child);
-        Ok(rustix::process::pidfd_open(process, PidfdFlags::empty())?)
+        self.handle.try_clone()
     }
 
     /// Has it do a job. An error if it has ended.
@@ -214,9 +226,11 @@ impl Process {
         let mut buffer = [0; 4 * LINE_BYTES_MAX];
         let mut has_answered = false;
         while !has_answered {
-            if let Some(until) = until {
-                self.wait_for_input(until)?;
-            }
+            // What it wrote before its end counts. Others may hold its output open, and write on.
+            let has_ended = match self.wait_for_input(until)? {
+                Came::Input { has_ended } => has_ended,
+                Came::End => return Err(ErrorKind::UnexpectedEof.into()),
+            };
             let length = match self.from.read(&mut buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(length) => length,
@@ -237,6 +251,9 @@ impl Process {
                     _ => {}
                 }
             }
+            if has_ended && !has_answered {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
         }
         Ok(())
     }
@@ -251,18 +268,19 @@ impl Process {
             && first.is_ok_and(|first| first.parse() == Ok(number))
     }
 
-    fn wait_for_input(&self, until: Instant) -> io::Result<()> {
-        let left = until.saturating_duration_since(Instant::now());
-        let left = rustix::event::Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        let mut watched = [PollFd::new(&self.from, PollFlags::IN)];
-        match poll(&mut watched, Some(&left)) {
-            Ok(0) => Err(ErrorKind::TimedOut.into()),
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+    fn wait_for_input(&self, until: Option<Instant>) -> io::Result<Came> {
+        let mut watched = [
+            PollFd::new(&self.from, PollFlags::IN),
+            PollFd::new(&self.handle, PollFlags::IN),
+        ];
+        if poll_until(&mut watched, until)? == 0 {
+            return Err(ErrorKind::TimedOut.into());
         }
+        let [has_input, has_ended] = watched.map(|one| !one.revents().is_empty());
+        Ok(match has_input {
+            true => Came::Input { has_ended },
+            false => Came::End,
+        })
     }
 
     /// Asks it to end, and kills it if it does not.
@@ -274,30 +292,53 @@ impl Process {
 
     /// The way in which it ended, if it does within a time.
     fn wait_for_end(&mut self, time_max: Duration) -> Option<ExitStatus> {
-        let start = Instant::now();
-        loop {
-            match self.child.try_wait() {
-                Ok(None) if start.elapsed() < time_max => std::thread::sleep(END_LOOK),
-                ended => return ended.ok().flatten(),
-            }
+        let mut watched = [PollFd::new(&self.handle, PollFlags::IN)];
+        match poll_until(&mut watched, Some(Instant::now() + time_max)) {
+            Ok(0) | Err(_) => None,
+            Ok(_) => self.reap(),
+        }
+    }
+
+    /// Kills all that is left of its group, which has the child's number until the child is waited for, and waits.
+    fn reap(&mut self) -> Option<ExitStatus> {
+        if !self.is_reaped {
+            let group = Pid::from_child(&self.child);
+            let _ = kill_process_group(group, Signal::KILL); // all have ended
+            self.is_reaped = true;
+        }
+        self.child.wait().ok()
+    }
+}
+
+/// Polls until something has happened or the time has come (never if `None`), whatever signals come.
+fn poll_until(watched: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<usize> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(watched, limit.as_ref()) {
+            Err(Errno::INTR) => {}
+            result => return result,
         }
     }
 }
 
+/// Sign of a program.
+enum Came {
+    /// Output, or the end of it.
+    Input { has_ended: bool },
+    /// Its end, and no output is left.
+    End,
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
-        // The whole group, which has the child's number until the child is waited for.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let group = Pid::from_child(&self.child);
-            let _ = rustix::process::kill_process_group(group, Signal::KILL); // it ends at this moment
-            let _ = self.child.wait();
-        }
+        let _status = self.reap();
     }
 }
 
 /// Kills the process of a handle.
 pub(crate) fn kill(handle: &OwnedFd) {
-    let _ = rustix::process::pidfd_send_signal(handle, Signal::KILL); // it has ended already
+    let _ = pidfd_send_signal(handle, Signal::KILL); // it has ended already
 }
 
 /// Bytes that the outputs of a program take in its answers.
@@ -397,14 +438,45 @@ mod tests {
     fn nothing_is_left_of_one_that_does_not_end() {
         let script = "sleep 1000 & echo 0; trap '' TERM; while :; do sleep 1000; done";
         let process = Process::start(&program(script), 0).unwrap();
-        let group = process.number();
+        let group = Pid::from_raw(process.number()).unwrap();
         process.end();
-        let group = Pid::from_raw(group).unwrap();
-        // Those that the child started have another parent, which waits for them at leisure.
+        wait_until_gone(group);
+    }
+
+    /// Those that a child started have another parent, which waits for them at leisure.
+    fn wait_until_gone(group: Pid) {
         let start = Instant::now();
         while rustix::process::test_kill_process_group(group).is_ok() {
             assert!(start.elapsed() < Duration::from_secs(10), "still there");
-            std::thread::sleep(END_LOOK);
+            std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// A helper in the program's group that holds its output open and would go on with the outputs.
+    #[test]
+    fn the_end_of_a_program_is_seen_and_its_helpers_are_killed() {
+        let writes = "while :; do echo noise; done";
+        for helper in ["sleep 1000", writes, "exec >/dev/null; sleep 1000"] {
+            let script = format!("({helper}) & echo 0; read a; exit 3");
+            let mut process = Process::start(&program(&script), 0).unwrap();
+            let group = Pid::from_raw(process.number()).unwrap();
+            let error = process.run(&job(1), None, &[]).unwrap_err();
+            assert_eq!(reason(&error), "its program ended (exit status: 3)");
+            drop(process);
+            wait_until_gone(group);
+        }
+    }
+
+    /// As the watchdog does with one that has used up its windows.
+    #[test]
+    fn a_program_that_is_killed_takes_its_helpers_along() {
+        let script = "sleep 1000 & echo 0; sleep 1000";
+        let mut process = Process::start(&program(script), 0).unwrap();
+        let group = Pid::from_raw(process.number()).unwrap();
+        kill(&process.handle().unwrap());
+        let error = process.run(&job(1), None, &[]).unwrap_err();
+        assert_eq!(reason(&error), "its program ended (signal: 9 (SIGKILL))");
+        drop(process);
+        wait_until_gone(group);
     }
 }
