@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,6 +32,13 @@ const HEADER_WORDS: usize = 4;
 const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
 /// Most runs that are listed of one user. Lower: some are not seen. Higher: a user can keep root's `taut` reading.
 const RUNS_MAX: usize = 256;
+
+/// Most files that are tried of another user, for root. Lower: live runs are not seen beside what killed ones left.
+/// Higher: a user can keep root's `taut` reading.
+const FILES_OF_ANOTHER_MAX: usize = 64;
+/// Most bytes of figures that are taken of another user, for root: two sets of 64 tasks. Lower: large sets of that user
+/// are not seen. Higher: a user can take more memory of root's `taut top` and `taut serve`, which keep two looks.
+const BYTES_OF_ANOTHER_MAX: usize = 16 << 20;
 
 /// Properties of a run that never change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -331,7 +339,10 @@ impl View {
     /// `None` for a file that is no live run's.
     fn open(directory: &Directory, name: &std::ffi::OsStr) -> Option<View> {
         let mut file = File::from(open(directory, name).ok()?);
-        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        let metadata = file.metadata().ok()?;
+        // A second name would make a second run of it.
+        let length = (metadata.nlink() == 1).then_some(metadata.len())?;
+        let length = usize::try_from(length).ok()?;
         let mut header = [0; HEADER_WORDS * size_of::<u64>()];
         file.read_exact(&mut header).ok()?;
         let word = |index: usize| {
@@ -367,22 +378,46 @@ impl View {
 /// ```
 #[must_use]
 pub fn runs() -> Vec<View> {
+    let rooms = |runtimes: Vec<(Directory, Owner)>| {
+        let rooms = runtimes.into_iter();
+        rooms.filter_map(|(runtime, owner)| runtime.open_below(DIRECTORY, owner).ok())
+    };
     let known = tautline_state::known_runtime_directories().into_iter();
-    let known = known.map(|runtime| (runtime, Owner::SelfOrRoot));
-    let of_users = tautline_state::runtime_directories_of_users();
-    let rooms: Vec<Directory> = known
-        .chain(of_users)
-        .filter_map(|(runtime, owner)| runtime.open_below(DIRECTORY, owner).ok())
+    let known = known.map(|runtime| (runtime, Owner::SelfOrRoot)).collect();
+    let mut runs: Vec<View> = rooms(known)
+        .flat_map(|room| {
+            runs_in(&room, usize::MAX)
+                .take(RUNS_MAX)
+                .collect::<Vec<_>>()
+        })
         .collect();
-    let runs = rooms.iter().flat_map(|room| {
-        let entries = room.entries().unwrap_or_default().into_iter();
-        let files = entries.filter(|entry| entry.kind == EntryKind::File && !is_new(&entry.name));
-        // Files that killed runs have left take nobody's place.
-        files
-            .filter_map(|entry| View::open(room, &entry.name))
-            .take(RUNS_MAX)
-    });
-    runs.collect()
+    for room in rooms(tautline_state::runtime_directories_of_users()) {
+        runs.extend(runs_of_another(&room));
+    }
+    runs
+}
+
+/// The live runs among so many files of a directory.
+fn runs_in(room: &Directory, files_max: usize) -> impl Iterator<Item = View> {
+    let entries = room.entries().unwrap_or_default().into_iter();
+    let files = entries.filter(|entry| entry.kind == EntryKind::File && !is_new(&entry.name));
+    // Files that killed runs have left take nobody's place.
+    files
+        .take(files_max)
+        .filter_map(|entry| View::open(room, &entry.name))
+}
+
+/// Those of another user, who decides how many there are, and how long.
+fn runs_of_another(room: &Directory) -> Vec<View> {
+    let mut left = BYTES_OF_ANOTHER_MAX;
+    let fits = |view: &View| match left.checked_sub(view.length) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    runs_in(room, FILES_OF_ANOTHER_MAX).filter(fits).collect()
 }
 
 #[cfg(test)]
@@ -468,6 +503,55 @@ mod tests {
             .map(|entry| entry.name.to_str().unwrap())
             .collect();
         assert_eq!(left, [names[1].as_str()]);
+    }
+
+    /// Makes the file of a run of so many tasks, sparse, with a lock that says that it lives.
+    fn live(directory: &Directory, name: &str, tasks: usize) -> File {
+        let mut description = description();
+        let task = description.tasks[0].clone();
+        description.tasks = vec![task; tasks];
+        let text = postcard::to_allocvec(&description).unwrap();
+        let words = HEADER_WORDS + text.len().div_ceil(size_of::<u64>()) + tasks * BLOCK_WORDS;
+        let mut file = directory.create_file(name, 0o600).unwrap();
+        file.set_len((words * size_of::<u64>()) as u64).unwrap();
+        for word in [MAGIC, VERSION, 0, text.len() as u64] {
+            file.write_all(&word.to_ne_bytes()).unwrap();
+        }
+        file.write_all(&text).unwrap();
+        rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
+        file
+    }
+
+    #[test]
+    fn another_user_takes_no_more_than_a_share() {
+        let place = tautline_state::TemporaryDirectory::make("tautline-test").unwrap();
+        let directory = place.directory();
+        let large: Vec<File> = (0..8)
+            .map(|number| live(directory, &format!("1-{number}"), 64))
+            .collect();
+        let seen = runs_of_another(directory);
+        assert_eq!(seen.len(), 2);
+        assert_eq!(
+            runs_in(directory, usize::MAX).count(),
+            8,
+            "one's own are all seen"
+        );
+        drop(large);
+        assert_eq!(runs_of_another(directory).len(), 0, "none lives");
+        let small: Vec<File> = (0..80)
+            .map(|number| live(directory, &format!("2-{number}"), 1))
+            .collect();
+        assert!(runs_of_another(directory).len() <= FILES_OF_ANOTHER_MAX);
+        drop(small);
+    }
+
+    #[test]
+    fn one_file_with_many_names_is_no_run() {
+        let place = tautline_state::TemporaryDirectory::make("tautline-test").unwrap();
+        let _file = live(place.directory(), "1-0", 1);
+        assert_eq!(runs_of_another(place.directory()).len(), 1);
+        std::fs::hard_link(place.path().join("1-0"), place.path().join("1-1")).unwrap();
+        assert_eq!(runs_of_another(place.directory()).len(), 0);
     }
 
     #[test]
