@@ -213,14 +213,18 @@ fn hear_all(asked: Vec<Asked<String>>) -> Result<Vec<(String, Answered)>, GuestE
     Ok(answered.collect())
 }
 
-/// Directories of guests that this process may look into: its user's, and all users' for root.
-fn directories() -> Vec<Directory> {
-    let own = tautline_state::find_runtime_directory().ok().flatten();
-    let own = own.and_then(|runtime| runtime.open_below(DIRECTORY, Owner::SelfOrRoot).ok());
-    let users = tautline_state::runtime_directories_of_users()
+/// The directory of this user's guests.
+fn own_directory() -> Option<Directory> {
+    let own = tautline_state::find_runtime_directory().ok().flatten()?;
+    own.open_below(DIRECTORY, Owner::SelfOrRoot).ok()
+}
+
+/// Directories of the guests of all users, for root.
+fn directories_of_users() -> Vec<Directory> {
+    tautline_state::runtime_directories_of_users()
         .into_iter()
-        .filter_map(|(runtime, owner)| runtime.open_below(DIRECTORY, owner).ok());
-    own.into_iter().chain(users).collect()
+        .filter_map(|(runtime, owner)| runtime.open_below(DIRECTORY, owner).ok())
+        .collect()
 }
 
 fn names(directory: &Directory) -> Vec<String> {
@@ -242,7 +246,7 @@ fn names(directory: &Directory) -> Vec<String> {
 pub fn list() -> (Vec<GuestStatus>, Vec<String>) {
     let mut found = Vec::new();
     let mut silent = Vec::new();
-    for directory in directories() {
+    for directory in own_directory().into_iter().chain(directories_of_users()) {
         let mut asked = Vec::new();
         let mut left = GUESTS_MAX;
         for name in names(&directory) {
@@ -267,7 +271,7 @@ pub fn list() -> (Vec<GuestStatus>, Vec<String>) {
     (found, silent)
 }
 
-/// The guest of this name.
+/// The guest of this name: this user's, and if there is none, for root that of another user.
 ///
 /// # Errors
 /// [`GuestError::Absent`], [`GuestError::Silent`].
@@ -275,17 +279,46 @@ pub fn find(name: &str) -> Result<GuestStatus, GuestError> {
     find_with(name, Question::Status).map(|(_, status)| status)
 }
 
+/// The guest of this name, if it is this user's. Others can give theirs the same name, and answer as they like.
+///
+/// # Errors
+/// [`GuestError::Absent`], [`GuestError::Silent`].
+pub fn find_own(name: &str) -> Result<GuestStatus, GuestError> {
+    let own = match own_directory().filter(|_| is_name(name)) {
+        Some(directory) => ask(&directory, name, Question::Status)?,
+        None => None,
+    };
+    own.ok_or_else(|| GuestError::Absent(name.to_owned()))
+}
+
+fn is_name(name: &str) -> bool {
+    name.parse::<tautline::NodeName>().is_ok()
+}
+
 fn find_with(name: &str, question: Question) -> Result<(Directory, GuestStatus), GuestError> {
-    let absent = || GuestError::Absent(name.to_owned());
-    if name.parse::<tautline::NodeName>().is_err() {
-        return Err(absent());
+    if !is_name(name) {
+        return Err(GuestError::Absent(name.to_owned()));
     }
-    let mut missed = absent();
-    for directory in directories() {
+    find_among(own_directory(), directories_of_users, name, question)
+}
+
+fn find_among(
+    own: Option<Directory>,
+    of_users: impl FnOnce() -> Vec<Directory>,
+    name: &str,
+    question: Question,
+) -> Result<(Directory, GuestStatus), GuestError> {
+    if let Some(own) = own
+        // One that does not answer is not mistaken for another user's.
+        && let Some(status) = ask(&own, name, question)?
+    {
+        return Ok((own, status));
+    }
+    let mut missed = GuestError::Absent(name.to_owned());
+    for directory in of_users() {
         match ask(&directory, name, question) {
             Ok(Some(status)) => return Ok((directory, status)),
             Ok(None) => {}
-            // Another user may have the guest.
             Err(error) => missed = error,
         }
     }
@@ -354,6 +387,28 @@ mod tests {
 
     fn is_silent(directory: &Directory, name: &str) -> bool {
         matches!(ask(directory, name, Question::Status), Err(GuestError::Silent(of)) if of == name)
+    }
+
+    #[test]
+    fn a_guest_that_does_not_answer_is_not_mistaken_for_another_users() {
+        let (own, foreign) = (temporary(), temporary());
+        let directory = |of: &TemporaryDirectory| of.directory().try_clone().unwrap();
+        let _never_accepts = listener(own.directory(), "arm");
+        let _of_a_stranger = listener(foreign.directory(), "arm");
+        let asked = || {
+            find_among(
+                Some(directory(&own)),
+                || panic!("asked"),
+                "arm",
+                Question::Stop,
+            )
+        };
+        assert!(matches!(asked(), Err(GuestError::Silent(of)) if of == "arm"));
+        let of_users = || vec![directory(&foreign)];
+        let none = find_among(Some(directory(&foreign)), Vec::new, "leg", Question::Status);
+        assert!(matches!(none, Err(GuestError::Absent(of)) if of == "leg"));
+        let asked = find_among(None, of_users, "arm", Question::Status);
+        assert!(matches!(asked, Err(GuestError::Silent(of)) if of == "arm"));
     }
 
     #[test]

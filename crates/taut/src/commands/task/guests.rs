@@ -44,7 +44,7 @@ impl Guests {
 
 /// The life that a guest has at this moment, if any; nothing if it does not say.
 fn life(name: &str) -> Option<Option<Life>> {
-    match control::find(name) {
+    match control::find_own(name) {
         Ok(status) if matches!(status.state, State::Restarting | State::Ended) => Some(None),
         Ok(status) => Some(Some((status.process, status.restarts))),
         Err(GuestError::Absent(_)) => Some(None),
