@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -48,7 +49,7 @@ pub fn network_namespaces() -> Option<BTreeSet<u64>> {
     if !rustix::process::geteuid().is_root() || own.ino() != FIRST_PROCESS_NAMESPACE {
         return None;
     }
-    let mut seen = Seen::default();
+    let mut seen = Seen::new().ok()?;
     for process in entries(Path::new("/proc")) {
         // Some machines hide the first process from everybody; it is in a namespace that does not end.
         let may_be_hidden = process.ends_with("1");
@@ -67,23 +68,28 @@ pub fn network_namespaces() -> Option<BTreeSet<u64>> {
     for path in of_namespaces.filter_map(|line| line.split(' ').nth(4)) {
         seen.note(Path::new(path), false)?;
     }
-    seen.0.into_values().map(cookie_of).collect()
+    seen.found.into_values().map(cookie_of).collect()
 }
 
-/// Namespaces that were seen, by device and inode. Each is open, since its process may end.
-#[derive(Default)]
-struct Seen(BTreeMap<(u64, u64), File>);
+/// Namespaces that were seen, by inode. Each is open, since its process may end.
+struct Seen {
+    /// Device of the kernel's files of namespaces.
+    device: (u32, u32),
+    found: BTreeMap<u64, File>,
+}
 
 impl Seen {
+    fn new() -> io::Result<Self> {
+        let own = place_of(Path::new("/proc/thread-self/ns/net"))?;
+        Ok(Self {
+            device: identity(&own)?.0,
+            found: BTreeMap::new(),
+        })
+    }
+
     /// Notes a namespace, unless it has gone. `None` if it may not be looked at.
     fn note(&mut self, path: &Path, may_be_hidden: bool) -> Option<()> {
-        let opened = fs::metadata(path).and_then(|found| {
-            if let Entry::Vacant(place) = self.0.entry((found.dev(), found.ino())) {
-                place.insert(File::open(path)?);
-            }
-            Ok(())
-        });
-        match opened {
+        match self.open(path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 may_be_hidden.then_some(())
             }
@@ -91,6 +97,35 @@ impl Seen {
             _ => Some(()),
         }
     }
+
+    /// Opens it, if it is a namespace. Others may have put another file in its place by now, which would block whoever
+    /// opens it, or asks its file system.
+    fn open(&mut self, path: &Path) -> io::Result<()> {
+        let place = place_of(path)?;
+        let (device, inode) = identity(&place)?;
+        if device == self.device
+            && let Entry::Vacant(entry) = self.found.entry(inode)
+        {
+            entry.insert(File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))?);
+        }
+        Ok(())
+    }
+}
+
+/// A file that is not opened for anything.
+fn place_of(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
+}
+
+/// Device and inode, as the kernel knows them without asking anybody.
+fn identity(place: &OwnedFd) -> io::Result<((u32, u32), u64)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(place, "", flags, StatxFlags::INO)?;
+    Ok(((found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -112,6 +147,25 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    /// A descriptor that was one of a namespace when its link was read, and is a pipe without a writer now.
+    #[test]
+    fn nothing_but_namespaces_is_opened() {
+        let temporary = crate::TemporaryDirectory::make("namespaces-").unwrap();
+        let pipe = temporary.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).unwrap();
+        let held = place_of(&pipe).unwrap();
+        let mut seen = Seen::new().unwrap();
+        for path in [
+            pipe,
+            PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())),
+        ] {
+            seen.note(&path, false).unwrap();
+            assert!(seen.found.is_empty());
+        }
+        seen.note(Path::new("/proc/self/ns/net"), false).unwrap();
+        assert_eq!(seen.found.len(), 1);
+    }
 
     #[test]
     fn a_network_namespace_is_among_all_while_a_process_is_in_it() {
