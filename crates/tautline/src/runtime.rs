@@ -257,14 +257,19 @@ pub(crate) fn adopt(
 }
 
 /// Connects to a socket in a room, from which no descriptor is taken. While too many others wait to be accepted there,
-/// it waits until `deadline`; then the error is `ErrorKind::WouldBlock`. `None` if nobody listens there.
+/// it waits until `deadline`; then the error is `ErrorKind::WouldBlock`. `None` if nobody listens there. A link is not
+/// followed: in another user's room it would lead root to a socket that is for root alone.
 pub(crate) fn connect(
     room: &Directory,
     name: &str,
     kind: SocketType,
     deadline: Instant,
 ) -> io::Result<Option<ForeignSocket>> {
-    let address = SocketAddrUnix::new(room.reachable(name)?)?;
+    let entry = match room.socket(name) {
+        Err(error) if error.is_absent() => return Ok(None),
+        found => found?,
+    };
+    let address = SocketAddrUnix::new(entry.path())?;
     loop {
         match ForeignSocket::connect(&address, kind) {
             Ok(socket) => return Ok(Some(socket)),

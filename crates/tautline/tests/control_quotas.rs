@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use common::child;
 use common::control::{NOBODY, allow, client_node, served, start_client, start_control};
@@ -83,6 +84,55 @@ fn a_user_has_the_connections_of_its_entry() {
     let _control = start_control(&hosts, TEST, &allow("60", "connections_max = 5"));
     hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
     root_is_served(&hosts);
+}
+
+#[test]
+fn numbers_that_a_user_keeps_of_closed_ports_count() {
+    const TEST: &str = "numbers_that_a_user_keeps_of_closed_ports_count";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let node = client_node(NOBODY).unwrap();
+        let open = |number| node.queuing_port(port(number), &QueuingOptions::default());
+        // As often as it likes, if it gives them back.
+        for number in 70..79 {
+            drop(open(number).unwrap());
+        }
+        let kept: Vec<OwnedFd> = (70..72)
+            .flat_map(|number| {
+                let opened = open(number).unwrap();
+                let copies = copies_of_files();
+                drop(opened);
+                copies
+            })
+            .collect();
+        assert!(open(70).is_err(), "it holds this number itself");
+        let refused = open(79).unwrap_err().to_string();
+        assert!(refused.contains("ports_max"), "{refused}");
+        drop(kept);
+        drop(open(79).unwrap());
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &entry(NOBODY, "ports_max = 2"));
+    hosts.inside(Host::B, || child::run(TEST, "keeps")).unwrap();
+    root_is_served(&hosts);
+}
+
+/// Copies of this process's descriptors of regular files, those of its claims among them.
+#[allow(unsafe_code)] // They are borrowed by number: the library does not give them away.
+fn copies_of_files() -> Vec<OwnedFd> {
+    let numbers = std::fs::read_dir("/proc/self/fd").unwrap();
+    let paths = numbers.map(|entry| entry.unwrap().path());
+    let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    let files: Vec<PathBuf> = paths.filter(is_file).collect();
+    assert!(!files.is_empty());
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse().ok();
+    let numbers = files.iter().filter_map(number);
+    // SAFETY: they are open, and stay so for this call.
+    let held = numbers.map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+    held.map(|one| one.try_clone_to_owned().unwrap()).collect()
 }
 
 #[test]

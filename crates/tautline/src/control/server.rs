@@ -120,6 +120,8 @@ pub struct Server {
     declared: Declared,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
     leaving: BTreeSet<AnyPort>,
+    /// Entry and user of ports that are closed, and that the client's process may still claim.
+    claimed: BTreeMap<AnyPort, (usize, u32)>,
     looked: Instant,
 }
 
@@ -241,6 +243,7 @@ impl Server {
             ports: BTreeMap::new(),
             declared,
             leaving: BTreeSet::new(),
+            claimed: BTreeMap::new(),
             looked: Instant::now(),
         };
         server.take_ports_over();

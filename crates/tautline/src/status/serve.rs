@@ -389,6 +389,21 @@ mod tests {
         assert_eq!(heard + silent, NODES_OF_ANOTHER_MAX);
         assert!(heard < 8, "{heard}");
     }
+
+    #[test]
+    fn a_link_to_a_socket_elsewhere_is_not_followed() {
+        let elsewhere = tautline_state::TemporaryDirectory::make("taut-status").unwrap();
+        let secret = UnixListener::bind(elsewhere.path().join("control")).unwrap();
+        secret.set_nonblocking(true).unwrap();
+        let made = tautline_state::TemporaryDirectory::make("taut-status").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path().join("control"), made.path().join("7"))
+            .unwrap();
+        let room = Directory::open(made.path()).unwrap();
+        let connected = runtime::connect(&room, "7", SocketType::STREAM, Instant::now());
+        assert!(connected.unwrap_err().to_string().contains("link"));
+        assert!(secret.accept().is_err(), "nothing came");
+    }
+
     #[test]
     fn an_answer_with_a_descriptor_that_lingers_holds_nobody_up() {
         use crate::sys::unix;

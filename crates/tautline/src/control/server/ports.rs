@@ -66,6 +66,10 @@ impl Server {
             self.check_ethertype(ethertype)?;
         }
         let memory_bytes = shape.bytes() as u64 + PORT_KERNEL_BYTES;
+        let closed = std::mem::take(&mut self.claimed).into_iter();
+        self.claimed = closed
+            .filter(|(port, _)| !self.is_unclaimed(*port))
+            .collect();
         // Before the number is looked at: a port that one may not have is nobody else's news.
         let grant = self
             .policy
@@ -94,6 +98,7 @@ impl Server {
             memory_bytes,
         };
         self.ports.insert(port, open);
+        self.claimed.remove(&port);
         let (priorities, entry) = (
             grant.priorities,
             grant.rule.map_or(0, |index| (index + 1) as u16),
@@ -223,6 +228,10 @@ impl Server {
                 share.bytes += open.memory_bytes;
             }
         }
+        // Nobody else gets their numbers.
+        for of in self.claimed.values() {
+            taken.entry(*of).or_default().ports += 1;
+        }
         taken
     }
 
@@ -243,8 +252,12 @@ impl Server {
         if let AnyPort::Port(port) = port {
             self.declared.close(port);
         }
-        if self.ports.remove(&port).is_some() {
+        if let Some(open) = self.ports.remove(&port) {
             self.leaving.insert(port);
+            // A process can keep the descriptor of its claim.
+            if let Some(rule) = open.rule {
+                self.claimed.insert(port, (rule, open.uid));
+            }
         }
     }
 
