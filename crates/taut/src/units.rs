@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tautline_lab::verdict::parse_duration_ns;
+use tautline_state::units;
 
 const NANOSECOND: f64 = 1.0;
 const MICROSECOND: f64 = 1e3;
@@ -11,18 +11,6 @@ const SECOND: f64 = 1e9;
 
 /// Longest time that an option takes: what a clock of 64 bits of nanoseconds can add without an overflow.
 const TIME_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
-
-/// Units of sizes. KiB and its like are powers of 1,024, kB and its like of 1,000.
-const SIZES: [(&str, u64); 8] = [
-    ("B", 1),
-    ("kB", 1_000),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-];
 
 /// Nanoseconds of a time; centuries are all the same.
 pub fn ns(time: Duration) -> u64 {
@@ -92,7 +80,7 @@ fn time(text: &str, unit_ns: f64, unit: &str) -> Result<Duration, String> {
         (known && number.parse() == Ok(0.0)).then_some(0.0)
     };
     plain
-        .or_else(|| parse_duration_ns(text).map(|ns| ns as f64))
+        .or_else(|| units::duration_ns(text).map(|ns| ns as f64))
         .or_else(zero)
         .and_then(|ns| Duration::try_from_secs_f64(ns / SECOND).ok())
         .filter(|time| *time <= TIME_MAX)
@@ -111,22 +99,18 @@ pub fn mebibytes(text: &str) -> Result<usize, String> {
     size(text, 1 << 20, "MiB")
 }
 
-fn size(text: &str, plain_unit: u64, unit: &str) -> Result<usize, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_alphabetic());
-    let scale = match &text[digits.len()..] {
-        "" => Some(plain_unit),
-        given => SIZES
-            .iter()
-            .find(|(name, _)| *name == given)
-            .map(|(_, scale)| *scale),
-    };
-    let number = digits.trim_end().parse::<u64>().ok();
-    number
-        .zip(scale)
-        .and_then(|(number, scale)| number.checked_mul(scale))
+/// Reads a size of memory above zero; a plain number is bytes.
+pub fn memory(text: &str) -> Result<u64, String> {
+    let bytes = Some(bytes(text)?).filter(|bytes| *bytes > 0);
+    let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
+    bytes.ok_or_else(|| "expected a size above zero".to_owned())
+}
+
+fn size(text: &str, plain_bytes: u64, unit: &str) -> Result<usize, String> {
+    units::bytes(text, plain_bytes)
         .and_then(|bytes| usize::try_from(bytes).ok())
         .ok_or_else(|| {
-            format!("expected a size such as 64, 1400B or 64KiB; a plain number is {unit}")
+            format!("expected a size such as 64, 1400B, 64KiB or 16M; a plain number is {unit}")
         })
 }
 
@@ -167,6 +151,8 @@ mod tests {
             ("64 KiB", 65_536),
             ("1kB", 1_000),
             ("2MiB", 2 << 20),
+            ("256M", 256 << 20),
+            ("256MB", 256_000_000),
         ] {
             assert_eq!(
                 (bytes(text), mebibytes(text)),
@@ -198,10 +184,12 @@ mod tests {
         ] {
             let error = bytes(text).unwrap_err();
             assert!(
-                error.contains("64KiB; a plain number is bytes"),
+                error.contains("64KiB or 16M; a plain number is bytes"),
                 "{text}: {error}"
             );
         }
         assert!(some_seconds("0").is_err() && some_milliseconds("0us").is_err());
+        assert!(memory("0").is_err() && memory("much").is_err());
+        assert_eq!(memory("256MB"), Ok(256_000_000));
     }
 }

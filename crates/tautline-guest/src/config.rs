@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tautline::{NodeName, PortNumber, Priority};
-use tautline_partition::memory_from_text;
 use tautline_shm::vbus::layout::DEPTH_MAX;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::window::{ADDRESS_BYTES, Connection, Direction, PEERS_MAX, Plan};
-use tautline_state::{Others, mistake};
+use tautline_state::{Others, mistake, units};
 
 use crate::error::GuestError;
 use crate::log::LogConfig;
@@ -291,7 +290,7 @@ impl GuestConfig {
         config.relay = read.relay;
         config.log = read.log;
         if let Some(ram) = read.ram {
-            config.ram_bytes = memory_from_text(&ram)
+            config.ram_bytes = units::bytes(&ram, 1)
                 .ok_or_else(|| wrong(format!("ram = \"{ram}\" is no memory, such as \"16M\"")))?;
         }
         if let Some(text) = read.silence_max {

@@ -46,7 +46,7 @@ impl LogConfig {
         let Some(text) = &self.bytes_max else {
             return Ok(BYTES_MAX);
         };
-        tautline_partition::memory_from_text(text)
+        tautline_state::units::bytes(text, 1)
             .filter(|bytes| (BYTES_MIN..=BYTES_LIMIT).contains(bytes))
             .ok_or_else(|| format!("log: bytes_max = \"{text}\"; expected 256K to 1024G"))
     }

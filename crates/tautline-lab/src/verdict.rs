@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measured::State;
 use tautline_report::plot::latency_text;
+use tautline_state::units;
 
 /// Class that a machine is judged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,28 +69,11 @@ impl FromStr for Class {
             "instrument" => Ok(Class::Instrument),
             "fast-io" => Ok(Class::FastIo),
             "linuxcnc" => Ok(Class::Linuxcnc),
-            _ => parse_duration_ns(text)
+            _ => units::duration_ns(text)
                 .map(Class::Deadline)
                 .ok_or_else(|| UnknownClass(text.to_owned())),
         }
     }
-}
-
-/// Reads `250us`, `2ms`, `1.5s`, `800ns`, `2min`, `1h`; nothing for zero, no unit, or anything else.
-pub fn parse_duration_ns(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit.trim_start() {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "min" => 60e9,
-        "h" => 3_600e9,
-        _ => return None,
-    };
-    let ns = number.parse::<f64>().ok()? * scale;
-    (ns >= 1.0 && ns <= u64::MAX as f64).then_some(ns.round() as u64)
 }
 
 /// Value that was found.
@@ -264,19 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_classes_are_read() {
-        for (text, ns) in [
-            ("250us", 250_000),
-            ("1.5ms", 1_500_000),
-            ("2s", 2_000_000_000),
-            ("800ns", 800),
-            ("10 us", 10_000),
-        ] {
-            assert_eq!(parse_duration_ns(text), Some(ns), "{text}");
-        }
-        for text in ["", "5", "us", "-1us", "0us", "1.2.3us", "1 fortnight"] {
-            assert_eq!(parse_duration_ns(text), None, "{text}");
-        }
+    fn classes_are_read() {
         assert_eq!("linuxcnc".parse(), Ok(Class::Linuxcnc));
         assert_eq!("40us".parse(), Ok(Class::Deadline(40_000)));
         assert!("soon".parse::<Class>().is_err());

@@ -11,14 +11,6 @@ const NAME_BYTES_MAX: usize = 32;
 /// Characters of a wrong name that are shown. Lower: it is hard to find. Higher: it hides the sentence around it.
 const NAME_CHARS_SHOWN: usize = 80;
 
-/// Units of memory.
-const UNITS: [(&str, u64); 4] = [
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("", 1),
-];
-
 /// Name, CPUs and memory of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -63,16 +55,6 @@ impl PartitionConfig {
     }
 }
 
-/// Bytes of a text such as `256MiB`; `256M` is the same.
-pub fn memory_from_text(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|one: char| one.is_ascii_alphabetic());
-    let unit = &text[digits.len()..];
-    let number: u64 = digits.trim_end().parse().ok()?;
-    let is_unit = |name: &str| unit == name || (!name.is_empty() && unit == &name[..1]);
-    let (_, scale) = UNITS.iter().find(|(name, _)| is_unit(name))?;
-    number.checked_mul(*scale)
-}
-
 /// A name that may be anything, for a message.
 pub(crate) fn shown(name: &str) -> String {
     text::plain(name, NAME_CHARS_SHOWN)
@@ -104,31 +86,6 @@ mod tests {
         ] {
             let error = PartitionConfig::new(name, cpus.clone()).unwrap_err();
             assert!(!error.to_string().contains('\u{1b}'), "{error}");
-        }
-    }
-
-    #[test]
-    fn memory_has_units() {
-        for (text, bytes) in [
-            ("256M", 256 << 20),
-            ("256MiB", 256 << 20),
-            ("1G", 1 << 30),
-            ("64 KiB", 64 << 10),
-            ("4096", 4096),
-        ] {
-            assert_eq!(memory_from_text(text), Some(bytes), "{text}");
-        }
-        for text in [
-            "",
-            "M",
-            "-1M",
-            "1MB",
-            "1.5G",
-            "18446744073709551615K",
-            "1é",
-            "1 T",
-        ] {
-            assert_eq!(memory_from_text(text), None, "{text}");
         }
     }
 }

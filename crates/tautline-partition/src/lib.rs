@@ -30,7 +30,7 @@ pub mod placement;
 mod threads;
 
 pub use census::{Census, Runner};
-pub use config::{PartitionConfig, memory_from_text};
+pub use config::PartitionConfig;
 pub use cpuset::Form;
 pub use error::PartitionError;
 pub use kept::{ActivePartition, find, list, recover, remove};

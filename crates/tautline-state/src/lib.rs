@@ -15,7 +15,7 @@
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
-//! * [`text`]: text of others, made fit to be shown.
+//! * [`text`]: text of others, made fit to be shown. [`units`]: times and sizes as users write them.
 //! * [`foreign`]: connections with processes that are not trusted. [`told`]: state that a running program tells whoever
 //!   asks. [`Event`]: a descriptor that one thread makes readable for another.
 //!
@@ -45,6 +45,7 @@ pub mod setting;
 mod temporary;
 pub mod text;
 pub mod told;
+pub mod units;
 
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;

@@ -18,9 +18,9 @@ use tautline_exec::{
     Activation, Location, Machine, OverrunPolicy, Receive, Scheduling, SetError, TablePlan, Task,
     TaskSet, Window,
 };
-use tautline_partition::{PartitionConfig, memory_from_text};
+use tautline_partition::PartitionConfig;
 use tautline_state::cpus::CpuList;
-use tautline_state::{Others, mistake};
+use tautline_state::{Others, mistake, units};
 use toml::de::{DeTable, DeValue};
 
 use crate::program::Program;
@@ -345,7 +345,7 @@ fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
         let text = text.escape_debug();
         D::Error::custom(format!("`{text}` is no size such as \"64M\" or \"1G\""))
     };
-    memory_from_text(&text).ok_or_else(refused)
+    units::bytes(&text, 1).ok_or_else(refused)
 }
 
 #[derive(Debug, Default, Deserialize)]

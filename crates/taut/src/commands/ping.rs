@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Time after which an answer counts as lost, 2s or plain milliseconds.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::milliseconds)]
     timeout: Duration,
-    /// Size of a message, in bytes or such as 1KiB.
+    /// Size of a message; 1KiB or plain bytes.
     #[arg(long, value_name = "SIZE", default_value_t = 64, value_parser = size)]
     size: usize,
     /// Priority of the messages, 7 being the most urgent.

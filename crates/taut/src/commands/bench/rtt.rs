@@ -29,7 +29,7 @@ pub(super) struct Arguments {
         default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,sampling-block,queuing-block,udp-port-block,queuing-sleep,udp-poll,udp-block,tcp-poll,tcp-block,floor,floor-tc"
     )]
     paths: Vec<Path>,
-    /// Payload sizes in bytes or such as 1KiB, comma-separated.
+    /// Payload sizes, comma-separated; 1KiB or plain bytes.
     #[arg(
         long,
         value_delimiter = ',',

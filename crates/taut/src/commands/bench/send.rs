@@ -16,7 +16,7 @@ pub(super) struct Arguments {
     /// Datagrams of each size each way.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = units::count)]
     count: u64,
-    /// Sizes of the datagrams, in bytes or such as 8KiB.
+    /// Sizes of the datagrams; 8KiB or plain bytes.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]
     sizes: Vec<usize>,
     /// Ways of sending: copied from the caller's memory, from a lent buffer, or copied as a client of a control process

@@ -26,7 +26,7 @@ pub(crate) struct PathArguments {
         default_value = "udp-poll,udp-busy,queuing,sampling,udp-port,packet,xsk,floor"
     )]
     pub(crate) paths: Vec<Path>,
-    /// Payload sizes in bytes or such as 1KiB, comma-separated.
+    /// Payload sizes, comma-separated; 1KiB or plain bytes.
     #[arg(
         long,
         value_delimiter = ',',

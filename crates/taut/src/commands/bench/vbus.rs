@@ -18,7 +18,7 @@ use tautline_report::table;
 /// Arguments of `taut bench vbus`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Payload sizes of the round trips in bytes or such as 4KiB, comma-separated.
+    /// Payload sizes of the round trips, comma-separated; 4KiB or plain bytes.
     #[arg(
         long,
         value_delimiter = ',',
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
         default_value = "8,64,1024,4096,65536"
     )]
     sizes: Vec<usize>,
-    /// Payload sizes of the throughput in bytes or such as 4KiB, comma-separated.
+    /// Payload sizes of the throughput, comma-separated; 4KiB or plain bytes.
     #[arg(
         long,
         value_delimiter = ',',
@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// Measures publishing instead: one message to this many subscribers, such as 1,4,16, who spin or sleep.
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = units::count)]
     pub(super) subscribers: Vec<u64>,
-    /// Payload bytes of what is published, plain or such as 64KiB.
+    /// Payload of what is published; 64KiB or plain bytes.
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = units::bytes, requires = "subscribers")]
     pub(super) publish_size: usize,
     /// Rounds; in each, every row has one slice. Before them there is one that is not counted.

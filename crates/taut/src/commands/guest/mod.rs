@@ -82,8 +82,8 @@ struct RunArguments {
     /// Configuration file of the node on which its ports are, in place of a bus.
     #[arg(long, value_name = "FILE")]
     node: Option<PathBuf>,
-    /// Memory of the guest, such as 16M.
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory of the guest; 16M or plain bytes.
+    #[arg(long, value_name = "SIZE", value_parser = units::memory)]
     ram: Option<u64>,
     /// Partition in which it runs.
     #[arg(long, value_name = "NAME")]
@@ -131,11 +131,6 @@ struct NameArguments {
     name: String,
     #[command(flatten)]
     json: JsonArguments,
-}
-
-fn memory(text: &str) -> Result<u64, String> {
-    tautline_partition::memory_from_text(text)
-        .ok_or_else(|| "expected a size such as 16M or 1G".to_owned())
 }
 
 fn restart(text: &str) -> Result<Restart, String> {

@@ -8,8 +8,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tautline_partition::{
-    Census, Partition, PartitionConfig, PartitionError, find, list, memory_from_text, plan,
-    recover, remove,
+    Census, Partition, PartitionConfig, PartitionError, find, list, plan, recover, remove,
 };
 use tautline_state::cpus::CpuList;
 
@@ -47,8 +46,8 @@ enum Action {
 /// Size of a partition.
 #[derive(Clone, Debug, Args)]
 struct MemoryArguments {
-    /// Memory that is reserved in huge pages for programs that ask for them, such as 256M [default: none].
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory that is reserved in huge pages for programs that ask for them; 256M or plain bytes [default: none].
+    #[arg(long, value_name = "SIZE", value_parser = units::memory)]
     memory: Option<u64>,
 }
 
@@ -98,11 +97,6 @@ struct RemoveArguments {
     force: bool,
     #[command(flatten)]
     json: JsonArguments,
-}
-
-fn memory(text: &str) -> Result<u64, String> {
-    let bytes = memory_from_text(text).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| "expected a size above zero such as 64M, 256MiB or 1G".to_owned())
 }
 
 fn cpus(text: &str) -> Result<CpuList, String> {
