@@ -161,6 +161,18 @@ impl CommandError {
         CommandError::answer(0)
     }
 
+    /// The same of a file that cannot be made: wrong usage, unless there is one already or no space for it.
+    #[must_use]
+    pub fn of_place(self, why: ErrorKind) -> CommandError {
+        let status = match why {
+            ErrorKind::AlreadyExists | ErrorKind::WouldBlock | ErrorKind::StorageFull => {
+                self.status
+            }
+            _ => Self::USAGE,
+        };
+        CommandError { status, ..self }
+    }
+
     fn report(self) -> ExitCode {
         let mut stderr = io::stderr().lock();
         // Names and paths in them may be anybody's, and a terminal would obey them.
@@ -327,6 +339,21 @@ pub fn make_directory(directory: &Path) -> Result<(), CommandError> {
             "name one that you may write to with --out",
         )
     })
+}
+
+/// Reads the path of a recording, which is never standard output.
+pub fn recording_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => {
+            Err("a recording is a file, and not standard output: its index is written at the end")
+        }
+        false => Ok(path),
+    })
+}
+
+/// A file that could not be made.
+pub fn not_made(path: &Path, error: &io::Error) -> CommandError {
+    not_written(path, error).of_place(error.kind())
 }
 
 /// A file that could not be written.

@@ -200,6 +200,35 @@ fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
 }
 
 #[test]
+fn standard_output_has_one_result() {
+    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three_rates.toml");
+    let check = ["task", "check", text(&set)];
+    let both = [&check[..], &["--json", "--html", "-"]].concat();
+    refused(&both, 2, "cannot have two results");
+    let trace = ["task", "trace", "--html", "-", "--perfetto", "-"];
+    refused(&trace, 2, "cannot have two results");
+    for command in [
+        &["lab", "run", "--seconds", "1h"][..],
+        &["lab", "interrupt"],
+        &["lab", "kernels"],
+        &["lab", "compare", "a", "b"],
+        &["experiment", "run", "rtdip-fig6"],
+        &["bench", "rtt"],
+        &["task", "run", "a"],
+    ] {
+        let both = [command, &["--json", "--html", "-"]].concat();
+        refused(&both, 2, "cannot have two results");
+    }
+    let console = ["guest", "run", "a.elf", "--console", "-", "--json"];
+    refused(&console, 2, "cannot have two results");
+    // The page alone, without the table.
+    let output = taut(&[&check[..], &["--html", "-"]].concat()).output();
+    let page = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
+    assert!(page.trim_end().ends_with("</html>"), "{page}");
+}
+
+#[test]
 fn lists_of_cpus_are_read_strictly() {
     for list in ["0,l", "0-4000000000", "", "1-0", "+0"] {
         let list = format!("--cpus={list}");

@@ -164,6 +164,21 @@ fn a_slowed_run_is_seen_by_compare() {
     let worse = taut(&["lab", "compare", &fast, &slow, "--html", &page]);
     assert_eq!(worse.status.code(), Some(3), "{}", text(&worse));
     assert!(text(&worse).contains("WORSE"));
+    // Files of several results, in the form of today and in the older one.
+    let list = fs::read_to_string(&slow).unwrap();
+    fs::write(scratch.path("old.json"), format!("[{list}]")).unwrap();
+    fs::write(
+        scratch.path("new.json"),
+        format!("{{\"kernels\": [{list}]}}"),
+    )
+    .unwrap();
+    for several in ["old.json", "new.json"] {
+        let several = scratch.path(several);
+        let output = taut(&["lab", "compare", &fast, &several, "--json"]);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["comparisons"][0]["other"], "slow");
+    }
     assert!(
         fs::read_to_string(&page)
             .unwrap()

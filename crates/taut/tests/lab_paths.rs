@@ -182,7 +182,7 @@ fn messages_over_network_cards_take_as_many_instructions_as_ever() {
         return;
     }
     let Some(first) = measured(&[]) else { return };
-    let outcome = outcome(&first[0]["outcome"]);
+    let outcome = outcome(&first["paths"][0]["outcome"]);
     assert_whole(&outcome);
     for (path, of_floor_max) in OF_FLOOR_MAX {
         let row = row(&outcome, path);

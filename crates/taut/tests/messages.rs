@@ -920,7 +920,7 @@ fn types_are_printed_for_other_languages_and_compared() {
     );
     let output = run(&["types", &file, "--json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json[0]["fields"][2]["offset"], 18);
+    assert_eq!(json["types"][0]["fields"][2]["offset"], 18);
 
     // Its own assertions on sizes and offsets hold, in C and in C++.
     let header = text(&run(&["types", &file, "--c"]).stdout);
@@ -953,6 +953,12 @@ fn types_are_printed_for_other_languages_and_compared() {
         text(&other.stdout),
         "State: field `mode` is u16 here and i16 there\nOdd: only here\nEven: only there\n"
     );
+    let other = run(&["types", &file, "--compare", &file, "--json"]);
+    let json: Value = serde_json::from_slice(&other.stdout).unwrap();
+    assert_eq!(json["compared"][1]["name"], "Odd");
+    // A file that is as it should be, and has none.
+    let none = run(&["types", &write("none.toml", "")]);
+    assert_eq!(none.status.code(), Some(1));
     for (arguments, said) in [
         (vec![&write("none.toml", "")[..]], "declares no types"),
         (vec![&file, "--c", "--rust"], "cannot be used with"),

@@ -438,8 +438,13 @@ fn wrong_use_is_told_with_a_remedy() {
     let file = scratch.0.join("none.mcap");
     let file = file.to_str().unwrap();
     let directory = scratch.0.to_str().unwrap();
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["record", "-"], 2, "not standard output"),
+        (
+            &["replay", file, "--sim", "--write", "-"],
+            2,
+            "not standard output",
+        ),
         (
             &["record", file, "--bus", "/nowhere/bus"],
             1,

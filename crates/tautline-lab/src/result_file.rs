@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tautline_state::text::{clean, plain};
 use tautline_state::{Others, StateError, write_whole};
 
@@ -75,16 +77,23 @@ pub enum ResultFileError {
     },
 }
 
+/// Results of several kernels.
+#[derive(Deserialize)]
+struct Kernels {
+    kernels: Vec<Box<RawValue>>,
+}
+
 impl LabResult {
     /// Reads a result file, or imports what cyclictest wrote (`--json` or `--histfile`).
     pub fn read(path: &Path) -> Result<LabResult, ResultFileError> {
         LabResult::parse(&read_text(path)?, path)
     }
 
-    /// Reads a file that holds one result, or a list of them as `taut lab kernels` writes it.
+    /// Reads a file that holds one result, or several as `taut lab kernels` writes them; it once wrote a bare list.
     pub fn read_many(path: &Path) -> Result<Vec<LabResult>, ResultFileError> {
         let text = read_text(path)?;
-        match serde_json::from_str::<Vec<Box<serde_json::value::RawValue>>>(&text) {
+        let several = serde_json::from_str(&text).map(|Kernels { kernels }| kernels);
+        match several.or_else(|_| serde_json::from_str::<Vec<Box<RawValue>>>(&text)) {
             Ok(list) if !list.is_empty() => list
                 .iter()
                 .map(|one| LabResult::parse(one.get(), path))

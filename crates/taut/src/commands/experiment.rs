@@ -111,6 +111,7 @@ fn list(arguments: &ListArguments) -> Result<(), CommandError> {
 }
 
 fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
+    let shows_table = arguments.json.shows_table(&[arguments.html.as_deref()])?;
     let request = request(arguments)?;
     // Before anything is measured, so that nothing is measured in vain.
     cli::make_directory(&arguments.out)?;
@@ -119,7 +120,6 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
         command: command_line(),
         quick: arguments.quick,
     };
-    let prints = !arguments.json.has_stdout();
     let mut all = Vec::new();
     let (mut failed, mut written) = (None, Ok(()));
     for experiment in experiment::ALL {
@@ -137,7 +137,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
                     .into_iter()
                     .filter(|one| wanted.contains(&one.figure));
                 for outcome in outcomes {
-                    if prints {
+                    if shows_table {
                         cli::print(&(report::text(&run, &outcome) + "\n"))?;
                     }
                     let files = write_files(arguments, &run, &outcome);
@@ -159,7 +159,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
             }
         }
     }
-    cli::all([written, write_all(arguments, &run, &all)])?;
+    cli::all([written, write_all(arguments, &run, &all, shows_table)])?;
     match failed {
         Some((name, error)) => Err(CommandError::failed(
             format!("{name}: {error}"),
@@ -245,7 +245,12 @@ fn write_files(arguments: &RunArguments, run: &Run, outcome: &Outcome) -> Result
 }
 
 /// Files that are written once: the page, and the raw data where the user wants them.
-fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), CommandError> {
+fn write_all(
+    arguments: &RunArguments,
+    run: &Run,
+    all: &[Ended],
+    shows_table: bool,
+) -> Result<(), CommandError> {
     let page = arguments
         .html
         .clone()
@@ -253,21 +258,15 @@ fn write_all(arguments: &RunArguments, run: &Run, all: &[Ended]) -> Result<(), C
     let written = cli::write_file(&page, &report::html(run, all));
     let mut json_written = Ok(());
     if let Some(file) = arguments.json.path() {
-        let mut results: Vec<Value> = all
-            .iter()
-            .filter_map(|ended| match ended {
-                Ended::Measured(outcome) => Some(report::json(run, outcome)),
-                Ended::Failed { .. } => None,
-            })
-            .collect();
-        let json = match results.len() {
-            1 => results.remove(0),
-            _ => Value::Array(results),
-        };
+        let results = all.iter().filter_map(|ended| match ended {
+            Ended::Measured(outcome) => Some(report::json(run, outcome)),
+            Ended::Failed { .. } => None,
+        });
+        let json = json!({ "figures": results.collect::<Value>() });
         json_written = cli::write_file(file, &format!("{json:#}\n"));
     }
     cli::all([written, json_written])?;
-    if !arguments.json.has_stdout() {
+    if shows_table {
         cli::print(&format!(
             "raw data and plots: {}, page: {}\n",
             arguments.out.display(),

@@ -32,6 +32,34 @@ impl JsonArguments {
         self.path() == Some(Path::new("-"))
     }
 
+    /// Whether the table is shown beside these files. One that is named `-` has standard output to itself.
+    ///
+    /// # Errors
+    /// Standard output is wanted for two things.
+    pub fn shows_table(&self, files: &[Option<&Path>]) -> Result<bool, CommandError> {
+        let files = files.iter().copied().chain([self.path()]).flatten();
+        match files.filter(|path| *path == Path::new("-")).count() {
+            0 => Ok(true),
+            1 => Ok(false),
+            _ => Err(CommandError::usage(
+                "standard output cannot have two results",
+                "give all but one of them a file, such as --json=FILE",
+            )),
+        }
+    }
+
+    /// As [`print`](Self::print), without the text where one of these files has standard output.
+    pub fn print_beside(
+        &self,
+        files: &[Option<&Path>],
+        json: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), CommandError> {
+        let shows_table = self.shows_table(files)?;
+        let text = || if shows_table { text() } else { String::new() };
+        self.print(json, text)
+    }
+
     /// Writes JSON where it was asked for, and the text unless standard output is for JSON.
     pub fn print(
         &self,

@@ -14,7 +14,7 @@ use tautline_capture::recording::{Recording, RecordingError};
 use tautline_state::policy;
 use tautline_testbed::interrupt;
 
-use crate::cli::CommandError;
+use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output;
 use crate::commands::peer::{self, NodeArguments};
@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["to", "interface", "config", "bus", "address", "link", "from", "fast"])]
     sim: bool,
     /// Record the messages that arrive in the simulator (MCAP).
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = cli::recording_file())]
     write: Option<PathBuf>,
     /// Overwrite the file of --write if it exists.
     #[arg(long, requires = "write")]

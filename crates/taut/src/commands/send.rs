@@ -20,7 +20,7 @@ pub struct Arguments {
     /// Port of the peer: its number, or the name that this number has in the configuration file.
     #[arg(value_parser = peer::port, required_unless_present = "raw", conflicts_with = "raw")]
     port: Option<PortArgument>,
-    /// The message [default: all of standard input].
+    /// The message; - is a message of one dash [default: all of standard input].
     message: Option<String>,
     /// Send an empty message if standard input is empty. It is refused otherwise: most often a command has failed.
     #[arg(long, conflicts_with_all = ["message", "type_name", "hex"])]

@@ -52,9 +52,10 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         Language { rust: true, .. } => print::rust,
         Language { python: true, .. } => print::python,
         _ => {
-            return arguments
-                .json
-                .print(|| types.iter().map(type_json).collect(), || text(&types));
+            return arguments.json.print(
+                || json!({ "types": types.iter().map(type_json).collect::<Value>() }),
+                || text(&types),
+            );
         }
     };
     cli::print(&source(&types))
@@ -157,7 +158,7 @@ fn compare(
     });
     let all: Vec<Compared<'_>> = own.chain(others).collect();
     arguments.json.print(
-        || all.iter().map(Compared::json).collect(),
+        || json!({ "compared": all.iter().map(Compared::json).collect::<Value>() }),
         || all.iter().map(Compared::text).collect(),
     )?;
     match all.iter().any(|one| one.difference.is_some()) {

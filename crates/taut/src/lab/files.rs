@@ -67,6 +67,8 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<(), CommandError> {
 
 /// Runs `taut lab compare`.
 pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> {
+    let html = arguments.html.as_deref();
+    arguments.json.shows_table(&[html])?;
     let files: Vec<Vec<LabResult>> = arguments
         .files
         .iter()
@@ -89,11 +91,12 @@ pub(super) fn compare(arguments: &CompareArguments) -> Result<(), CommandError> 
         ));
     }
     cli::all([
-        arguments.json.print(
-            || pairs.iter().map(comparison_json).collect(),
+        arguments.json.print_beside(
+            &[html],
+            || json!({ "comparisons": pairs.iter().map(comparison_json).collect::<Value>() }),
             || pairs.iter().map(comparison_text).collect(),
         ),
-        match &arguments.html {
+        match html {
             Some(path) => write_file(path, &report::comparison_page(&pairs)),
             None => Ok(()),
         },

@@ -57,6 +57,8 @@ pub struct Arguments {
 
 /// Runs `taut lab interrupt`.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let places = (&arguments.json, arguments.html.as_deref());
+    arguments.json.shows_table(&[places.1])?;
     let settings = settings(arguments)?;
     let kept = KeptJournal::open()?;
     // Puts the partition back should this process be killed.
@@ -76,7 +78,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     }
     let mut result = outcome?;
     result.missing.extend(missing);
-    let places = (&arguments.json, arguments.html.as_deref());
     publish("taut lab interrupt", &result, text(&result), places)?;
     match interrupted() {
         Some(signal) => Err(CommandError::interrupted(signal)),

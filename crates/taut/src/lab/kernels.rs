@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use serde::Serialize;
 use tautline_bench::emblix;
 use tautline_lab::kernels::agreement::{Answer, Figures};
 use tautline_lab::kernels::qemu::Accelerator;
@@ -12,7 +13,7 @@ use tautline_lab::load::Load;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, ProbeKind, TimeBase};
 
-use crate::cli::{self, CommandError, print, result_file, write_file};
+use crate::cli::{self, CommandError, result_file, write_file};
 use crate::commands::output::JsonArguments;
 use crate::units;
 use tautline_report::table;
@@ -133,6 +134,8 @@ impl GuestArguments {
 
 /// Runs `taut lab kernels`.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let html = arguments.html.as_deref();
+    let shows_table = arguments.json.shows_table(&[html])?;
     let settings = settings(arguments)?;
     let jobs = jobs(arguments);
     let began = Instant::now();
@@ -167,23 +170,24 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             output.text.trim_end()
         );
     }
-    if !arguments.json.has_stdout() && !has_outputs {
+    if shows_table && !has_outputs {
         table += &match arguments.cyclictest_turns {
             0 => text(&results),
             _ => agreement_text(&results),
         };
     }
+    if !shows_table && !table.is_empty() {
+        eprintln!("{}", table.trim_end());
+    }
+    let json = || {
+        // Written from the results themselves: a `Value` would sort their keys.
+        let list = serde_json::to_string_pretty(&Kernels { kernels: &results });
+        list.expect("results have only string keys")
+    };
+    let shown = || if shows_table { table } else { String::new() };
     cli::all([
-        print(&table),
-        match arguments.json.path() {
-            Some(path) => {
-                let text = serde_json::to_string_pretty(&results);
-                let text = text.expect("results have only string keys");
-                write_file(path, &(text + "\n"))
-            }
-            None => Ok(()),
-        },
-        match &arguments.html {
+        arguments.json.print_written(json, shown),
+        match html {
             Some(path) => write_file(path, &report::page("taut lab kernels", &results)),
             None => Ok(()),
         },
@@ -198,6 +202,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         (_, false) => super::answer(3),
         _ => Ok(()),
     }
+}
+
+/// Results of several kernels, as a file holds them.
+#[derive(Serialize)]
+struct Kernels<'r> {
+    kernels: &'r [LabResult],
 }
 
 /// Figures of the probe and cyclictest, and the difference of each one's turns among themselves.

@@ -90,15 +90,18 @@ pub fn run(arguments: LabArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Prints the table of a result, and then writes its files: what could not be written is told last.
+/// Prints the table of a result unless a file has standard output, and then writes its files: what could not be written
+/// is told last.
 fn publish(
     command: &str,
     result: &LabResult,
     table: String,
     (json, html): (&JsonArguments, Option<&Path>),
 ) -> Result<(), CommandError> {
+    let shows_table = json.shows_table(&[html])?;
+    let table = || if shows_table { table } else { String::new() };
     cli::all([
-        json.print_written(|| result.to_json(), || table),
+        json.print_written(|| result.to_json(), table),
         match html {
             Some(path) => write_file(path, &report::page(command, std::slice::from_ref(result))),
             None => Ok(()),

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tautline_bench::turns::Outcome;
 use tautline_lab::kernels::cards::Driver;
 use tautline_lab::kernels::guest::{CommandOutput, GuestReport};
@@ -12,7 +13,7 @@ use tautline_lab::load::{Load, find_program};
 use tautline_testbed::interrupt;
 
 use super::kernels::{GuestArguments, tell};
-use crate::cli::{CommandError, print};
+use crate::cli::CommandError;
 use crate::commands::bench::turns::{self, PathArguments};
 use crate::commands::output::JsonArguments;
 use crate::units;
@@ -80,10 +81,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             all.push(measured(report, driver)?);
         }
     }
-    let json = || serde_json::to_value(&all).expect("results have only string keys");
-    arguments.json.print(json, || text(&all))?;
+    arguments
+        .json
+        .print(|| json!({ "paths": all }), || text(&all))?;
     eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
-    print("")
+    Ok(())
 }
 
 fn jobs(arguments: &Arguments) -> Result<Vec<Job>, CommandError> {

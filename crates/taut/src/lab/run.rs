@@ -87,6 +87,8 @@ pub(super) fn period(text: &str) -> Result<Duration, String> {
 
 /// Runs `taut lab run`.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let places = (&arguments.json, arguments.html.as_deref());
+    arguments.json.shows_table(&[places.1])?;
     let settings = settings(arguments)?;
     let kept = KeptJournal::open()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -103,7 +105,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut result = outcome?;
     result.missing.extend(missing);
     result.verdict = arguments.class.map(|class| Verdict::of(&result, class));
-    let places = (&arguments.json, arguments.html.as_deref());
     publish("taut lab run", &result, text(&result), places)?;
     if let Some(signal) = interrupt::interrupted() {
         return Err(CommandError::interrupted(signal));

@@ -64,6 +64,8 @@ pub(super) struct Arguments {
 
 /// Makes two hosts, measures, removes them.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let html = arguments.html.as_deref();
+    arguments.common.json.shows_table(&[html])?;
     let settings = Settings {
         slice: arguments.slice,
         gap: arguments.gap,
@@ -91,11 +93,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     drop(hosts);
     let outcome = outcome.map_err(explain)?;
     let machine = Machine::read();
-    let common = &arguments.common;
     cli::all([
-        common.print(&outcome.json(&machine), &text(&outcome, &machine)),
-        match &arguments.html {
-            Some(file) => cli::write_file(file, &html(&outcome, &machine)),
+        arguments.common.json.print_beside(
+            &[html],
+            || outcome.json(&machine),
+            || text(&outcome, &machine),
+        ),
+        match html {
+            Some(file) => cli::write_file(file, &page(&outcome, &machine)),
             None => Ok(()),
         },
     ])
@@ -204,7 +209,7 @@ fn ratios(outcome: &Outcome, row: &Row) -> [String; 3] {
     ]
 }
 
-fn html(outcome: &Outcome, machine: &Machine) -> String {
+fn page(outcome: &Outcome, machine: &Machine) -> String {
     let mut report = page::Page::new("Round trips between two hosts", machine.summary());
     if machine.is_virtual.known() != Some(&false) {
         report.verdict(

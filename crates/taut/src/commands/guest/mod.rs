@@ -265,6 +265,9 @@ fn monitor() -> Result<(), CommandError> {
 const SELF: &str = "/proc/self/exe";
 
 fn run_one(arguments: &RunArguments) -> Result<(), CommandError> {
+    arguments
+        .json
+        .shows_table(&[arguments.console.as_deref()])?;
     let config = config(arguments).map_err(error)?;
     let console = arguments.console.as_deref().map(console).transpose()?;
     let quiet = arguments.json.has_stdout();

@@ -36,6 +36,8 @@ pub(super) struct Arguments {
 
 /// Prints the analysis. Exit status 1 if the set is refused, 2 if there is none to analyse.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let html = arguments.html.as_deref();
+    arguments.json.shows_table(&[html])?;
     let name = arguments.file.display().to_string();
     let file = file::read(&arguments.file)
         .map_err(|error| CommandError::usage(error.message, error.remedy))?;
@@ -46,8 +48,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         ..Report::new(name, &file.set, modes)
     };
     cli::all([
-        arguments.json.print(|| report.json(), || report.text()),
-        match &arguments.html {
+        arguments
+            .json
+            .print_beside(&[html], || report.json(), || report.text()),
+        match html {
             Some(path) => cli::write_file(path, &report.page().html()),
             None => Ok(()),
         },

@@ -9,7 +9,7 @@ mod run;
 mod top;
 mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -105,6 +105,11 @@ struct PictureFiles {
 }
 
 impl PictureFiles {
+    /// Paths that were named.
+    fn paths(&self) -> [Option<&Path>; 2] {
+        [self.html.as_deref(), self.perfetto.as_deref()]
+    }
+
     /// Writes those that were named.
     fn write(
         &self,

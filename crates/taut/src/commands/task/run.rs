@@ -54,6 +54,8 @@ pub(super) struct Arguments {
 
 /// Runs the set and prints what came of it. Exit status 1 if a deadline was missed or a task has failed.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let files = &arguments.files;
+    arguments.json.shows_table(&files.paths())?;
     let failed = |error: tautline_tasks::RunError| {
         let build = match error {
             tautline_tasks::RunError::File(_) => CommandError::usage,
@@ -99,10 +101,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         summary: &summary,
         rehearsed,
     };
-    let files = &arguments.files;
     let own = std::process::id();
     cli::all([
-        arguments.json.print(|| report.json(), || report.text()),
+        arguments
+            .json
+            .print_beside(&files.paths(), || report.json(), || report.text()),
         files.write(own, &report.name, &report.traced, || report.page()),
     ])?;
     if report.holds() {

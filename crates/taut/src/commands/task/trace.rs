@@ -38,6 +38,8 @@ pub(super) struct Arguments {
 
 /// Records, prints the picture, and writes the files.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let files = &arguments.files;
+    arguments.json.shows_table(&files.paths())?;
     let mut views = arguments.runs.views()?;
     let mut view = match views.len() {
         1 => views.remove(0),
@@ -79,13 +81,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         page.section("Recorded", [page::verbatim(&lines)]);
         page
     };
-    let files = &arguments.files;
     let text = || {
         let drawn = picture.text(picture_columns());
         format!("{title}\n{}\n{drawn}{lines}\n", picture.caption())
     };
     cli::all([
-        arguments.json.print(|| recording.json(about), text),
+        arguments
+            .json
+            .print_beside(&files.paths(), || recording.json(about), text),
         files.write(about.process, &title, &recording.tasks, page),
     ])
 }
