@@ -334,7 +334,7 @@ pub fn make_directory(directory: &Path) -> Result<(), CommandError> {
         tautline_state::check_place(&directory.join("report.html")).map_err(io::Error::from)
     });
     checked.map_err(|error| {
-        CommandError::failed(
+        CommandError::usage(
             format!("cannot make files in {}: {error}", directory.display()),
             "name one that you may write to with --out",
         )

@@ -546,7 +546,7 @@ fn every_command_has_a_manual_page() {
     // A file is in the place of the directory.
     let page = directory.join("taut.1");
     let refused = run(&["man", page.to_str().unwrap()]);
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
 #[test]

@@ -262,7 +262,7 @@ fn a_directory_that_cannot_be_made_is_said_before_anything_is_measured() {
         .args(["demo", "--seconds", "3600", "--out", "/proc/no/such"])
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let error = text(&output.stderr);
     assert!(
         error.contains("/proc/no/such") && error.contains("--out"),

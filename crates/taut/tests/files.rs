@@ -187,7 +187,7 @@ fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
     fs::write(scratch.0.join("file"), "").unwrap();
     refused(
         &["demo", "--unprivileged", "--out", text(&inside)],
-        1,
+        2,
         "Not a directory",
     );
     // The disk is full at the end: the table is there nevertheless.
@@ -197,6 +197,31 @@ fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
     assert_eq!(output.status.code(), Some(1));
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("rtmux-latency"), "{table}");
+}
+
+#[test]
+fn files_that_are_not_there_and_places_without_room_are_wrong_use() {
+    let scratch = Scratch::new("files-places");
+    let bus = scratch.0.join("bus");
+    let _echo = Echo::on(&bus);
+    let inside = scratch.0.join("missing/file");
+    let (bus, inside) = (text(&bus), text(&inside));
+    for arguments in [
+        &["task", "compare", inside][..],
+        &["key", "add", inside],
+        &["key", "new", inside],
+        &["init", "--interface", "lo", "--file", inside],
+        &["capture", "--bus", bus, "--write", inside],
+        &["record", "--bus", bus, inside],
+        &["experiment", "run", "rtdip-fig6", "--out", "/proc/no/such"],
+        &["flight", "--out", "/proc/no/such"],
+    ] {
+        refused(arguments, 2, "No such file");
+    }
+    let wrong = scratch.0.join("wrong");
+    fs::write(&wrong, "no file of any kind").unwrap();
+    refused(&["task", "compare", text(&wrong)], 2, "what to do");
+    refused(&["key", "add", text(&wrong)], 2, "what to do");
 }
 
 #[test]
@@ -226,6 +251,25 @@ fn standard_output_has_one_result() {
     let page = String::from_utf8(output.unwrap().stdout).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
     assert!(page.trim_end().ends_with("</html>"), "{page}");
+}
+
+#[test]
+fn what_is_ended_before_its_count_is_interrupted() {
+    let scratch = Scratch::new("files-count");
+    let bus = scratch.0.join("bus");
+    let _echo = Echo::on(&bus);
+    let file = scratch.0.join("record.mcap");
+    let record = ["record", "--overwrite", text(&file)];
+    for command in [&["capture"][..], &record] {
+        for (more, expected) in [(&["--count", "9", "--timeout", "1h"][..], 130), (&[], 0)] {
+            let words = [command, &["--bus", text(&bus)], more].concat();
+            let mut running = taut(&words);
+            let running = Running::start(running.stdout(Stdio::null()), "ing");
+            let (status, said) = running.end();
+            assert_eq!(status, Some(expected), "{words:?}: {said}");
+            assert!(!said.contains("in time"), "{words:?}: {said}");
+        }
+    }
 }
 
 #[test]

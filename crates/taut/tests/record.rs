@@ -485,7 +485,7 @@ fn wrong_use_is_told_with_a_remedy() {
     let (code, _, error) = run(&["record", "/dev/null", "--bus", &bus]);
     let _ = echo.kill();
     let _ = echo.wait();
-    assert_eq!(code, Some(1), "{error}");
+    assert_eq!(code, Some(2), "{error}");
     assert!(error.contains("a recording must be a file"), "{error}");
 }
 

@@ -340,6 +340,27 @@ fn top_shows_rates_and_what_waits() {
 }
 
 #[test]
+fn a_tap_that_is_ended_before_its_count_is_interrupted() {
+    let directory = BusDirectory::new("ended");
+    let _receiver = directory.receiver(&[]);
+    let bus = directory.bus();
+    let tap = ["vbus", "tap", "motor.7", "--bus", &bus];
+    for (more, expected) in [(&["--count", "5"][..], 130), (&[], 0)] {
+        let mut tap = taut(&[&tap[..], more].concat());
+        let mut tap = tap.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(tap.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("watching") {
+            assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
+        }
+        sys::signal_process(tap.id(), rustix::process::Signal::INT);
+        said.read_to_string(&mut line).unwrap();
+        assert_eq!(tap.wait().unwrap().code(), Some(expected), "{line}");
+        assert!(!line.contains("in time"), "{line}");
+    }
+}
+
+#[test]
 fn a_view_ends_when_its_reader_has_gone() {
     let directory = BusDirectory::new("head");
     let _receiver = directory.receiver(&[]);
@@ -441,7 +462,7 @@ fn wrong_use_is_answered_with_what_to_do() {
                 "0.05",
             ],
             1,
-            "only 0 messages came in time",
+            "only 0 of 1 came in time",
         ),
     ];
     for (arguments, status, reason) in cases {

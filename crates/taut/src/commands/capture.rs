@@ -53,7 +53,7 @@ pub struct Arguments {
     json: JsonArguments,
 }
 
-/// Copies until it is ended. Fewer than `--count` came in time: exit status 1.
+/// Copies until it is ended. Fewer than `--count` came in time: exit status 1; before a signal: 128 + its number.
 pub fn run(mut arguments: Arguments) -> Result<(), CommandError> {
     arguments.sources.udp_port = arguments.udp_port;
     if arguments.json.has_stdout() && arguments.write.as_deref() == Some(Path::new("-")) {
@@ -76,13 +76,7 @@ pub fn run(mut arguments: Arguments) -> Result<(), CommandError> {
     let lost: u64 = taps.iter_mut().map(Tap::lost).sum();
     eprintln!("{seen} captured, {lost} lost");
     ended?;
-    match arguments.count.filter(|count| seen < *count) {
-        Some(count) if arguments.timeout.is_some() => Err(CommandError::failed(
-            format!("only {seen} of {count} came in time"),
-            "wait longer with --timeout; `taut status` shows which ports are busy",
-        )),
-        _ => Ok(()),
-    }
+    sources::all_came(seen, arguments.count, sources::BUSY_REMEDY)
 }
 
 fn copy(
@@ -132,7 +126,7 @@ impl<'a> Output<'a> {
         let mut file = None;
         if let Some(path) = &arguments.write {
             let mut sink = Sink::create(path, output::existing(arguments.overwrite))
-                .map_err(|error| cli::not_written(path, &error))?;
+                .map_err(|error| cli::not_made(path, &error))?;
             sink.block(pcapng::section);
             for tap in taps {
                 let (link, about) = match (tap.is_bus(), tap.is_reads()) {

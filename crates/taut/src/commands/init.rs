@@ -138,7 +138,7 @@ fn write_new(file: &Path, text: &str) -> Result<(), CommandError> {
                 error.to_string(),
                 "name another file with --file, or remove that one",
             ),
-            _ => cli::not_written(file, &error),
+            _ => cli::not_made(file, &error),
         })
 }
 

@@ -14,6 +14,9 @@ use crate::units;
 /// Permissions of a key file.
 const MODE: u32 = 0o600;
 
+/// Remedy where a file of keys cannot be used.
+const REMEDY: &str = "name a file of yours that `taut key` can read, for your user alone, in a directory that nobody else may write";
+
 /// Arguments of `taut key`.
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -77,10 +80,12 @@ fn own_cipher() -> Cipher {
 }
 
 fn failed(file: &Path, error: impl std::fmt::Display) -> CommandError {
-    CommandError::failed(
-        format!("{}: {error}", file.display()),
-        "name a file of yours that `taut key` can read, for your user alone, in a directory that nobody else may write",
-    )
+    CommandError::failed(format!("{}: {error}", file.display()), REMEDY)
+}
+
+/// A file that is not there, or is no file of keys.
+fn wrong(file: &Path, error: impl std::fmt::Display) -> CommandError {
+    CommandError::usage(format!("{}: {error}", file.display()), REMEDY)
 }
 
 /// The same with the remedy that goes with the kind of the error.
@@ -91,7 +96,7 @@ fn not_placed(error: &StateError) -> CommandError {
         _ => "name a file in a directory of yours that nobody else may write",
     };
     // It names the file itself.
-    CommandError::failed(error.to_string(), remedy)
+    CommandError::failed(error.to_string(), remedy).of_place(error.kind())
 }
 
 fn secret(file: &Path) -> Result<[u8; SECRET_BYTES], CommandError> {
@@ -101,7 +106,7 @@ fn secret(file: &Path) -> Result<[u8; SECRET_BYTES], CommandError> {
 /// Directory and name of a file.
 fn place(file: &Path) -> Result<(Directory, PathBuf), CommandError> {
     let name = file.file_name().map(PathBuf::from);
-    let name = name.ok_or_else(|| failed(file, "it is not the path of a file"))?;
+    let name = name.ok_or_else(|| wrong(file, "it is not the path of a file"))?;
     let parent = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -130,7 +135,7 @@ fn make(new: &New) -> Result<(), CommandError> {
 
 fn renew(add: &Add) -> Result<(), CommandError> {
     let file = &add.file;
-    let ring = keys::read_key_file(file).map_err(|error| failed(file, error.what))?;
+    let ring = keys::read_key_file(file).map_err(|error| wrong(file, error.what))?;
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_err(|error| failed(file, error))?;

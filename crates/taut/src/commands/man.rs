@@ -1,7 +1,6 @@
 //! `taut man DIRECTORY`.
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -18,18 +17,11 @@ pub struct Arguments {
 
 /// Writes a page for each command: `taut.1`, `taut-node.1`, `taut-node-run.1` and so on.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    write(&arguments.directory).map_err(|error| {
-        CommandError::failed(
-            format!(
-                "cannot write pages to {}: {error}",
-                arguments.directory.display()
-            ),
-            "name a directory that this user may write to",
-        )
-    })
-}
-
-fn write(directory: &PathBuf) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
+    let directory = &arguments.directory;
+    let what =
+        |error: std::io::Error| format!("cannot write pages to {}: {error}", directory.display());
+    let remedy = "name a directory that this user may write to";
+    fs::create_dir_all(directory).map_err(|error| CommandError::usage(what(error), remedy))?;
     clap_mangen::generate_to(cli::grammar(), directory)
+        .map_err(|error| CommandError::failed(what(error), remedy))
 }

@@ -94,7 +94,7 @@ impl JsonArguments {
             Some(path) if self.has_stdout() => Ok(JsonLines(Some((path.to_owned(), None)))),
             Some(path) => {
                 let file = tautline_state::create(path, Existing::Overwritten);
-                let file = file.map_err(|error| cli::not_written(path, &error.into()))?;
+                let file = file.map_err(|error| cli::not_made(path, &error.into()))?;
                 Ok(JsonLines(Some((path.to_owned(), Some(file)))))
             }
         }

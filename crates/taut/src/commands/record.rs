@@ -1,5 +1,6 @@
 //! `taut record`: the messages of ports in an MCAP file.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use tautline_capture::message::{FLOWS_MAX, Messages};
 use tautline_capture::recording::{Recorder, RecordingError};
 use tautline_capture::{Batch, CaptureError, KnownNodes};
 
-use crate::cli::CommandError;
+use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output;
 use crate::commands::sources::{self, SourceArguments, Tap, failed};
@@ -18,6 +19,7 @@ use crate::units;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// File to write (MCAP).
+    #[arg(value_parser = cli::recording_file())]
     file: PathBuf,
     /// Overwrite the file if it exists.
     #[arg(long)]
@@ -32,19 +34,13 @@ pub struct Arguments {
     timeout: Option<Duration>,
 }
 
-/// Records until it is ended. Fewer than `--count` came in time: exit status 1.
+/// Records until it is ended. Fewer than `--count` came in time: exit status 1; before a signal: 128 + its number.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    if arguments.file == Path::new("-") {
-        return Err(CommandError::usage(
-            "a recording is a file, and not standard output: its index is written at the end",
-            "name a file, such as record.mcap",
-        ));
-    }
     let nodes = arguments.sources.known.ask()?;
     let taps = arguments.sources.open()?;
     let existing = output::existing(arguments.overwrite);
-    let recorder =
-        Recorder::create(&arguments.file, existing).map_err(|error| explain(&arguments, &error))?;
+    let recorder = Recorder::create(&arguments.file, existing)
+        .map_err(|error| not_made(&arguments.file, &error))?;
     eprintln!("recording {}", sources::names(&taps));
     let mut recording = Running {
         arguments: &arguments,
@@ -58,13 +54,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let copied = recording.copy();
     let (seen, ended) = recording.end();
     copied.and(ended)?;
-    match arguments.count.filter(|count| seen < *count) {
-        Some(count) if arguments.timeout.is_some() => Err(CommandError::failed(
-            format!("only {seen} of {count} came in time"),
-            "wait longer with --timeout; `taut status` shows which ports are busy",
-        )),
-        _ => Ok(()),
-    }
+    sources::all_came(seen, arguments.count, sources::BUSY_REMEDY)
 }
 
 /// An interface or a bus with what is under way there.
@@ -178,6 +168,17 @@ impl Running<'_> {
         eprintln!("{seen} recorded, {lost} lost, {incomplete} incomplete{others}");
         (seen, ended.map_err(|error| explain(self.arguments, &error)))
     }
+}
+
+/// A recording that cannot be made.
+pub(super) fn not_made(path: &Path, error: &RecordingError) -> CommandError {
+    let why = match error {
+        RecordingError::File(error) => error.kind(),
+        RecordingError::Io(error) => error.kind(),
+        RecordingError::Full => ErrorKind::StorageFull,
+        _ => ErrorKind::Other,
+    };
+    CommandError::failed(error.about(path), error.remedy()).of_place(why)
 }
 
 fn explain(arguments: &Arguments, error: &RecordingError) -> CommandError {

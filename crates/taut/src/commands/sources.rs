@@ -13,6 +13,7 @@ use tautline_capture::{
 };
 use tautline_proto::wire::ethernet::is_usable_ethertype;
 use tautline_state::policy;
+use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
 
@@ -263,6 +264,22 @@ pub fn pause_after<'t>(taps: impl IntoIterator<Item = &'t Tap>, copied: usize) -
         false if copied >= MANY => PAUSE_MIN,
         false => PAUSE_MAX,
     }
+}
+
+/// Remedy where too few messages came over the network.
+pub const BUSY_REMEDY: &str =
+    "wait longer with --timeout; `taut status` shows which ports are busy";
+
+/// The end of a command that was to see so many messages: a signal or the end of its time came first. Without such a
+/// number, either is how it ends.
+pub fn all_came(seen: u64, wanted: Option<u64>, remedy: &str) -> Result<(), CommandError> {
+    let Some(wanted) = wanted.filter(|wanted| seen < *wanted) else {
+        return Ok(());
+    };
+    Err(match interrupt::interrupted() {
+        Some(signal) => CommandError::interrupted(signal),
+        None => CommandError::failed(format!("only {seen} of {wanted} came in time"), remedy),
+    })
 }
 
 /// Lets this thread run where it preempts nobody by waking up. Without the right, it does.

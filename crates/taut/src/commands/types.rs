@@ -41,7 +41,7 @@ struct Language {
     python: bool,
 }
 
-/// Prints the types. With `--compare`, one that differs: exit status 1.
+/// Prints the types. A file without types, and with `--compare` one that differs: exit status 1.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let types = read(&arguments.file)?;
     if let Some(other) = &arguments.compare {

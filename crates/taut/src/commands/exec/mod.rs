@@ -101,8 +101,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         Some(None) => command.env("TAUTLINE_EXPLAIN", "1"),
         Some(Some(file)) => {
             // The library tells nobody of a line that it cannot write.
-            tautline_state::append(&file)
-                .map_err(|error| cli::not_written(&file, &error.into()))?;
+            tautline_state::append(&file).map_err(|error| cli::not_made(&file, &error.into()))?;
             command.env("TAUTLINE_EXPLAIN", absolute(&file))
         }
         None => &mut command,

@@ -245,7 +245,7 @@ fn console(path: &Path) -> Result<OwnedFd, CommandError> {
         let made = tautline_state::create(path, Existing::Overwritten);
         made.map(OwnedFd::from).map_err(Into::into)
     };
-    opened.map_err(|error| cli::not_written(path, &error))
+    opened.map_err(|error| cli::not_made(path, &error))
 }
 
 /// The machine of a guest; its orders come on standard input.

@@ -55,7 +55,7 @@ pub(super) struct Arguments {
 /// Runs the set under each condition and prints the deadlines that it missed.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let set = file::read(&arguments.file)
-        .map_err(|error| CommandError::failed(error.message, error.remedy))?;
+        .map_err(|error| CommandError::usage(error.message, error.remedy))?;
     if set.partition.is_some() {
         return Err(CommandError::usage(
             "the set has a partition of its own, and this command makes one",

@@ -15,7 +15,7 @@ use tautline_testbed::interrupt;
 use super::{BusArguments, explain};
 use crate::cli::CommandError;
 use crate::commands::output::{self, Output, OutputArguments};
-use crate::commands::sources::KnownArguments;
+use crate::commands::sources::{KnownArguments, all_came};
 use crate::units;
 
 /// Pause between two looks that find nothing. Lower takes processor time from whom it watches, higher misses more of
@@ -43,7 +43,8 @@ pub(super) struct Arguments {
     output: OutputArguments,
 }
 
-/// Writes each message in a line of its own. Not all came in time, or the port has closed: exit status 1.
+/// Writes each message in a line of its own. Not all came in time, or the port has closed: exit status 1; not all came
+/// before a signal: 128 + its number.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let deadline = arguments
         .timeout
@@ -99,8 +100,7 @@ fn watch(
     let mut refreshed = Instant::now();
     while arguments.count.is_none_or(|count| *seen < count) {
         if interrupt::interrupted().is_some() {
-            // Ending it is how it ends, unless a number was asked for.
-            return arguments.count.map_or(Ok(()), |_| too_few(*seen));
+            break;
         }
         if let Some(tapped) = source.tap.look(&mut buffer) {
             let json = tapped_json(&tapped);
@@ -111,7 +111,7 @@ fn watch(
         }
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
-            return arguments.count.map_or(Ok(()), |_| too_few(*seen));
+            break;
         }
         if now >= refreshed + REFRESH {
             refreshed = now;
@@ -123,14 +123,8 @@ fn watch(
         }
         thread::sleep(PAUSE);
     }
-    Ok(())
-}
-
-fn too_few(seen: u64) -> Result<(), CommandError> {
-    Err(CommandError::failed(
-        format!("only {seen} messages came in time"),
-        "wait longer with --timeout; `taut vbus top` shows which ports are busy",
-    ))
+    let remedy = "wait longer with --timeout; `taut vbus top` shows which ports are busy";
+    all_came(*seen, arguments.count, remedy)
 }
 
 /// The port, on the bus that is named or on the only one that has it, and that bus.
