@@ -790,7 +790,7 @@ fn a_question_to_the_network_can_be_interrupted() {
         let mut command = inside(&hosts, Host::A, &[arguments, &on].concat());
         let mut asking = KilledOnDrop(command.stderr(Stdio::piped()).spawn().unwrap());
         let id = asking.0.id();
-        while !has_handler(id, Signal::INT) {
+        while !common::has_handler(id, Signal::INT) {
             assert!(asking.0.try_wait().unwrap().is_none(), "{arguments:?}");
         }
         signal_process(id, Signal::INT);
@@ -803,12 +803,49 @@ fn a_question_to_the_network_can_be_interrupted() {
     assert!(!std::path::Path::new(&file).exists());
 }
 
-/// Whether a process has said how it answers a signal (`SigCgt`, proc_pid_status(5)).
-fn has_handler(process: u32, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.unwrap_or_default() & (1 << (signal.as_raw() - 1)) != 0
+/// Waits for an answer, for the time of the next message and for input end with ^C at once, with the figures so far.
+#[test]
+fn what_waits_for_long_ends_when_it_is_told_to() {
+    let mut echo = taut(&["echo", "--address", "127.0.16.1"]);
+    let _echo = started(&mut echo, "answering on port 4095", false);
+    let mute = "127.0.16.9";
+    for (peer, words, more) in [
+        ("127.0.16.1", "0: ", ["--interval", "1h"]),
+        (mute, "64 bytes to", ["--timeout", "1h"]),
+    ] {
+        let ping = ["ping", peer, "--address", "127.0.16.2"];
+        let mut ping = taut(&[&ping[..], &more].concat());
+        let mut ping = KilledOnDrop(ping.stdout(Stdio::piped()).spawn().unwrap());
+        let mut said = BufReader::new(ping.0.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(words) {
+            assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
+        }
+        signal_process(ping.0.id(), Signal::INT);
+        said.read_to_string(&mut line).unwrap();
+        assert_eq!(ping.0.wait().unwrap().code(), Some(130), "{line}");
+        let answered = if peer == mute {
+            "0 sent, 0"
+        } else {
+            "1 sent, 1"
+        };
+        assert!(line.contains(answered), "{line}");
+    }
+    let send = ["send", mute, "7", "--address", "127.0.16.3"];
+    let mut send = taut(&send);
+    let send = send.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut send = KilledOnDrop(send.spawn().unwrap());
+    // Open until the end.
+    let _input = send.0.stdin.take().unwrap();
+    while !common::has_handler(send.0.id(), Signal::INT) {
+        assert!(send.0.try_wait().unwrap().is_none());
+    }
+    signal_process(send.0.id(), Signal::INT);
+    assert_eq!(send.0.wait().unwrap().code(), Some(130));
+    let mut said = String::new();
+    let mut from = send.0.stderr.take().unwrap();
+    from.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "taut: interrupted by signal 2\n");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use tautline_testbed::settings::{differences, snapshot};
 use tautline_testbed::sys;
 
 mod common;
-use common::Scratch;
+use common::{Scratch, has_handler};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -184,6 +185,19 @@ fn a_partition_is_made_used_shown_and_removed() {
         "{shown:#}"
     );
     assert_eq!(shown["memory_bytes"], 4 << 20);
+    let hour = ["show", "control", "--seconds", "1h", "--json"];
+    let mut counting = taut(&hour);
+    let mut counting = counting.stdout(Stdio::piped()).spawn().unwrap();
+    wait_until("it can be ended in order", || {
+        has_handler(counting.id(), rustix::process::Signal::INT)
+    });
+    sys::signal_process(counting.id(), rustix::process::Signal::INT);
+    let mut counted = String::new();
+    let mut said = counting.stdout.take().unwrap();
+    said.read_to_string(&mut counted).unwrap();
+    assert_eq!(counting.wait().unwrap().code(), Some(130));
+    let counted: Value = serde_json::from_str(&counted).unwrap();
+    assert!(counted["seconds"].as_f64().unwrap() < 3_600.0, "{counted}");
     let shown = done(&["show", "control"]);
     assert!(
         shown.contains("sleep") && shown.contains("stays:"),

@@ -14,8 +14,8 @@ use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::units;
 
-/// How long a pause lasts before the command looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long a pause, or a wait for a message, lasts before the command looks whether it is to end.
+pub const LOOK: Duration = Duration::from_millis(50);
 
 /// Distance of looks at work that may be done soon. Lower: more wake-ups. Higher: a quick answer is shown late.
 const QUICK_LOOK: Duration = Duration::from_millis(2);

@@ -1,6 +1,5 @@
 //! `taut ping`: round trips to a node that runs `taut echo`.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -12,6 +11,7 @@ use tautline_report::plot::latency_text;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
+use crate::commands::live::{LOOK, pause};
 use crate::commands::output::JsonArguments;
 use crate::commands::peer::{self, NodeArguments, PortArgument};
 use crate::units;
@@ -128,18 +128,21 @@ fn ask_all(
     let mut buffer = vec![0; port.message_bytes_max()];
     let mut due = Instant::now();
     for number in 0..arguments.count {
-        if interrupt::interrupted().is_some() {
+        if pause(due.saturating_duration_since(Instant::now())).is_some() {
             break;
         }
-        thread::sleep(due.saturating_duration_since(Instant::now()));
         due += arguments.interval;
         message[..TAG_BYTES].copy_from_slice(&number.to_be_bytes());
         let start = Instant::now();
         port.send(to, arguments.priority, &message)
             .map_err(peer::send_error)?;
-        run.sent += 1;
         let time_limit = arguments.timeout;
         let round_trip = answer(port, &message, time_limit, &mut buffer)?.map(|at| at - start);
+        if round_trip.is_none() && interrupt::interrupted().is_some() {
+            // It counts neither as sent nor as lost: nobody waits for its answer.
+            break;
+        }
+        run.sent += 1;
         if let Some(time) = round_trip {
             run.histogram.record_duration(time);
         }
@@ -153,8 +156,8 @@ fn ask_all(
     Ok(run)
 }
 
-/// When the answer to `message` came; nothing if it did not come in time. Late answers to earlier messages
-/// are passed over.
+/// When the answer to `message` came; nothing if it did not come in time, or before a signal. Late answers to earlier
+/// messages are passed over.
 fn answer(
     port: &mut QueuingPort,
     message: &[u8],
@@ -162,19 +165,20 @@ fn answer(
     buffer: &mut [u8],
 ) -> Result<Option<Instant>, CommandError> {
     let deadline = tautline::now() + time_limit;
-    while let Some(found) = port
-        .receive_until(deadline, buffer)
-        .map_err(peer::receive_error)?
-    {
+    loop {
+        let look = deadline.min(tautline::now() + LOOK);
+        let found = port.receive_until(look, buffer);
         let at = Instant::now();
-        if buffer[..found.length] == *message {
-            return Ok(Some(at));
+        match found.map_err(peer::receive_error)? {
+            Some(found) if buffer[..found.length] == *message => return Ok(Some(at)),
+            Some(_) => {}
+            None if look == deadline => return Ok(None),
+            None => {}
         }
         if interrupt::interrupted().is_some() {
-            break;
+            return Ok(None);
         }
     }
-    Ok(None)
 }
 
 fn text(run: &Run) -> String {

@@ -9,6 +9,7 @@ use tautline::{EtherType, PortNumber, Priority, Protection};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 
 use crate::cli::CommandError;
+use crate::commands::live::unless_interrupted;
 use crate::commands::peer::{self, NodeArguments, PortArgument};
 use crate::commands::raw;
 
@@ -199,17 +200,20 @@ type Typed = (Vec<u8>, Option<Arc<Declaration>>);
 
 /// All of it, but no more than shows that it is too much.
 fn standard_input(may_be_empty: bool) -> Result<Vec<u8>, CommandError> {
-    let mut message = Vec::new();
-    std::io::stdin()
-        .lock()
-        .take(MESSAGE_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut message)
-        .map_err(|error| {
-            CommandError::failed(
-                format!("cannot read standard input: {error}"),
-                "give the message as an argument, or check where the input comes from",
-            )
-        })?;
+    let read = unless_interrupted(|| {
+        let mut message = Vec::new();
+        let input = std::io::stdin().lock();
+        let read = input
+            .take(MESSAGE_BYTES_MAX as u64 + 1)
+            .read_to_end(&mut message);
+        read.map(|_| message)
+    })?;
+    let message = read.map_err(|error| {
+        CommandError::failed(
+            format!("cannot read standard input: {error}"),
+            "give the message as an argument, or check where the input comes from",
+        )
+    })?;
     if message.is_empty() && !may_be_empty {
         return Err(CommandError::usage(
             "standard input is empty, and nothing was sent",

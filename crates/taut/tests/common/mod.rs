@@ -159,6 +159,14 @@ impl Drop for Running {
     }
 }
 
+/// Whether a process has said how it answers a signal (`SigCgt`, proc_pid_status(5)).
+pub(crate) fn has_handler(process: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.unwrap_or_default() & (1 << (signal.as_raw() - 1)) != 0
+}
+
 /// A server of the command, and where it is.
 pub(crate) struct Served {
     pub(crate) child: Child,

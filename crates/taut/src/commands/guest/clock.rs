@@ -6,9 +6,11 @@
 use clap::Args;
 use serde_json::json;
 use tautline::Priority;
+use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
 use crate::commands::guest::conversation::{GuestPort, Way};
+use crate::commands::live::LOOK;
 use crate::commands::output::JsonArguments;
 use crate::commands::peer;
 use crate::units;
@@ -119,10 +121,14 @@ fn ask_all(arguments: &Arguments, way: &mut Way) -> Result<Asked, CommandError> 
         let mut has_answered = false;
         // An answer to an earlier question may come before; a guest that sends without end is not waited for.
         while !has_answered && tautline::now() < until {
-            let found = way.port.receive_until(until, &mut buffer);
+            let look = until.min(tautline::now() + LOOK);
+            let found = way.port.receive_until(look, &mut buffer);
             let t4 = tautline::now();
+            if let Some(signal) = interrupt::interrupted() {
+                return Err(CommandError::interrupted(signal));
+            }
             let Some(message) = found.map_err(peer::receive_error)? else {
-                break;
+                continue;
             };
             let Some((came, went)) = moments(&buffer[..message.length], question) else {
                 continue;

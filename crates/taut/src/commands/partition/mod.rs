@@ -3,7 +3,7 @@
 mod report;
 mod run;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use tautline_partition::{
 use tautline_state::cpus::CpuList;
 
 use crate::cli::CommandError;
+use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
 use crate::units;
 
@@ -170,16 +171,18 @@ fn list_all(arguments: &ListArguments) -> Result<(), CommandError> {
 fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
     recover_first();
     let found = find(&arguments.name).map_err(error)?;
-    let then = match arguments.seconds {
-        None => found.census(),
+    let (then, time, signal) = match arguments.seconds {
+        None => (found.census(), None, None),
         Some(time) => {
-            let then = Census::now(&found.cpus);
-            std::thread::sleep(time);
-            then
+            let (then, begin) = (Census::now(&found.cpus), Instant::now());
+            let signal = pause(time);
+            let counted = signal.map_or(time, |_| begin.elapsed());
+            (then, Some(counted), signal)
         }
     };
-    let view = report::View::new(&found, &then, arguments.seconds);
-    arguments.json.print(|| view.json(), || view.text())
+    let view = report::View::new(&found, &then, time);
+    arguments.json.print(|| view.json(), || view.text())?;
+    signal.map_or(Ok(()), |signal| Err(CommandError::interrupted(signal)))
 }
 
 fn remove_one(arguments: &RemoveArguments) -> Result<(), CommandError> {

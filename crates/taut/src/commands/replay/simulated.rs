@@ -14,9 +14,11 @@ use tautline_capture::recording::{Recorder, Recording, RecordingError};
 use tautline_proto::sim::SimConfig;
 use tautline_state::Existing;
 
+use tautline_testbed::interrupt;
+
 use super::{number, priority};
-use crate::cli::CommandError;
-use crate::commands::peer;
+use crate::cli::{self, CommandError};
+use crate::commands::{peer, record};
 
 /// Nodes that a recording may have here. A node has a table of all others; more than this is no network of ours.
 const NODES_MAX: usize = 256;
@@ -38,6 +40,9 @@ pub(super) fn run(
     let facts = recording.facts().to_vec();
     let (mut same, mut other) = (0u64, 0u64);
     let played = recording.play(|place, message| {
+        if let Some(signal) = interrupt::interrupted() {
+            return Err(Stop::Interrupted(signal));
+        }
         if !wanted[place] {
             return Ok(());
         }
@@ -57,15 +62,23 @@ pub(super) fn run(
     let ended = recorder.map_or(Ok(()), |recorder| {
         recorder.finish(&[("messages", same + other), ("lost", 0)])
     });
-    played.map_err(Stop::into_error)?;
+    let interrupted = match played {
+        Ok(()) => None,
+        Err(Stop::Interrupted(signal)) => Some(signal),
+        Err(Stop::Failed(error)) => return Err(error),
+        Err(Stop::Recording(error)) => {
+            return Err(CommandError::failed(error.to_string(), error.remedy()));
+        }
+    };
     ended.map_err(|error| CommandError::failed(error.to_string(), error.remedy()))?;
-    println!(
-        "{same} messages arrived as they were recorded, in the same order, within {:?} of virtual time",
-        nodes
-            .network
-            .now()
-            .saturating_duration_since(tautline::Instant::ZERO)
-    );
+    let time = nodes.network.now();
+    cli::print(&format!(
+        "{same} messages arrived as they were recorded, in the same order, within {:?} of virtual time\n",
+        time.saturating_duration_since(tautline::Instant::ZERO)
+    ))?;
+    if let Some(signal) = interrupted {
+        return Err(CommandError::interrupted(signal));
+    }
     match other {
         0 => Ok(()),
         count => Err(CommandError::failed(
@@ -91,23 +104,14 @@ fn recorder(
             "name another file with --write",
         ));
     }
-    Recorder::create(path, existing)
-        .map_err(|error| CommandError::failed(error.about(path), error.remedy()))
+    Recorder::create(path, existing).map_err(|error| record::not_made(path, &error))
 }
 
 /// How a simulated replay ended that did not succeed.
 enum Stop {
     Failed(CommandError),
+    Interrupted(i32),
     Recording(RecordingError),
-}
-
-impl Stop {
-    fn into_error(self) -> CommandError {
-        match self {
-            Stop::Failed(error) => error,
-            Stop::Recording(error) => CommandError::failed(error.to_string(), error.remedy()),
-        }
-    }
 }
 
 impl From<RecordingError> for Stop {
