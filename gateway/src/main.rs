@@ -15,6 +15,7 @@
 //! | `config` | the file |
 //! | `origin`, `words` | origin of a value; priorities, types |
 //! | `threads`, `log` | Zenoh's threads, and its log |
+//! | `units` | times on the command line |
 
 #[path = "../../crates/taut/src/commands/gateway/arguments.rs"]
 #[allow(unreachable_pub)] // `taut` offers them to its tests
@@ -30,6 +31,9 @@ mod run;
 mod status;
 mod subscription;
 mod threads;
+#[path = "../../crates/taut/src/units.rs"]
+#[allow(dead_code, unreachable_pub)] // `taut` has more of them
+mod units;
 mod words;
 
 use std::path::Path;
@@ -67,9 +71,9 @@ fn main() -> ExitCode {
             zenoh,
             prefix,
             once,
-            interval_ms,
+            interval,
         } => {
-            let interval = (!once).then(|| Duration::from_millis(interval_ms.into()));
+            let interval = (!once).then_some(interval);
             watch(config.as_deref(), zenoh.as_deref(), prefix, interval)
         }
         Command::Record {
@@ -79,7 +83,7 @@ fn main() -> ExitCode {
             config,
             zenoh,
             count,
-            seconds,
+            timeout,
         } => record(
             config.as_deref(),
             zenoh.as_deref(),
@@ -91,7 +95,7 @@ fn main() -> ExitCode {
                 },
                 keys: &keys,
                 count,
-                length: seconds.map(Duration::from_secs),
+                length: timeout,
             },
         ),
     };

@@ -368,11 +368,56 @@ pub fn not_written(path: &Path, error: &io::Error) -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn the_grammar_is_sound() {
         grammar().debug_assert();
+    }
+
+    /// One rule for all commands: a plain number of these options is seconds.
+    #[test]
+    fn a_plain_number_of_a_time_is_seconds() {
+        const SECONDS: [&str; 4] = ["timeout", "interval", "seconds", "for"];
+        fn check(command: &clap::Command) {
+            let longs = |argument: &&clap::Arg| {
+                let long = argument.get_long().unwrap_or_default();
+                SECONDS.contains(&long)
+            };
+            for argument in command.get_arguments().filter(longs) {
+                let help = argument.get_help().map(ToString::to_string);
+                let help = help.unwrap_or_default();
+                let name = command.get_name();
+                assert!(help.contains("or plain seconds"), "{name}: {help}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&grammar());
+        for (words, long) in [
+            ("ping motor --timeout 5", "timeout"),
+            ("ping motor --interval 5", "interval"),
+            ("guest console arm --timeout 5", "timeout"),
+            ("guest clock arm --timeout 5", "timeout"),
+            ("neigh solicit arm 10.0.0.2 --timeout 5", "timeout"),
+            ("recv 7 --timeout 5", "timeout"),
+            ("record file --timeout 5", "timeout"),
+            ("gateway record --key a file --timeout 5", "timeout"),
+            // The older name.
+            ("gateway record --key a file --seconds 5", "timeout"),
+            ("gateway fleet --interval 5", "interval"),
+            ("top --interval 5", "interval"),
+            ("flight serve --for 5", "length"),
+        ] {
+            let words = ["taut"].into_iter().chain(words.split(' '));
+            let mut matches = &grammar().try_get_matches_from(words).unwrap();
+            while let Some((_, below)) = matches.subcommand() {
+                matches = below;
+            }
+            let time = matches.get_one::<Duration>(long);
+            assert_eq!(time, Some(&Duration::from_secs(5)), "{matches:?}");
+        }
     }
 
     #[test]

@@ -21,11 +21,15 @@ const OF_BOTH: [(&[&str], &str); 4] = [
     (&["status"], "<status>"),
 ];
 
-const OF_THE_GATEWAY: [(&[&str], &str); 3] = [
+const OF_THE_GATEWAY: [(&[&str], &str); 7] = [
     (
         &["fleet", "--once", "--prefix", "plant/fleet"],
-        "<fleet><--prefix=plant/fleet><--once><--interval-ms=1000>",
+        "<fleet><--prefix=plant/fleet><--once><--interval=1>",
     ),
+    (&["fleet", "--interval", "500ms"], "<fleet><--interval=0.5>"),
+    (&["fleet", "--interval", "99ms"], ""),
+    (&["record", "--key=a", "-"], ""),
+    (&["record", "--key=a", "--count", "0", "f"], ""),
     (
         &[
             "record",
@@ -45,11 +49,12 @@ const OF_THE_GATEWAY: [(&[&str], &str); 3] = [
             "--key",
             "b",
             "--zenoh=z",
-            "--seconds=3",
+            "--timeout=2min",
+            "--count=5",
             "--",
             "-o.mcap",
         ],
-        "<record><--key=a/**><--key=b><--zenoh=z><--seconds=3><--><-o.mcap>",
+        "<record><--key=a/**><--key=b><--zenoh=z><--count=5><--timeout=120><--><-o.mcap>",
     ),
 ];
 

@@ -165,9 +165,9 @@ fn a_ping_without_privilege_comes_back_whatever_its_size() {
             "--count",
             "3",
             "--interval",
-            "1",
+            "1ms",
             "--timeout",
-            "10000",
+            "10s",
             "--size",
             size,
             "--json",
@@ -190,9 +190,9 @@ fn a_ping_without_privilege_comes_back_whatever_its_size() {
         "--count",
         "2",
         "--interval",
-        "1",
+        "1ms",
         "--timeout",
-        "10000",
+        "10s",
     ]);
     let lines = text(&output.stdout);
     assert!(
@@ -235,9 +235,9 @@ fn a_ping_between_hosts_takes_names_and_addresses() {
             "--count",
             "2",
             "--interval",
-            "1",
+            "1ms",
             "--timeout",
-            "10000",
+            "10s",
         ];
         let output = inside(&hosts, Host::A, &arguments).output().unwrap();
         let lines = text(&output.stdout);
@@ -615,7 +615,7 @@ fn wrong_usage_is_told_with_what_to_do() {
             "--count",
         ),
         (
-            &["ping", "127.0.13.9", "--count", "1", "--timeout", "50"],
+            &["ping", "127.0.13.9", "--count", "1", "--timeout", "0.05"],
             &own,
             1,
             "nobody answered",

@@ -29,7 +29,7 @@ impl Watcher {
     pub(crate) fn start(network: &Network, host: Host, mode: &str) -> Self {
         let mut command = network.watcher(host, mode, "fleet");
         let mut child = command
-            .args(["--interval-ms", "200"])
+            .args(["--interval", "200ms"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("a watcher");

@@ -234,7 +234,7 @@ impl FleetArguments {
             None => "--once".into(),
             Some(interval) => {
                 let ms = interval.as_millis().clamp(100, 60_000);
-                valued("--interval-ms=", ms.to_string().into())
+                valued("--interval=", format!("{ms}ms").into())
             }
         });
         words

@@ -47,7 +47,7 @@ struct New {
 struct Add {
     /// The file.
     file: PathBuf,
-    /// Time from now until senders use the key: as long as it takes to bring the file to the other node.
+    /// Time until senders use the key, long enough to bring the file to the other node; 10min or plain seconds.
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10min")]
     after: Duration,
 }

@@ -76,7 +76,7 @@ struct SolicitArguments {
     /// Form in which messages are sent to it: ethernet or udp.
     #[arg(long, value_name = "FORM", value_parser = form, default_value = "ethernet")]
     form: Form,
-    /// How long to wait for the answer, up to 10.
+    /// Time to wait for the answer, 1ms to 10s; 500ms or plain seconds.
     #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "1s")]
     timeout: Duration,
     #[command(flatten)]

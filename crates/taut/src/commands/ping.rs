@@ -35,11 +35,11 @@ pub struct Arguments {
     /// Messages to send.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = units::count)]
     count: u64,
-    /// Time from one message to the next, 100us or plain milliseconds; 0 sends the next when the answer is there.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::milliseconds)]
+    /// Time from one message to the next, 100us or plain seconds; 0 sends the next when the answer is there.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::seconds)]
     interval: Duration,
-    /// Time after which an answer counts as lost, 2s or plain milliseconds.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::milliseconds)]
+    /// Time after which an answer counts as lost, 500ms or plain seconds.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
     timeout: Duration,
     /// Size of a message; 1KiB or plain bytes.
     #[arg(long, value_name = "SIZE", default_value_t = 64, value_parser = size)]

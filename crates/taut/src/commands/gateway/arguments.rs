@@ -1,8 +1,12 @@
 //! Arguments of `taut gateway`, which are those of the program `taut-gateway` too: its workspace includes this file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
+
+use crate::units;
 
 /// Arguments of `taut gateway`.
 #[derive(Debug, Args)]
@@ -50,13 +54,14 @@ pub enum Command {
         /// Write one picture, with everything that each gateway tells, and end.
         #[arg(long)]
         once: bool,
-        /// Milliseconds between two pictures.
-        #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(100..=60_000))]
-        interval_ms: u32,
+        /// Time between two pictures, 100ms to 1min; 500ms or plain seconds.
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+        interval: Duration,
     },
     /// Record what is published on keys, of another site for example, in a file that `taut replay` and viewers read.
     Record {
         /// File to write (MCAP).
+        #[arg(value_parser = PathBufValueParser::new().try_map(recording))]
         file: PathBuf,
         /// Overwrite the file if it exists.
         #[arg(long)]
@@ -71,10 +76,28 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         zenoh: Option<PathBuf>,
         /// End after this many messages [default: never].
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = units::count)]
         count: Option<u64>,
-        /// End after so many seconds [default: never].
-        #[arg(long, value_name = "S")]
-        seconds: Option<u64>,
+        /// End after this time, 500ms or plain seconds [default: never].
+        #[arg(long, alias = "seconds", value_name = "TIME", value_parser = units::seconds)]
+        timeout: Option<Duration>,
     },
+}
+
+/// Reads the time between two pictures.
+fn interval(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(100)..=Duration::from_secs(60);
+    Some(units::seconds(text)?)
+        .filter(|interval| range.contains(interval))
+        .ok_or_else(|| "expected 100ms to 1min".to_owned())
+}
+
+/// Reads the path of a recording, which is never standard output.
+fn recording(path: PathBuf) -> Result<PathBuf, &'static str> {
+    match path == Path::new("-") {
+        true => {
+            Err("a recording is a file, and not standard output: its index is written at the end")
+        }
+        false => Ok(path),
+    }
 }

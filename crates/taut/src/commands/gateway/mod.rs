@@ -60,14 +60,14 @@ fn words(command: Command) -> Vec<OsString> {
             zenoh,
             prefix,
             once,
-            interval_ms,
+            interval,
         } => {
             words.push("fleet".into());
             words.extend(file("--config=", config));
             words.extend(file("--zenoh=", zenoh));
             words.extend(prefix.map(|prefix| valued("--prefix=", prefix)));
             words.extend(once.then(|| "--once".into()));
-            words.push(valued("--interval-ms=", interval_ms.to_string()));
+            words.push(valued("--interval=", interval.as_secs_f64().to_string()));
         }
         Command::Record {
             file: to,
@@ -76,7 +76,7 @@ fn words(command: Command) -> Vec<OsString> {
             config,
             zenoh,
             count,
-            seconds,
+            timeout,
         } => {
             words.push("record".into());
             words.extend(overwrite.then(|| "--overwrite".into()));
@@ -84,7 +84,8 @@ fn words(command: Command) -> Vec<OsString> {
             words.extend(file("--config=", config));
             words.extend(file("--zenoh=", zenoh));
             words.extend(count.map(|count| valued("--count=", count.to_string())));
-            words.extend(seconds.map(|seconds| valued("--seconds=", seconds.to_string())));
+            let timeout = timeout.map(|timeout| timeout.as_secs_f64().to_string());
+            words.extend(timeout.map(|timeout| valued("--timeout=", timeout)));
             words.extend(["--".into(), to.into_os_string()]);
         }
     }

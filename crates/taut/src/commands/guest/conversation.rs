@@ -30,8 +30,8 @@ pub(super) struct GuestPort {
     /// Port of the guest.
     #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = default_port())]
     port: PortNumber,
-    /// Time to wait for an answer, 2s or plain milliseconds.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::milliseconds)]
+    /// Time to wait for an answer, 500ms or plain seconds.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
     pub(super) timeout: Duration,
 }
 

@@ -81,7 +81,7 @@ struct ListArguments {
 struct ShowArguments {
     /// Name of the partition.
     name: String,
-    /// Count for this long, in place of since the partition was made.
+    /// Count for this long, in place of since the partition was made; 500ms or plain seconds.
     #[arg(long, value_name = "TIME", value_parser = units::some_seconds)]
     seconds: Option<Duration>,
     #[command(flatten)]
