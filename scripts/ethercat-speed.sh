@@ -63,7 +63,7 @@ command_of() {
     local main="$programs/main_device --cycles $cycles"
     case $1 in
     socket) echo "$main --interface taut1" ;;
-    exec) echo "$taut exec --node $work/node.toml --explain=$work/explained -- $main --interface taut0" ;;
+    exec) echo "$taut exec --config $work/node.toml --explain=$work/explained -- $main --interface taut0" ;;
     port) echo "$main --interface taut0 --way port --xdp-mode $mode" ;;
     esac
 }

@@ -49,7 +49,7 @@ printf 'interface = "taut0"\nlink = "xdp"\nxdp_mode = "%s"\n' "${MODE:-native}" 
 command_of() {
     case $1 in
     kernel) ;;
-    *) echo "$taut exec --node $work/node.toml --" ;;
+    *) echo "$taut exec --config $work/node.toml --" ;;
     esac
 }
 

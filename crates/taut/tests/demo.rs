@@ -188,7 +188,11 @@ fn without_privilege_it_runs_over_loopback_and_says_so() {
         }
     };
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("no privilege"));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("no privilege") && said.contains("run it as root for two hosts (sudo "),
+        "{said}"
+    );
     assert!(text(&output.stdout).contains("Without privilege"));
     let json = directory.json();
     check_report(&json, &output);

@@ -387,7 +387,7 @@ fn programs_that_cannot_be_taken_are_refused() {
 #[test]
 fn wrong_use_is_told() {
     for (arguments, told) in [
-        (vec!["exec", "--", "true"], "--node <FILE>"),
+        (vec!["exec", "--", "true"], "--config <FILE>"),
         (vec!["exec", "--interface", "lo"], "PROGRAM"),
         (
             vec!["exec", "--interface", "lo", "--local", "0", "--", "true"],
@@ -438,12 +438,17 @@ fn wrong_use_is_told() {
             "there is no interface",
         ),
         (
-            vec!["exec", "--node", "/no/such/file", "--", "true"],
+            vec!["exec", "--config", "/no/such/file", "--", "true"],
             "/no/such/file",
         ),
         (
-            vec!["exec", "--node", "a", "--interface", "lo", "--", "true"],
+            vec!["exec", "--config", "a", "--interface", "lo", "--", "true"],
             "cannot be used with",
+        ),
+        // The option's older name.
+        (
+            vec!["exec", "--node", "/no/such/file", "--", "true"],
+            "/no/such/file",
         ),
     ] {
         let output = taut(&arguments);
@@ -454,7 +459,7 @@ fn wrong_use_is_told() {
     let scratch = Scratch::new("exec-node");
     let file = scratch.0.join("node.toml");
     fs::write(&file, "interface = \"lo\"\nlink = \"packet\"\n").unwrap();
-    let output = taut(&["exec", "--node", file.to_str().unwrap(), "--", "true"]);
+    let output = taut(&["exec", "--config", file.to_str().unwrap(), "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
         text(&output.stderr).contains("on link packet"),
@@ -490,7 +495,7 @@ fn rules_and_programs_decide() {
         let explained = bench.explained_in(Host::A);
         let _none = fs::remove_file(&explained);
         let mut command = bench.hosts.command(Host::A, env!("CARGO_BIN_EXE_taut"));
-        command.args(["exec", "--node", file.to_str().unwrap()]);
+        command.args(["exec", "--config", file.to_str().unwrap()]);
         command.arg(format!("--explain={}", explained.display()));
         if let Some(ports) = option {
             command.args(["--local", ports]);
@@ -564,7 +569,7 @@ fn packet_sockets_are_taken_by_their_ethertype() {
         let explained = bench.explained_in(Host::A);
         let _none = fs::remove_file(&explained);
         let mut command = bench.hosts.command(Host::A, env!("CARGO_BIN_EXE_taut"));
-        command.args(["exec", "--node", file.to_str().unwrap()]);
+        command.args(["exec", "--config", file.to_str().unwrap()]);
         command.arg(format!("--explain={}", explained.display()));
         if let Some(ethertypes) = option {
             command.args(["--ethertype", ethertypes]);

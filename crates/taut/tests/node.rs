@@ -277,6 +277,21 @@ fn neighbours_are_entered_solicited_and_shown_until_a_port_opens() {
     let (status, block, error) = neigh(&["solicit", "drive \"1\"", &ip, "--interface", "taut0"]);
     assert_eq!(status, Some(0), "{error}");
     assert!(error.contains("`taut0` has no control process"), "{error}");
+    let file = std::env::temp_dir().join(format!("taut-solicit-{}.json", std::process::id()));
+    let to_file = format!("--json={}", file.display());
+    let (status, beside, error) = neigh(&[
+        "solicit",
+        "drive \"1\"",
+        &ip,
+        "--interface",
+        "taut0",
+        &to_file,
+    ]);
+    assert_eq!((status, &beside), (Some(0), &block), "{error}");
+    let entry: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!(entry["mac"], *mac);
+    assert!(entry["control_process"].is_null());
     let config = Config::new("neigh", &block);
     let control = Control::start(&hosts, &config);
 

@@ -340,6 +340,19 @@ fn top_shows_rates_and_what_waits() {
 }
 
 #[test]
+fn a_view_that_no_terminal_shows_is_printed_once() {
+    let directory = BusDirectory::new("once");
+    let _receiver = directory.receiver(&[]);
+    let bus = directory.bus();
+    let vbus = ["vbus", "top", "--bus", &bus];
+    for view in [&vbus[..], &["task", "top"], &["guest", "top"]] {
+        let shown = run(&[view, &["--interval", "50ms"]].concat());
+        assert!(shown.status.success(), "{}", stderr(&shown));
+        assert!(!shown.stdout.is_empty());
+    }
+}
+
+#[test]
 fn a_tap_that_is_ended_before_its_count_is_interrupted() {
     let directory = BusDirectory::new("ended");
     let _receiver = directory.receiver(&[]);

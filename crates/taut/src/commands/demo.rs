@@ -44,14 +44,20 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     // Before anything is measured, so that nothing is measured in vain.
     cli::make_directory(&arguments.out)?;
     let hosts = if arguments.unprivileged || !may_create() {
+        let why = match arguments.unprivileged {
+            true => "asked for",
+            false => "no privilege to make hosts",
+        };
         eprintln!(
-            "taut: {}: two addresses of loopback stand in for two hosts, and link udp for xdp",
-            if arguments.unprivileged {
-                "asked for"
-            } else {
-                "no privilege to make hosts"
-            }
+            "taut: {why}: two addresses of loopback stand in for two hosts, and link udp for xdp"
         );
+        if !arguments.unprivileged {
+            let program = std::env::args().next();
+            eprintln!(
+                "  what to do: run it as root for two hosts (sudo {} demo)",
+                program.as_deref().unwrap_or("taut")
+            );
+        }
         None
     } else {
         Some(

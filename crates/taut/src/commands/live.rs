@@ -26,7 +26,7 @@ pub struct LiveArguments {
     /// Time between two looks, which rates are taken over; 500ms or plain seconds.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::some_seconds)]
     interval: Duration,
-    /// Print once, after one interval, and end.
+    /// Print once, after one interval, and end; so it does without a terminal, unless --json is given.
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -45,10 +45,9 @@ impl LiveArguments {
         self.interval
     }
 
-    /// The same, printed once where no terminal shows it and nobody asks for lines of JSON.
-    pub fn once_if_piped(mut self) -> Self {
-        self.once |= !io::stdout().is_terminal() && self.json.path().is_none();
-        self
+    /// Whether it is printed once: that was asked for, or no terminal shows it and nobody wants lines of JSON.
+    fn is_once(&self) -> bool {
+        self.once || (!io::stdout().is_terminal() && self.json.path().is_none())
     }
 
     /// Prints what `look` returns after each interval, as a line of JSON and as text, until a signal ends it; on a
@@ -58,7 +57,8 @@ impl LiveArguments {
         mut look: impl FnMut() -> Result<(Value, String), CommandError>,
     ) -> Result<(), CommandError> {
         let mut lines = self.json.lines()?;
-        let is_live = !lines.has_stdout() && !self.once && has_screen();
+        let is_once = self.is_once();
+        let is_live = !lines.has_stdout() && !is_once && has_screen();
         let keyboard = match is_live {
             true => Keyboard::open().map_err(|error| no_keys(&error))?,
             false => None,
@@ -75,7 +75,7 @@ impl LiveArguments {
             } else if !lines.has_stdout() {
                 cli::show(text.as_bytes())?;
             }
-            if self.once {
+            if is_once {
                 return Ok(());
             }
         }
@@ -88,7 +88,7 @@ impl LiveArguments {
             return ends.map_err(|error| no_keys(&error));
         }
         match pause(self.interval) {
-            Some(signal) if self.once => Err(CommandError::interrupted(signal)),
+            Some(signal) if self.is_once() => Err(CommandError::interrupted(signal)),
             ended => Ok(ended.is_some()),
         }
     }

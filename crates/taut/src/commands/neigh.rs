@@ -9,7 +9,7 @@ use tautline::control::{self, SharedTable};
 use tautline::neighbours::{self, Origin};
 use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NeighbourTableError, TableState};
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
 use crate::commands::live::unless_interrupted;
 use crate::commands::output::JsonArguments;
 use crate::units;
@@ -256,23 +256,25 @@ fn add(arguments: AddArguments) -> Result<(), CommandError> {
     };
     let (interface, mut table) = arguments.of.connect()?;
     table.add(&entry).map_err(error)?;
-    entered(
-        &arguments.of,
-        &interface,
-        Some(table.pid()),
-        (&entry, Origin::Added),
-    )
+    let added = (&entry, Origin::Added);
+    entered(&arguments.of, &interface, table.pid(), added)
+}
+
+/// An entry, with the interface and the control process that has it.
+fn entered_json(interface: &str, pid: Option<i32>, (entry, origin): (&Neighbour, Origin)) -> Value {
+    let mut json = entry_json(entry, origin);
+    json["interface"] = json!(interface);
+    json["control_process"] = json!(pid);
+    json
 }
 
 fn entered(
     arguments: &ShowArguments,
     interface: &str,
-    pid: Option<i32>,
+    pid: i32,
     (entry, origin): (&Neighbour, Origin),
 ) -> Result<(), CommandError> {
-    let mut json = entry_json(entry, origin);
-    json["interface"] = json!(interface);
-    json["control_process"] = json!(pid);
+    let json = entered_json(interface, Some(pid), (entry, origin));
     let addresses = [known(entry.mac), entry.ip.map(|ip| ip.to_string())];
     let addresses: Vec<String> = addresses.into_iter().flatten().collect();
     let text = format!("{} is {} on {interface}", entry.name, addresses.join(", "));
@@ -295,7 +297,7 @@ fn solicit(arguments: SolicitArguments) -> Result<(), CommandError> {
     };
     let interface = of.interface()?;
     if let Some(mut table) = SharedTable::connect(&interface).map_err(error)? {
-        let pid = Some(table.pid());
+        let pid = table.pid();
         let wanted = entry.clone();
         let answer = unless_interrupted(move || table.solicit(&wanted, ip, timeout))?;
         entry.mac = answer.map_err(error)?;
@@ -304,16 +306,20 @@ fn solicit(arguments: SolicitArguments) -> Result<(), CommandError> {
     let asked = interface.clone();
     let answer = unless_interrupted(move || neighbours::solicit(&asked, ip, timeout))?;
     entry.mac = answer.map_err(error)?;
-    if of.json.has_stdout() {
-        return entered(&of, &interface, None, (&entry, Origin::Solicited));
+    if !of.json.has_stdout() {
+        eprintln!("taut: `{interface}` has no control process: for the configuration of a node:");
     }
-    eprintln!("taut: `{interface}` has no control process: for the configuration of a node:");
-    // A name may have quotation marks in it.
-    let name = Value::from(entry.name);
     let mac = entry.mac;
-    cli::print(&format!(
-        "[[neighbour]]\nname = {name}\nmac = \"{mac}\"\nip = \"{ip}\"\nform = \"{form}\"\n"
-    ))
+    of.json.print(
+        || entered_json(&interface, None, (&entry, Origin::Solicited)),
+        || {
+            // A name may have quotation marks in it.
+            let name = Value::from(entry.name.as_str());
+            format!(
+                "[[neighbour]]\nname = {name}\nmac = \"{mac}\"\nip = \"{ip}\"\nform = \"{form}\"\n"
+            )
+        },
+    )
 }
 
 fn set_lock(

@@ -36,7 +36,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         return top::run(live.interval(), wishes).map_err(|error| failed(&error));
     }
     let mut before = Look::take(wishes).map_err(|error| failed(&error))?;
-    live.once_if_piped().run(|| {
+    live.run(|| {
         let after = Look::take(wishes).map_err(|error| failed(&error))?;
         let rows = rows(&after, Some(&before), None);
         let text = top::text(&rows, &after.silent);
@@ -54,7 +54,7 @@ fn show_fleet(fleet: &FleetArguments, live: LiveArguments) -> Result<(), Command
     let mut program = fleet.follow(live.interval())?;
     let mut rates = Rates::default();
     let patience = live.interval() + FLEET_PATIENCE;
-    live.once_if_piped().run(|| {
+    live.run(|| {
         let picture = program.next(patience)?;
         rates.take(&picture, Instant::now());
         Ok((json!(picture), picture.table(Some(&rates))))

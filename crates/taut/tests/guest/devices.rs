@@ -175,7 +175,7 @@ fn a_guest_talks_on_the_wire_to_whom_it_may(monitor: Monitor) {
     let mut guest = taut(Host::A)
         .args(["guest", "run"])
         .arg(images.join(monitor.image("echo")))
-        .args(["--name", &name, "--node"])
+        .args(["--name", &name, "--config"])
         .arg(node)
         .arg("--window")
         .arg(window)

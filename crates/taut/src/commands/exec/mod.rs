@@ -24,10 +24,15 @@ const LIBRARY: &str = "libtautline_preload.so";
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Configuration file of the node (TOML); its [exec] section says which sockets are taken.
-    #[arg(long, value_name = "FILE", required_unless_present = "interface")]
-    node: Option<PathBuf>,
+    #[arg(
+        long,
+        alias = "node",
+        value_name = "FILE",
+        required_unless_present = "interface"
+    )]
+    config: Option<PathBuf>,
     /// A node on this interface, without a file; every address of its network counts as a neighbour.
-    #[arg(long, value_name = "IF", conflicts_with = "node")]
+    #[arg(long, value_name = "IF", conflicts_with = "config")]
     interface: Option<String>,
     /// Take the sockets with these ports: numbers and ranges, 5000,6000-6010 [default: by address].
     #[arg(long, value_name = "PORTS", value_parser = ports, value_delimiter = ',')]
@@ -92,7 +97,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         .env("TAUTLINE_EXEC_REMOTE", text_of(&rules.remote))
         .env("TAUTLINE_EXEC_ETHERTYPES", names_of(&rules.ethertypes))
         .env("TAUTLINE_EXEC_PROGRAMS", rules.programs.join(":"));
-    match (&arguments.node, &arguments.interface) {
+    match (&arguments.config, &arguments.interface) {
         (Some(file), _) => command.env("TAUTLINE_EXEC_NODE", absolute(file)),
         (None, Some(interface)) => command.env("TAUTLINE_EXEC_INTERFACE", interface),
         (None, None) => &mut command,
@@ -119,7 +124,7 @@ fn absolute(file: &Path) -> PathBuf {
 }
 
 fn configured(arguments: &Arguments) -> Result<(NodeConfig, ExecConfig), CommandError> {
-    match (&arguments.node, &arguments.interface) {
+    match (&arguments.config, &arguments.interface) {
         (Some(file), _) => {
             let service = ServiceConfig::from_file(file).map_err(peer::open_error)?;
             Ok((service.node, service.exec))

@@ -77,11 +77,11 @@ struct RunArguments {
     #[arg(long, value_name = "FILE")]
     window: Option<PathBuf>,
     /// Bus on which its ports are [default: the file's, or `guests`].
-    #[arg(long, value_name = "NAME", conflicts_with = "node")]
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
     bus: Option<String>,
     /// Configuration file of the node on which its ports are, in place of a bus.
-    #[arg(long, value_name = "FILE")]
-    node: Option<PathBuf>,
+    #[arg(long, alias = "node", value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Memory of the guest; 16M or plain bytes.
     #[arg(long, value_name = "SIZE", value_parser = units::memory)]
     ram: Option<u64>,
@@ -221,9 +221,9 @@ fn config(arguments: &RunArguments) -> Result<GuestConfig, GuestError> {
             .parse()
             .map_err(|error: tautline::BadNodeName| GuestError::Setting(error.to_string()))?;
     }
-    if arguments.bus.is_some() || arguments.node.is_some() {
+    if arguments.bus.is_some() || arguments.config.is_some() {
         config.bus.clone_from(&arguments.bus);
-        config.node.clone_from(&arguments.node);
+        config.node.clone_from(&arguments.config);
     }
     if config.bus.is_none() && config.node.is_none() {
         config.bus = Some("guests".to_owned());
