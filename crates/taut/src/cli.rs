@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage, 3 and 4 the answers of `taut lab`, 128 + n ended by signal n.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -282,6 +283,13 @@ pub fn show(bytes: &[u8]) -> Result<(), CommandError> {
         ErrorKind::BrokenPipe => CommandError::reader_gone(),
         _ => not_shown(&error),
     })
+}
+
+/// Writes a line to standard error, for the macro of the same name. A reader that has gone away is no error.
+pub fn say(line: fmt::Arguments<'_>) {
+    let _unread = io::stderr()
+        .lock()
+        .write_all(format!("{line}\n").as_bytes());
 }
 
 fn write_out(bytes: &[u8]) -> io::Result<()> {

@@ -273,6 +273,18 @@ fn what_is_ended_before_its_count_is_interrupted() {
 }
 
 #[test]
+fn a_reader_of_errors_that_has_gone_ends_nothing() {
+    let scratch = Scratch::new("files-errors");
+    let bus = scratch.0.join("bus");
+    let _echo = Echo::on(&bus);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut capture = taut(&["capture", "--bus", text(&bus), "--timeout", "100ms"]);
+    let capture = capture.stdout(Stdio::null()).stderr(writer);
+    assert_eq!(capture.status().unwrap().code(), Some(0));
+}
+
+#[test]
 fn lists_of_cpus_are_read_strictly() {
     for list in ["0,l", "0-4000000000", "", "1-0", "+0"] {
         let list = format!("--cpus={list}");

@@ -152,6 +152,11 @@ fn a_recording_of_a_bus_is_read_by_others_and_replayed_the_same_in_the_simulator
         out.contains("300 messages arrived as they were recorded"),
         "{out}"
     );
+    // Nobody reads the line, and it goes on all the same.
+    let mut unread = taut(&["replay", &file, "--sim"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(unread.stdout(writer).status().unwrap().code(), Some(0));
     let Some((messages, figures)) = read(Path::new(&file)) else {
         return;
     };

@@ -67,14 +67,14 @@ pub fn run(mut arguments: Arguments) -> Result<(), CommandError> {
     if arguments.reads {
         taps.push(arguments.sources.reads()?);
     }
-    eprintln!("capturing on {}", sources::names(&taps));
+    say!("capturing on {}", sources::names(&taps));
     let mut output = Output::open(&arguments, nodes, &taps)?;
     let result = copy(&arguments, &mut taps, &mut output);
     let seen = output.seen;
     // An error of the copying is worth more than one of the end.
     let ended = result.and(output.end(&mut taps));
     let lost: u64 = taps.iter_mut().map(Tap::lost).sum();
-    eprintln!("{seen} captured, {lost} lost");
+    say!("{seen} captured, {lost} lost");
     ended?;
     sources::all_came(seen, arguments.count, sources::BUSY_REMEDY)
 }

@@ -48,12 +48,10 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             true => "asked for",
             false => "no privilege to make hosts",
         };
-        eprintln!(
-            "taut: {why}: two addresses of loopback stand in for two hosts, and link udp for xdp"
-        );
+        say!("taut: {why}: two addresses of loopback stand in for two hosts, and link udp for xdp");
         if !arguments.unprivileged {
             let program = std::env::args().next();
-            eprintln!(
+            say!(
                 "  what to do: run it as root for two hosts (sudo {} demo)",
                 program.as_deref().unwrap_or("taut")
             );

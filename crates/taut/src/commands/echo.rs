@@ -97,7 +97,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
                 unanswered += 1;
                 let line = format!("no answer to {}: {why}", message.source);
                 if let Some(line) = told.line(tautline::now(), &line) {
-                    eprintln!("taut: {line}");
+                    say!("taut: {line}");
                 }
             }
         }

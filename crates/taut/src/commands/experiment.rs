@@ -154,7 +154,7 @@ fn run_named(arguments: &RunArguments) -> Result<(), CommandError> {
                     figure,
                     reason: reason.clone(),
                 }));
-                eprintln!("taut: {}: {error}", wanted[0].name);
+                say!("taut: {}: {error}", wanted[0].name);
                 failed = Some((wanted[0].name, error));
             }
         }

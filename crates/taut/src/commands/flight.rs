@@ -190,9 +190,11 @@ fn serve(arguments: &ServeArguments) -> Result<(), CommandError> {
         length: arguments.length,
     };
     let ready = || {
-        eprintln!(
+        say!(
             "a craft for {}, from {}:{}",
-            arguments.to, arguments.address, arguments.port
+            arguments.to,
+            arguments.address,
+            arguments.port
         )
     };
     let served = ground::serve(&settings, ready).map_err(|error| {
@@ -220,16 +222,14 @@ fn fly_cell(arguments: CellArguments) -> Result<(), CommandError> {
         length: arguments.length,
     };
     let ready = |limits: &[String]| {
-        eprintln!(
+        say!(
             "craft {} at {}: state on port {}, way-points to port {}",
             settings.name,
             settings.bus,
             cell::STATE_PORT,
             cell::WAYPOINT_PORT
         );
-        limits
-            .iter()
-            .for_each(|limit| eprintln!("  limited: {limit}"));
+        limits.iter().for_each(|limit| say!("  limited: {limit}"));
     };
     let flown = cell::fly(&settings, ready).map_err(|error| {
         CommandError::failed(
@@ -310,7 +310,7 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
     let settings = settings(arguments, variants)?;
     // Puts everything back should this process be killed.
     let guard = Guard::start()?;
-    let flights = show::run(&settings, &mut |what| eprintln!("flying: {what}")).map_err(explain)?;
+    let flights = show::run(&settings, &mut |what| say!("flying: {what}")).map_err(explain)?;
     drop(guard);
     missing.extend(flights.missing);
     let report = Report::new(flights.records, missing, arguments.seed);
@@ -332,7 +332,7 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
 fn recover_first() {
     let left = leftovers::of_flights(None).unwrap_or_else(|error| vec![format!("stays: {error}")]);
     for line in left {
-        eprintln!("taut: left by a process that was killed: {line}");
+        say!("taut: left by a process that was killed: {line}");
     }
 }
 

@@ -97,7 +97,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     let next = next_steps(&file, &interface, mac, ip, &table);
     if to_stdout {
-        eprint!("{next}");
+        say!("{}", next.trim_end());
         return Ok(());
     }
     cli::print(&format!("wrote {}\n{next}", file.display()))

@@ -125,7 +125,7 @@ fn make(new: &New) -> Result<(), CommandError> {
     file.write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .map_err(|error| failed(&new.file, error))?;
-    eprintln!(
+    say!(
         "{} has a key for {}; bring it to the other node on a way that nobody else sees",
         new.file.display(),
         cipher.name()
@@ -153,7 +153,7 @@ fn renew(add: &Add) -> Result<(), CommandError> {
     directory
         .write(&name, text.as_bytes(), MODE)
         .map_err(|error| not_placed(&error))?;
-    eprintln!(
+    say!(
         "{} has epoch {epoch}, which begins in {} s; bring it to the other node before that, and have both nodes read it",
         file.display(),
         add.after.as_secs()

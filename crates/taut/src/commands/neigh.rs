@@ -307,7 +307,7 @@ fn solicit(arguments: SolicitArguments) -> Result<(), CommandError> {
     let answer = unless_interrupted(move || neighbours::solicit(&asked, ip, timeout))?;
     entry.mac = answer.map_err(error)?;
     if !of.json.has_stdout() {
-        eprintln!("taut: `{interface}` has no control process: for the configuration of a node:");
+        say!("taut: `{interface}` has no control process: for the configuration of a node:");
     }
     let mac = entry.mac;
     of.json.print(

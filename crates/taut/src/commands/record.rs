@@ -41,7 +41,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let existing = output::existing(arguments.overwrite);
     let recorder = Recorder::create(&arguments.file, existing)
         .map_err(|error| not_made(&arguments.file, &error))?;
-    eprintln!("recording {}", sources::names(&taps));
+    say!("recording {}", sources::names(&taps));
     let mut recording = Running {
         arguments: &arguments,
         recorder,
@@ -98,7 +98,7 @@ impl Running<'_> {
                 .map_err(|error| explain(self.arguments, &error))?;
             if self.recorder.left_out() > 0 && !is_warned {
                 is_warned = true;
-                eprintln!(
+                say!(
                     "a recording has {FLOWS_MAX} flows at most: messages of further ones are left out; --interface, \
                      --bus and --port choose"
                 );
@@ -165,7 +165,7 @@ impl Running<'_> {
             0 => String::new(),
             _ => format!(", {left_out} left out"),
         };
-        eprintln!("{seen} recorded, {lost} lost, {incomplete} incomplete{others}");
+        say!("{seen} recorded, {lost} lost, {incomplete} incomplete{others}");
         (seen, ended.map_err(|error| explain(self.arguments, &error)))
     }
 }

@@ -97,7 +97,7 @@ fn frames(config: NodeConfig, ethertype: EtherType) -> Result<ReceivingPort, Com
     let name = configured.map(|port| port.name.clone());
     let node = peer::open(config)?;
     let port = raw::open(&node, ethertype, name.as_deref())?;
-    eprintln!("{}\nlistening for frames of {ethertype}", node.report());
+    say!("{}\nlistening for frames of {ethertype}", node.report());
     Ok(ReceivingPort::Raw(Frames::of(port)))
 }
 
@@ -121,7 +121,7 @@ fn messages(
     });
     let node = peer::open(config)?;
     let source = ReceivingPort::open(&node, number, name.as_deref(), &kind)?;
-    eprintln!("{}\nlistening on port {number}", node.report());
+    say!("{}\nlistening on port {number}", node.report());
     Ok((source, types))
 }
 

@@ -123,7 +123,7 @@ fn wanted(
 /// Gives this thread a real-time priority where that is allowed.
 fn take_priority() {
     if let Err(error) = policy::set_policy(0, libc::SCHED_FIFO, FIFO_PRIORITY) {
-        eprintln!("not under SCHED_FIFO, so that messages may be late: {error}");
+        say!("not under SCHED_FIFO, so that messages may be late: {error}");
     }
 }
 
@@ -157,7 +157,7 @@ impl Sender {
     ) -> Result<Sender, CommandError> {
         let to = arguments.to.as_deref().unwrap_or_default();
         let (node, name) = arguments.node.open_with_peer(to)?;
-        println!("{}", node.report());
+        cli::print(&format!("{}\n", node.report()))?;
         let mut ports = Vec::new();
         let mut places = BTreeMap::new();
         let mut ways = Vec::new();
@@ -207,16 +207,13 @@ impl Sender {
             }
             Ok(())
         });
-        println!(
-            "{sent} sent{}{}",
-            pace.lateness(),
-            match refused {
-                0 => String::new(),
-                count => format!(", {count} not sent because the link was full"),
-            }
-        );
+        let full = match refused {
+            0 => String::new(),
+            count => format!(", {count} not sent because the link was full"),
+        };
+        let printed = cli::print(&format!("{sent} sent{}{full}\n", pace.lateness()));
         match played {
-            Ok(()) => Ok(()),
+            Ok(()) => printed,
             Err(Stop::Failed(error)) => Err(error),
             Err(Stop::Interrupted(signal)) => Err(CommandError::interrupted(signal)),
             Err(Stop::Recording(error)) => {

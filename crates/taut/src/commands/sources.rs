@@ -185,7 +185,7 @@ impl Tap {
             }
         };
         for note in notes {
-            eprintln!("{note}");
+            say!("{note}");
         }
         Ok(())
     }
@@ -338,7 +338,7 @@ fn open_all(arguments: &SourceArguments, only: Option<PortName>) -> Result<Vec<T
             match Tap::network(&name, arguments.ethertype) {
                 Ok(tap) => taps.push(tap),
                 Err(error) => {
-                    eprintln!("{name} is not captured: {error}");
+                    say!("{name} is not captured: {error}");
                     refused = Some(error);
                 }
             }

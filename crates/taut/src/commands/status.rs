@@ -33,7 +33,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         )
     })?;
     for name in &silent {
-        eprintln!("taut: the node {name} (process-number) does not answer: it may be stopped");
+        say!("taut: the node {name} (process-number) does not answer: it may be stopped");
     }
     // A user who may not read them sees the nodes all the same.
     let smoothers = smooth::found().unwrap_or_default();

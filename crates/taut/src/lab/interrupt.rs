@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     };
     let stop = signal_flag();
     let outcome = interrupt::run(&settings, &kept.journal, &stop, &mut |step| {
-        eprintln!("measuring {step}");
+        say!("measuring {step}");
     });
     drop(guard);
     let missing = kept.missing.clone();

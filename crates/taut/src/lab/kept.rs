@@ -21,7 +21,7 @@ impl KeptJournal {
     pub(super) fn open() -> Result<KeptJournal, CommandError> {
         let opened = tautline_lab::open_journal()?;
         for line in opened.recovered {
-            eprintln!("from an earlier run that was killed: {line}");
+            say!("from an earlier run that was killed: {line}");
         }
         let journal = Arc::new(Mutex::new(opened.journal));
         let for_signals = Arc::clone(&journal);

@@ -155,7 +155,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     if has_outputs {
         for result in &results {
             for missing in &result.missing {
-                eprintln!("{}: {}: {}", result.label, missing.what, missing.reason);
+                say!("{}: {}: {}", result.label, missing.what, missing.reason);
             }
         }
     }
@@ -177,7 +177,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         };
     }
     if !shows_table && !table.is_empty() {
-        eprintln!("{}", table.trim_end());
+        say!("{}", table.trim_end());
     }
     let json = || {
         // Written from the results themselves: a `Value` would sort their keys.
@@ -192,7 +192,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             None => Ok(()),
         },
     ])?;
-    eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
+    say!("{:.0} s in all", began.elapsed().as_secs_f64());
     let agree = results
         .iter()
         .flat_map(|result| &result.agreements)
@@ -258,7 +258,7 @@ pub(super) fn tell(event: &Event, began: Instant) {
         Event::Finished(what, true) => format!("{what}: from the cache"),
         Event::Finished(what, false) => format!("finished {what}"),
     };
-    eprintln!("{:4.0} s  {text}", began.elapsed().as_secs_f64());
+    say!("{:4.0} s  {text}", began.elapsed().as_secs_f64());
 }
 
 /// The table, and the line that sets the worst cases beside the Emblix paper's.

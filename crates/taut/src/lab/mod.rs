@@ -61,7 +61,7 @@ pub fn run_if_guest() {
     if guest::is_guest() {
         let worker_command = ["/init", "lab", "worker"].map(PathBuf::from);
         if let Err(error) = guest::run_as_first_process(&worker_command) {
-            eprintln!("taut lab guest: {error}");
+            say!("taut lab guest: {error}");
         }
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     arguments
         .json
         .print(|| json!({ "paths": all }), || text(&all))?;
-    eprintln!("{:.0} s in all", began.elapsed().as_secs_f64());
+    say!("{:.0} s in all", began.elapsed().as_secs_f64());
     Ok(())
 }
 

@@ -329,7 +329,7 @@ impl Bar {
         ));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_terminal && last.0 != Some(progress.phase) {
-            eprintln!(
+            say!(
                 "phase {} of {}: {} {}",
                 progress.phase + 1,
                 progress.phase_count,

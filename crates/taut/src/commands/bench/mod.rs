@@ -81,7 +81,7 @@ impl CommonArguments {
         };
         let allowed = child::allowed_cpus().unwrap_or_default();
         if let Some(remark) = placement.choose_cpus(&allowed) {
-            eprintln!("taut: {remark}");
+            say!("taut: {remark}");
         }
         placement
     }

@@ -92,7 +92,7 @@ impl Arguments {
     pub(super) fn iceoryx2(&self) -> Option<PathBuf> {
         let program = self.iceoryx2.clone().or_else(vbus::beside_this_program);
         if program.is_none() {
-            eprintln!(
+            say!(
                 "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from bench/iceoryx2 and measures; --iceoryx2 names another place"
             );
         }

@@ -68,7 +68,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     cli::print(&text)?;
     if let Err(error) = notify("READY=1") {
-        eprintln!("taut: the service manager was not told that this process is ready: {error}");
+        say!("taut: the service manager was not told that this process is ready: {error}");
     }
     if let Some(limit) = watchdog_limit() {
         // One that is not heard is followed by another.
@@ -120,7 +120,7 @@ fn tune(interface: &str, wanted: Option<TuneConfig>) -> Result<Option<Tuned>, Co
 
 /// Settings that were put back, and those that could not be.
 fn say((done, refused): (Vec<String>, Vec<String>)) -> Result<(), CommandError> {
-    refused.iter().for_each(|line| eprintln!("taut: {line}"));
+    refused.iter().for_each(|line| say!("taut: {line}"));
     done.iter()
         .try_for_each(|line| cli::print(&format!("{line}\n")))
 }

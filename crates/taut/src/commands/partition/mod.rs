@@ -155,7 +155,7 @@ fn create(arguments: &CreateArguments) -> Result<(), CommandError> {
 /// Puts back what killed processes left, and says so. A directory that cannot be used stops the action that follows.
 fn recover_first() {
     for line in recover().unwrap_or_default() {
-        eprintln!("taut: left by a process that was killed: {line}");
+        say!("taut: left by a process that was killed: {line}");
     }
 }
 

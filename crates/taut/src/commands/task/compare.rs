@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut conditions = Vec::new();
     for load in &arguments.loads {
         for in_partition in [false, true] {
-            eprintln!("running {}", place(*load, in_partition));
+            say!("running {}", place(*load, in_partition));
             conditions.push(condition(arguments, &program, cpu, *load, in_partition)?);
             if let Some(signal) = interrupted() {
                 return Err(CommandError::interrupted(signal));

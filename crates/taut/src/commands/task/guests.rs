@@ -22,7 +22,7 @@ impl Guests {
         for (guest, life) in &guests {
             if life.is_none() {
                 let name = &guest.name;
-                eprintln!("guest `{name}` does not run; its end is noticed once it has started");
+                say!("guest `{name}` does not run; its end is noticed once it has started");
             }
         }
         Self { guests }

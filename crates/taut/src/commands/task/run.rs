@@ -84,12 +84,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let options = Options::default().with_cpu(cpu).with_lint(false);
     let guests = Guests::find(executive.guests());
     let running = executive.start(&options).map_err(failed)?;
-    eprintln!(
+    say!(
         "{} on CPU {cpu}; `taut task top` and `taut task trace` watch it",
         arguments.file.display()
     );
     if wait(&running, guests, arguments.length) {
-        eprintln!("taut: {}", ending(&running, &set));
+        say!("taut: {}", ending(&running, &set));
     }
     let summary = running.stop(PATIENCE);
     drop(node);

@@ -79,7 +79,7 @@ fn bus_text(bus: &Bus) -> String {
         .filter_map(|(name, figures)| match figures {
             Ok(figures) => Some(row(&figures)),
             Err(error) => {
-                eprintln!("taut: {name}: {error}");
+                say!("taut: {name}: {error}");
                 None
             }
         })

@@ -56,11 +56,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         on: format!("bus {bus}"),
         nodes,
     };
-    eprintln!("watching {}", arguments.name);
+    say!("watching {}", arguments.name);
     let mut seen = 0;
     let mut output = arguments.output.open()?;
     let ended = watch(arguments, deadline, &mut source, &mut output, &mut seen);
-    eprintln!("{seen} seen, {} missed", source.tap.missed());
+    say!("{seen} seen, {} missed", source.tap.missed());
     ended
 }
 
