@@ -4,16 +4,16 @@
 //! network namespace. Whoever has died cannot put back any more; the next of its kind does, or
 //! `taut doctor --put-back`.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tautline::vbus::Bus;
-use tautline_partition::PartitionError;
 use tautline_smoother::SmootherError;
-use tautline_state::journal::{Journal, JournalError, Left};
+use tautline_state::journal::{Journal, JournalError, Left, PutBack};
 use tautline_state::{Directory, StateError, find_runtime_directory, network_namespaces};
-use tautline_testbed::hosts::{HostsError, clear_named, inside_named, may_create, stale};
+use tautline_testbed::hosts::{clear_named, inside_named, may_create, stale};
 
-use crate::tune::{self, TuneError, Tuned};
+use crate::tune;
 
 /// Beginnings of the names of journals that mean interfaces of one network namespace.
 const SMOOTHER: &str = "smoother-";
@@ -25,25 +25,16 @@ const INODES: u64 = 0xF000_0000;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reason why something cannot be found or put back.
+/// Reason why something cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeftoversError {
     /// A journal.
     #[error("{0}")]
     Journal(#[from] JournalError),
-    /// A partition.
-    #[error("{0}")]
-    Partition(#[from] PartitionError),
-    /// A network namespace.
-    #[error("{0}")]
-    Hosts(#[from] HostsError),
     /// A smoother.
     #[error("{0}")]
     Smoother(#[from] SmootherError),
-    /// The tuning of an interface.
-    #[error("{0}")]
-    Tune(#[from] TuneError),
     /// The runtime directory.
     #[error("{0}")]
     State(#[from] StateError),
@@ -52,64 +43,128 @@ pub enum LeftoversError {
     Buses(#[from] std::io::Error),
 }
 
-/// Everything that killed processes of this user left, as text. Nothing is changed.
-pub fn found() -> Result<Vec<String>, LeftoversError> {
+/// Everything that killed processes of this user left, as text, with what cannot be looked at. Nothing is changed.
+pub fn found() -> Vec<String> {
     let mut found = Vec::new();
-    if let Some(directory) = find_runtime_directory()? {
-        for left in journals(&directory)? {
-            let name = left.name.trim_end_matches(SUFFIX);
-            found.push(match left.changes.as_slice() {
-                [] => format!("{name}: its journal"),
-                [only] => format!("{name}: {only}"),
-                [first, others @ ..] => format!("{name}: {first} and {} more", others.len()),
-            });
-        }
-        let smoothers = tautline_smoother::left(&directory)?.into_iter();
-        found.extend(smoothers.map(|interface| format!("smoother of {interface}")));
-        found.extend(half_written(&directory, false)?);
-        found.extend(
-            of_gone_namespaces(&directory)?
-                .iter()
-                .map(|name| format!("{name}, of a network namespace that is gone")),
-        );
+    let untold = |error: &dyn Display| format!("could not be told: {error}");
+    match find_runtime_directory() {
+        Ok(None) => {}
+        Ok(Some(directory)) => match found_in(&directory) {
+            Ok(of_directory) => found.extend(of_directory),
+            Err(error) => found.push(untold(&error)),
+        },
+        Err(error) => found.push(untold(&error)),
     }
-    let buses = dead_buses()?.into_iter();
-    found.extend(buses.map(|bus| format!("bus {} without a living node", bus.name)));
-    let namespaces = stale(None)?.into_iter();
-    found.extend(namespaces.map(|name| format!("network namespace {name}")));
+    match dead_buses() {
+        Ok(buses) => found.extend(
+            buses
+                .iter()
+                .map(|bus| format!("bus {} without a living node", bus.name)),
+        ),
+        Err(error) => found.push(untold(&error)),
+    }
+    match stale(None) {
+        Ok(names) => found.extend(names.iter().map(|name| format!("network namespace {name}"))),
+        Err(error) => found.push(untold(&error)),
+    }
+    found
+}
+
+fn found_in(directory: &Directory) -> Result<Vec<String>, LeftoversError> {
+    let mut found = Vec::new();
+    for left in journals(directory)? {
+        let name = left.name.trim_end_matches(SUFFIX);
+        found.push(match left.changes.as_slice() {
+            [] => format!("{name}: its journal"),
+            [only] => format!("{name}: {only}"),
+            [first, others @ ..] => format!("{name}: {first} and {} more", others.len()),
+        });
+    }
+    let smoothers = tautline_smoother::left(directory)?.into_iter();
+    found.extend(smoothers.map(|interface| format!("smoother of {interface}")));
+    found.extend(half_written(directory, false)?);
+    found.extend(
+        of_gone_namespaces(directory)?
+            .iter()
+            .map(|name| format!("{name}, of a network namespace that is gone")),
+    );
     Ok(found)
 }
 
-/// Puts all of that back, and returns it as text.
-pub fn put_back() -> Result<Vec<String>, LeftoversError> {
-    let mut done = of_flights(None)?;
-    done.extend(of_smoothers()?);
-    if let Some(directory) = find_runtime_directory()? {
-        let of_tuning = tune::journal_name("");
-        let of_tuning = of_tuning.trim_end_matches(SUFFIX);
-        for left in journals(&directory)? {
-            let name = left.name.trim_end_matches(SUFFIX);
-            done.extend(match name.strip_prefix(of_tuning) {
-                Some(interface) => Tuned::begin(interface)?.put_back().0,
-                None => Journal::recover_in(&directory, &left.name)?,
-            });
+/// Puts all of that back. Whatever cannot be put back does not keep the rest from it.
+pub fn put_back() -> PutBack {
+    let mut all = of_flights(None);
+    all.add(of_smoothers());
+    match find_runtime_directory() {
+        Ok(None) => {}
+        Ok(Some(directory)) => {
+            of_tuning_and_others(&directory, &mut all);
+            let half_written = half_written(&directory, true);
+            all.add(half_written.map(|text| done(text.map(|text| format!("{text} removed")))));
+            put_gone_namespaces_back(&directory, &mut all);
         }
-        done.extend(half_written(&directory, true)?.map(|text| format!("{text} removed")));
-        for name in of_gone_namespaces(&directory)? {
-            directory.remove(&name)?;
-            done.push(format!("{name} removed"));
-        }
+        Err(error) => all.refused.push(error.to_string()),
     }
-    for bus in dead_buses()? {
-        // Somebody is there again, or it is another user's.
-        if bus.clear().is_ok() {
-            done.push(format!("bus {} removed", bus.name));
+    match dead_buses() {
+        Ok(buses) => {
+            // Of the others, somebody is there again, or it is another user's.
+            let cleared = buses.iter().filter(|bus| bus.clear().is_ok());
+            let lines = cleared.map(|bus| format!("bus {} removed", bus.name));
+            all.done.extend(lines);
         }
+        Err(error) => all.refused.push(error.to_string()),
     }
-    Ok(done)
+    all
 }
 
-/// Files of smoothers and tuned interfaces whose network namespace has gone, and with it all that they changed.
+/// Lines about changes that were undone.
+fn done(lines: impl IntoIterator<Item = String>) -> PutBack {
+    PutBack {
+        done: lines.into_iter().collect(),
+        ..PutBack::default()
+    }
+}
+
+/// Journals of dead processes but those of partitions, flights and smoothers, which were put back before.
+fn of_tuning_and_others(directory: &Directory, all: &mut PutBack) {
+    let of_tuning = tune::journal_name("");
+    let of_tuning = of_tuning.trim_end_matches(SUFFIX);
+    let journals = journals(directory).unwrap_or_else(|error| {
+        all.refused.push(error.to_string());
+        Vec::new()
+    });
+    for left in journals {
+        let name = left.name.trim_end_matches(SUFFIX);
+        match name.strip_prefix(of_tuning) {
+            Some(interface) => all.add(tune::put_back_left(interface)),
+            None => all.add(Journal::recover_in(directory, &left.name)),
+        }
+    }
+}
+
+/// Puts back what journals of gone namespaces say of the machine, and removes their files.
+fn put_gone_namespaces_back(directory: &Directory, all: &mut PutBack) {
+    let names = of_gone_namespaces(directory).unwrap_or_else(|error| {
+        all.refused.push(error.to_string());
+        Vec::new()
+    });
+    for name in names {
+        if name.ends_with(SUFFIX) {
+            all.add(Journal::recover_of_gone_network(directory, &name));
+        } else if let Err(error) = directory.remove(&name) {
+            all.refused.push(error.to_string());
+        }
+        // A journal of which something could not be put back stays.
+        if directory
+            .open_file(&name)
+            .is_err_and(|error| error.is_absent())
+        {
+            all.done.push(format!("{name} removed"));
+        }
+    }
+}
+
+/// Files of smoothers and tuned interfaces whose network namespace has gone, and with it all that they changed there.
 fn of_gone_namespaces(directory: &Directory) -> Result<Vec<String>, StateError> {
     let names = directory.entries()?.into_iter();
     let names = names.filter_map(|entry| entry.name.into_string().ok());
@@ -146,58 +201,60 @@ fn dead_buses() -> Result<Vec<Bus>, LeftoversError> {
     Ok(buses)
 }
 
-/// Puts back what killed flights left, and returns it as text: partitions, network namespaces, directories. Of
-/// namespaces and directories only those of one process, if it is named: in a process namespace the processes outside
-/// cannot be seen, and seem dead.
-pub fn of_flights(process: Option<u32>) -> Result<Vec<String>, LeftoversError> {
-    let mut done = tautline_partition::recover()?;
+/// Puts back what killed flights left: partitions, network namespaces, directories. Of namespaces and directories only
+/// those of one process, if it is named: in a process namespace the processes outside cannot be seen, and seem dead.
+pub fn of_flights(process: Option<u32>) -> PutBack {
+    let mut all = PutBack::default();
+    all.add(tautline_partition::recover());
     if may_create() {
-        let namespaces = stale(process)?;
+        let namespaces = stale(process).unwrap_or_else(|error| {
+            all.refused.push(error.to_string());
+            Vec::new()
+        });
         for name in &namespaces {
             // The files of a smoother mean its namespace, and go before it. One that cannot be entered goes as well.
             if let Ok(ended) = inside_named(name, of_smoothers) {
-                done.extend(ended?);
+                all.add(ended);
             }
         }
         clear_named(&namespaces);
-        done.extend(
-            namespaces
-                .iter()
-                .map(|name| format!("network namespace {name} removed")),
-        );
+        let removed = namespaces.iter();
+        all.done
+            .extend(removed.map(|name| format!("network namespace {name} removed")));
     }
-    done.extend(tautline_flight_runner::recover(process)?);
-    Ok(done)
+    all.add(tautline_flight_runner::recover(process));
+    all
 }
 
 /// The same right after the end of a process, when those that die with it may still write into its directory, or
-/// be in a group of its partition.
-pub fn of_ended(process: u32) -> Result<(), LeftoversError> {
+/// be in a group of its partition. Returns what could not be put back.
+pub fn of_ended(process: u32) -> Vec<String> {
     let end = Instant::now() + PATIENCE;
     loop {
-        of_flights(Some(process))?;
-        let left = match find_runtime_directory()? {
-            Some(directory) => Left::all(&directory)?,
-            None => Vec::new(),
-        };
-        let is_left = left.iter().any(|left| left.process == process);
+        let refused = of_flights(Some(process)).refused;
+        let directory = find_runtime_directory().ok().flatten();
+        let left = directory.and_then(|directory| Left::all(&directory).ok());
+        let is_left = left.iter().flatten().any(|left| left.process == process);
         if !is_left || Instant::now() > end {
-            return Ok(());
+            return refused;
         }
         std::thread::sleep(PAUSE);
     }
 }
 
 /// Puts back what killed smoothers left in this thread's network namespace.
-fn of_smoothers() -> Result<Vec<String>, LeftoversError> {
-    let mut done = Vec::new();
+fn of_smoothers() -> Result<PutBack, LeftoversError> {
+    let mut all = PutBack::default();
     if let Some(directory) = find_runtime_directory()? {
         for interface in tautline_smoother::left(&directory)? {
-            done.extend(tautline_smoother::end(&interface)?);
-            done.push(format!("smoother of {interface} cleared"));
+            let ended = tautline_smoother::end(&interface);
+            if ended.as_ref().is_ok_and(|ended| ended.refused.is_empty()) {
+                all.done.push(format!("smoother of {interface} cleared"));
+            }
+            all.add(ended);
         }
     }
-    Ok(done)
+    Ok(all)
 }
 
 /// Journals of dead processes but those of smoothers, and of tuned interfaces of other network namespaces.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tautline::config::TuneConfig;
 use tautline::link::XdpMode;
 use tautline::{LinkKind, Node, NodeConfig};
-use tautline_state::journal::{Change, Journal, JournalError};
+use tautline_state::journal::{Change, Journal, JournalError, PutBack};
 use tautline_state::process::Stat;
 use tautline_state::setting::{Setting, Thread};
 use tautline_state::{find_runtime_directory, own_network_namespace};
@@ -90,6 +90,7 @@ impl TuneError {
 #[derive(Debug)]
 pub struct Tuned {
     interface: String,
+    index: u32,
     journal: Journal,
     recovered: Vec<String>,
     notes: Vec<String>,
@@ -98,10 +99,11 @@ pub struct Tuned {
 impl Tuned {
     /// Begins, first putting back what somebody left who did not do that.
     pub fn begin(interface: &str) -> Result<Tuned, TuneError> {
-        must_exist(interface)?;
+        let index = index(interface)?;
         let (journal, recovered) = Journal::open(&journal_name(interface), "taut node")?;
         Ok(Tuned {
             interface: interface.to_owned(),
+            index,
             journal,
             recovered,
             notes: Vec::new(),
@@ -120,6 +122,7 @@ impl Tuned {
     fn try_apply(&mut self, wanted: &TuneConfig) -> Result<(), TuneError> {
         let own = |attribute: &str| Setting::OfInterface {
             interface: self.interface.clone(),
+            index: Some(self.index),
             attribute: attribute.to_owned(),
         };
         let of_interface = [
@@ -242,19 +245,30 @@ impl Tuned {
         Ok(self.journal.keep()?)
     }
 
-    /// Puts everything back, and says what came of it: what is so again, and what could not be had.
-    pub fn put_back(mut self) -> (Vec<String>, Vec<String>) {
-        let mut done = self.recovered.clone();
-        done.extend(self.journal.put_back());
-        if !self.journal.refused().is_empty() {
-            // A veth is polled only while it has an XDP program, and takes no settings of its poll otherwise.
-            let mut config = NodeConfig::on(&self.interface).with_link(LinkKind::Xdp);
-            config.xdp_mode = Some(XdpMode::Native);
-            let _polled = Node::open(config);
-            done.extend(self.journal.put_back());
-        }
-        (done, self.journal.refused().to_vec())
+    /// Puts everything back.
+    pub fn put_back(mut self) -> PutBack {
+        put_all_back(&self.interface, &mut self.journal, self.recovered)
     }
+}
+
+/// Puts back what is noted of an interface. That may be gone or have another name: its own settings are gone with it,
+/// and those of the machine are not.
+pub fn put_back_left(interface: &str) -> Result<PutBack, TuneError> {
+    let (mut journal, recovered) = Journal::open(&journal_name(interface), "taut node")?;
+    Ok(put_all_back(interface, &mut journal, recovered))
+}
+
+fn put_all_back(interface: &str, journal: &mut Journal, mut done: Vec<String>) -> PutBack {
+    done.extend(journal.put_back());
+    if !journal.refused().is_empty() {
+        // A veth is polled only while it has an XDP program, and takes no settings of its poll otherwise.
+        let mut config = NodeConfig::on(interface).with_link(LinkKind::Xdp);
+        config.xdp_mode = Some(XdpMode::Native);
+        let _polled = Node::open(config);
+        done.extend(journal.put_back());
+    }
+    let refused = journal.refused().to_vec();
+    PutBack { done, refused }
 }
 
 /// Interfaces of this network namespace that are tuned, or were by somebody who did not put it back.
@@ -282,11 +296,12 @@ pub(crate) fn journal_name(interface: &str) -> String {
 
 /// Settings of an interface and of the machine that are in force: name and value.
 pub fn current(interface: &str) -> Result<Vec<(String, String)>, TuneError> {
-    must_exist(interface)?;
+    let index = index(interface)?;
     let mut settings = Vec::new();
     for attribute in ["threaded", "napi_defer_hard_irqs", "gro_flush_timeout"] {
         settings.push(Setting::OfInterface {
             interface: interface.to_owned(),
+            index: Some(index),
             attribute: attribute.to_owned(),
         });
     }
@@ -327,15 +342,13 @@ fn lines(list: &[String]) -> String {
     list.iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn must_exist(interface: &str) -> Result<(), TuneError> {
-    match interface::index(interface) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(TuneError::NoInterface(interface.to_owned())),
-    }
+/// Number of an interface, which must exist.
+pub fn index(interface: &str) -> Result<u32, TuneError> {
+    interface::index(interface).map_err(|_| TuneError::NoInterface(interface.to_owned()))
 }
 
 fn polls(interface: &str) -> Result<Polls, TuneError> {
-    must_exist(interface)?;
+    index(interface)?;
     Polls::of(interface).map_err(|source| TuneError::NotTold {
         interface: interface.to_owned(),
         source,

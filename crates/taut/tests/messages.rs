@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 use tautline_testbed::sys::signal_process;
@@ -124,6 +124,20 @@ fn what_a_killed_smoother_of_a_namespace_that_is_gone_left_is_removed() {
         namespace.unwrap().unwrap(),
         near.interface()
     );
+    // An interface there was tuned as well, and with it a setting of the machine: of this process, as an example.
+    let tuned = journal.replace("smoother", "tune");
+    let setting = format!("/proc/{}/oom_score_adj", std::process::id());
+    let before = std::fs::read_to_string(&setting).unwrap();
+    let change = json!({
+        "pid": 0, "started_ticks": 0, "directories": [], "trace_instances": [], "settings": [{
+            "setting": { "File": setting }, "before": before.trim(), "value": { "Exactly": "500" }, "order": 1,
+        }],
+    });
+    let runtime = tautline_state::runtime_directory().unwrap();
+    runtime
+        .write(&tuned, change.to_string().as_bytes(), 0o600)
+        .unwrap();
+    std::fs::write(&setting, "500").unwrap();
     let mut line = String::new();
     BufReader::new(smoother.stdout.take().unwrap())
         .read_line(&mut line)
@@ -143,7 +157,10 @@ fn what_a_killed_smoother_of_a_namespace_that_is_gone_left_is_removed() {
         "{said}"
     );
     let done = doctor(&["--put-back"]);
-    assert!(done.contains(&format!("{journal} removed")), "{done}");
+    for file in [&journal, &tuned] {
+        assert!(done.contains(&format!("{file} removed")), "{done}");
+    }
+    assert_eq!(std::fs::read_to_string(&setting).unwrap(), before, "{done}");
     assert!(!doctor(&[]).contains(&journal));
 }
 

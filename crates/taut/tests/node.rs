@@ -178,6 +178,113 @@ fn tune_shows_before_and_after_and_untune_puts_back() {
     assert_eq!((status, out.as_str()), (Some(0), "nothing is tuned\n"));
 }
 
+/// A process with a setting that anybody who may can read and write.
+struct Machine(Child);
+
+impl Machine {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    fn setting(&self) -> String {
+        format!("/proc/{}/oom_score_adj", self.0.id())
+    }
+
+    /// A change of it as it stands in a journal, from 100 to 200, and makes it.
+    fn change(&self) -> serde_json::Value {
+        fs::write(self.setting(), "200").unwrap();
+        serde_json::json!({
+            "setting": { "File": self.setting() }, "before": "100", "value": { "Exactly": "200" }, "order": 1000,
+        })
+    }
+
+    fn value(&self) -> String {
+        fs::read_to_string(self.setting())
+            .unwrap()
+            .trim()
+            .to_owned()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+/// The journal of a tuned interface of host A.
+fn tuned_journal(hosts: &Hosts, interface: &str) -> PathBuf {
+    let namespace = hosts.inside(Host::A, tautline_state::own_network_namespace);
+    let namespace = namespace.unwrap().unwrap();
+    PathBuf::from(format!("/run/tautline/tune-{namespace}-{interface}.json"))
+}
+
+#[test]
+fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
+    let Some(hosts) = hosts() else { return };
+    let ip = |words: &str| {
+        let mut command = hosts.command(Host::A, "ip");
+        assert!(command.args(words.split(' ')).status().unwrap().success());
+    };
+    let tune = |interface: &str| {
+        let words = [
+            "node",
+            "tune",
+            "--interface",
+            interface,
+            "--defer-hard-irqs",
+            "3",
+        ];
+        let (status, _, error) = run(&hosts, &words);
+        assert_eq!(status, Some(0), "{error}");
+    };
+    ip("link add tautgone type dummy");
+    ip("link add tautnew type dummy");
+    tune("tautgone");
+    tune("tautnew");
+    tune("taut0");
+    // Beside its own settings, one of the machine, which a network card would have changed.
+    let machine = Machine::start();
+    let gone = tuned_journal(&hosts, "tautgone");
+    let mut journal: serde_json::Value = serde_json::from_slice(&fs::read(&gone).unwrap()).unwrap();
+    journal["settings"]
+        .as_array_mut()
+        .unwrap()
+        .push(machine.change());
+    fs::write(&gone, journal.to_string()).unwrap();
+    // One that cannot be read, first of all by its name.
+    let broken = tuned_journal(&hosts, "taut");
+    fs::write(&broken, "{").unwrap();
+    ip("link del tautgone");
+    ip("link set tautnew name tautold");
+    // Another one of the old name, with a value of its own.
+    ip("link add tautnew type dummy");
+    let write = "mount -t sysfs taut /sys && echo 7 > /sys/class/net/tautnew/napi_defer_hard_irqs";
+    let mut command = hosts.command(Host::A, "unshare");
+    let command = command.args(["--mount", "sh", "-c", write]);
+    assert!(command.status().unwrap().success());
+    let (status, out, error) = run(&hosts, &["node", "untune"]);
+    assert_eq!(status, Some(1), "{out}{error}");
+    assert!(error.contains(broken.to_str().unwrap()), "{error}");
+    assert_eq!(machine.value(), "100", "{out}{error}");
+    let deferred = |interface: &str| {
+        let (status, out, error) = run(&hosts, &["node", "tune", "--interface", interface]);
+        assert_eq!(status, Some(0), "{error}");
+        let line = out
+            .lines()
+            .find(|line| line.contains("napi_defer_hard_irqs"));
+        line.unwrap().split_whitespace().last().unwrap().to_owned()
+    };
+    assert_eq!(
+        ["taut0", "tautold", "tautnew"].map(deferred),
+        ["0", "0", "7"],
+        "{out}{error}"
+    );
+    assert!(!gone.exists() && broken.exists());
+    fs::remove_file(broken).unwrap();
+}
+
 #[test]
 fn a_value_that_the_kernel_refuses_undoes_the_rest() {
     let Some(hosts) = hosts() else { return };

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tautline_state::journal::{Journal, JournalError, Left};
+use tautline_state::journal::{Journal, JournalError, Left, PutBack};
 use tautline_state::{
     TemporaryDirectory, find_runtime_directory, runtime_directory, unforeseeable,
 };
@@ -68,20 +68,20 @@ impl Made {
     }
 }
 
-/// Removes the directories of flights whose processes have died, or of one of these, and returns what was done as text.
+/// Removes the directories of flights whose processes have died, or of one of these.
 ///
 /// # Errors
 /// A runtime directory that cannot be trusted or locked.
-pub fn recover(process: Option<u32>) -> Result<Vec<String>, JournalError> {
+pub fn recover(process: Option<u32>) -> Result<PutBack, JournalError> {
     let Some(runtime) = find_runtime_directory()? else {
-        return Ok(Vec::new());
+        return Ok(PutBack::default());
     };
-    let mut done = Vec::new();
+    let mut all = PutBack::default();
     for left in Left::all(&runtime)? {
         let is_meant = process.is_none_or(|process| process == left.process);
         if is_meant && left.name.starts_with(JOURNAL) {
-            done.extend(Journal::recover_in(&runtime, &left.name)?);
+            all.add(Journal::recover_in(&runtime, &left.name));
         }
     }
-    Ok(done)
+    Ok(all)
 }

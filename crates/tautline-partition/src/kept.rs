@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tautline_state::cpus::CpuList;
 use tautline_state::group;
-use tautline_state::journal::{Journal, JournalError, Look};
+use tautline_state::journal::{Journal, JournalError, Look, PutBack};
 use tautline_state::setting::Setting;
 use tautline_state::{Directory, find_runtime_directory};
 
@@ -160,37 +160,39 @@ fn find_in(directory: &Directory, name: &str) -> Result<ActivePartition, Partiti
     found.ok_or_else(|| PartitionError::Absent(shown(name)))
 }
 
-/// Puts back the partitions whose processes were killed, and returns the changes as text.
+/// Puts back the partitions whose processes were killed. One that cannot be put back does not keep the others from it.
 ///
 /// # Errors
 /// A runtime directory that cannot be trusted or locked.
-pub fn recover() -> Result<Vec<String>, PartitionError> {
+pub fn recover() -> Result<PutBack, PartitionError> {
     match find_runtime_directory()? {
         Some(directory) => {
             let _lock = lock(&directory)?;
             recover_in(&directory)
         }
-        None => Ok(Vec::new()),
+        None => Ok(PutBack::default()),
     }
 }
 
-pub(crate) fn recover_in(directory: &Directory) -> Result<Vec<String>, PartitionError> {
-    let mut done = Vec::new();
+pub(crate) fn recover_in(directory: &Directory) -> Result<PutBack, PartitionError> {
+    let mut all = PutBack::default();
     for name in names(directory)? {
-        let journal = journal_name(&name);
-        let Some(look) = Look::at(directory, &journal)? else {
-            continue;
-        };
-        if look.is_kept || look.holder.is_some() {
-            continue;
-        }
-        let found = ActivePartition::new(&name, look);
-        if let Some(record) = &found.record {
-            widen_heirs(record, &found.settings);
-        }
-        done.extend(Journal::recover_in(directory, &journal)?);
+        all.add(recover_one(directory, &name));
     }
-    Ok(done)
+    Ok(all)
+}
+
+fn recover_one(directory: &Directory, name: &str) -> Result<PutBack, PartitionError> {
+    let journal = journal_name(name);
+    let look = Look::at(directory, &journal)?;
+    let Some(look) = look.filter(|look| !look.is_kept && look.holder.is_none()) else {
+        return Ok(PutBack::default());
+    };
+    let found = ActivePartition::new(name, look);
+    if let Some(record) = &found.record {
+        widen_heirs(record, &found.settings);
+    }
+    Ok(Journal::recover_in(directory, &journal)?)
 }
 
 /// Removes a partition that is kept. `force` moves the programs out that run in it.

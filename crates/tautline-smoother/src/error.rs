@@ -48,6 +48,9 @@ pub enum SmootherError {
     /// The programs do not load.
     #[error("the kernel does not take the smoother's programs: {0}")]
     Program(String),
+    /// Changes that could not be put back. They stay noted.
+    #[error("not everything is put back: {}", .0.join("; "))]
+    NotPutBack(Vec<String>),
     /// The journal cannot be kept.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -75,6 +78,10 @@ impl SmootherError {
                 "build with the feature `bpf`, which needs clang and libbpf's headers"
             }
             Self::Program(_) => "run as root; the kernel must be Linux 5.18 or later",
+            Self::NotPutBack(_) => {
+                "`taut smooth off INTERFACE` as root tries again; by hand: `tc qdisc del dev INTERFACE root` and \
+                 `clsact` in place of `root`, `ip link del tautq...`, `ip link set INTERFACE gso_max_segs N`"
+            }
             Self::Journal(JournalError::Busy { .. }) => "`taut smooth off` ends it",
             Self::Journal(_) | Self::State(_) => "run as root",
         }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tautline_proto::smoother::{NODES_MAX, ReceiverConfig};
 use tautline_proto::wire::MacAddress;
-use tautline_state::journal::{Journal, Look};
+use tautline_state::journal::{Journal, Look, PutBack};
 use tautline_state::netlink::Route;
 use tautline_state::{Directory, policy, runtime_directory};
 
@@ -336,8 +336,9 @@ pub fn left(directory: &Directory) -> Result<Vec<String>, SmootherError> {
             let interface = name.strip_suffix(JOURNAL_SUFFIX);
             interface.or_else(|| name.strip_suffix(STATUS_SUFFIX))
         });
+        // One whose journal cannot be read is named as well: putting it back says why.
         if let Some(interface) = interface
-            && holder(directory, interface)?.is_none()
+            && !matches!(holder(directory, interface), Ok(Some(_)))
         {
             interfaces.push(interface.to_owned());
         }
@@ -370,7 +371,9 @@ impl Status {
             });
             let Some(interface) = interface else { continue };
             if let Some(status) = Status::of(directory, &interface)? {
-                let lives = holder(directory, &interface)? == Some(status.process);
+                // One whose journal cannot be read is not known to live, and hides no other.
+                let holder = holder(directory, &interface).unwrap_or_default();
+                let lives = holder == Some(status.process);
                 found.push((status, lives));
             }
         }
@@ -379,14 +382,14 @@ impl Status {
     }
 }
 
-/// Ends the smoother of an interface and waits for it, or puts back what a killed one left. Returns what was done, as
-/// text; nothing if there was nothing.
+/// Ends the smoother of an interface and waits for it, or puts back what a killed one left. Nothing is done if there is
+/// nothing.
 ///
 /// # Errors
 /// [`SmootherError`].
-pub fn end(interface: &str) -> Result<Vec<String>, SmootherError> {
+pub fn end(interface: &str) -> Result<PutBack, SmootherError> {
     let directory = runtime_directory()?;
-    let mut done = Vec::new();
+    let mut all = PutBack::default();
     if let Some(pid) = holder(&directory, interface)? {
         let number = i32::try_from(pid)
             .ok()
@@ -403,7 +406,7 @@ pub fn end(interface: &str) -> Result<Vec<String>, SmootherError> {
             let _ended = poll(&mut polled, Some(&timeout));
         }
         if holder(&directory, interface)?.is_none() {
-            done.push(format!("process {pid} ended"));
+            all.done.push(format!("process {pid} ended"));
         } else {
             return Err(SmootherError::Failed {
                 action: "end the process that smooths",
@@ -411,8 +414,8 @@ pub fn end(interface: &str) -> Result<Vec<String>, SmootherError> {
             });
         }
     }
-    done.extend(Journal::recover_in(&directory, &journal_name(interface))?);
+    all.add(Journal::recover_in(&directory, &journal_name(interface)));
     let _ = directory.remove(status_name(interface));
     let _ = directory.sweep(status_name(interface));
-    Ok(done)
+    Ok(all)
 }

@@ -19,6 +19,7 @@ mod file;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -74,6 +75,28 @@ pub struct Change {
     pub after: String,
     /// Whether it was put back.
     pub restored: bool,
+}
+
+/// Result of putting changes back, as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutBack {
+    /// Changes that were undone.
+    pub done: Vec<String>,
+    /// Changes that were not, and why.
+    pub refused: Vec<String>,
+}
+
+impl PutBack {
+    /// Adds the result of something else that was put back, or the reason why nothing of it was.
+    pub fn add(&mut self, other: Result<PutBack, impl fmt::Display>) {
+        match other {
+            Ok(other) => {
+                self.done.extend(other.done);
+                self.refused.extend(other.refused);
+            }
+            Err(error) => self.refused.push(error.to_string()),
+        }
+    }
 }
 
 /// The open journal. Dropped, it puts everything back.
@@ -142,19 +165,42 @@ impl Journal {
         Ok((journal, recovered))
     }
 
-    /// Puts back the changes of a journal whose process has died, and returns them as text. A journal that is kept, or
-    /// whose process lives, stays as it is.
-    pub fn recover_in(directory: &Directory, name: &str) -> Result<Vec<String>, JournalError> {
+    /// Puts back the changes of a journal whose process has died. A journal that is kept, or whose process lives, stays
+    /// as it is.
+    pub fn recover_in(directory: &Directory, name: &str) -> Result<PutBack, JournalError> {
+        Journal::recover(directory, name, |left| {
+            left.pid != KEPT && left.holder().is_none()
+        })
+    }
+
+    /// The same for a journal, kept or not, whose network namespace has gone: its interfaces have gone with that, and
+    /// interfaces that have their names or numbers here are others. The changes of the machine are put back.
+    pub fn recover_of_gone_network(
+        directory: &Directory,
+        name: &str,
+    ) -> Result<PutBack, JournalError> {
+        Journal::recover(directory, name, |left| {
+            left.forget_network();
+            left.holder().is_none()
+        })
+    }
+
+    fn recover(
+        directory: &Directory,
+        name: &str,
+        is_meant: impl FnOnce(&mut Entries) -> bool,
+    ) -> Result<PutBack, JournalError> {
         let lock = directory.lock(LOCK_TIME_MAX)?;
         directory.sweep(name)?;
-        let left = read(directory, name)?.filter(|left| left.pid != KEPT);
-        let Some(left) = left.filter(|left| left.holder().is_none()) else {
-            return Ok(Vec::new());
+        let mut left = read(directory, name)?;
+        let Some(left) = left.take_if(is_meant) else {
+            return Ok(PutBack::default());
         };
         let mut journal = Journal::with(directory.try_clone()?, name, left);
-        let recovered = journal.put_back_locked(&lock);
+        let done = journal.put_back_locked(&lock);
+        let refused = std::mem::take(&mut journal.refused);
         journal.disown();
-        Ok(recovered)
+        Ok(PutBack { done, refused })
     }
 
     /// Files that killed processes have left of journals that they were writing; their changes were not made yet.
@@ -804,11 +850,8 @@ mod tests {
         assert!(matches!(open_new(), Err(JournalError::Exists { .. })));
         journal.keep().unwrap();
         assert!(matches!(open_new(), Err(JournalError::Exists { .. })));
-        assert!(
-            Journal::recover_in(scratch.directory(), NAME)
-                .unwrap()
-                .is_empty()
-        );
+        let recovered = Journal::recover_in(scratch.directory(), NAME).unwrap();
+        assert_eq!(recovered, PutBack::default());
         assert_eq!(comm.value(), "after");
         let look = Look::at(scratch.directory(), NAME).unwrap().unwrap();
         assert!(look.is_kept && look.holder.is_none() && look.settings.len() == 1);
@@ -827,7 +870,35 @@ mod tests {
         assert_eq!(left[0].changes, [change]);
         std::mem::forget(journal);
         let recovered = Journal::recover_in(scratch.directory(), NAME).unwrap();
-        assert_eq!((recovered.len(), comm.value().as_str()), (1, "before"));
+        assert_eq!((recovered.done.len(), recovered.refused.len()), (1, 0));
+        assert_eq!(comm.value(), "before");
+        assert!(has_no_journal(&scratch));
+    }
+
+    #[test]
+    fn of_a_gone_network_the_settings_of_the_machine_are_put_back_and_no_others() {
+        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+        let comm = Comm::new();
+        let (mut journal, _) = open(&scratch).unwrap();
+        journal.set(&comm.path, "after").unwrap();
+        // An interface that is here too, and has nothing to do with that one.
+        let setting = Setting::OfInterface {
+            interface: "lo".to_owned(),
+            index: None,
+            attribute: "ifindex".to_owned(),
+        };
+        let value = NewValue::Exactly("2".to_owned());
+        journal.note_all(&[(setting, value)]).unwrap();
+        let object = NetworkObject::FilterPlace { interface: 1 };
+        journal.will_make_network_object(object).unwrap();
+        let look = || Journal::recover_of_gone_network(scratch.directory(), NAME).unwrap();
+        assert_eq!(look(), PutBack::default(), "its process lives");
+        assert_eq!(comm.value(), "after");
+        journal.keep().unwrap();
+        let done = vec![format!("{} set back to before", comm.path.display())];
+        let refused = Vec::new();
+        assert_eq!(look(), PutBack { done, refused });
+        assert_eq!(comm.value(), "before");
         assert!(has_no_journal(&scratch));
     }
 

@@ -40,8 +40,12 @@ pub enum Setting {
     File(PathBuf),
     /// A file of an interface in the caller's network namespace, whatever is mounted at `/sys`.
     OfInterface {
-        /// The interface.
+        /// Name of the interface.
         interface: String,
+        /// Its number, by which it is found under another name, and told from a later interface with its name. `None`:
+        /// whichever has the name, as in journals of before.
+        #[serde(default)]
+        index: Option<u32>,
         /// The file's name.
         attribute: String,
     },
@@ -153,6 +157,7 @@ impl fmt::Display for Setting {
             Self::OfInterface {
                 interface,
                 attribute,
+                ..
             } => write!(formatter, "/sys/class/net/{interface}/{attribute}"),
             Self::ThreadPolicy(thread) => write!(formatter, "policy of thread {}", thread.number),
             Self::ThreadCpus(thread) => write!(formatter, "CPUs of thread {}", thread.number),
@@ -174,10 +179,11 @@ impl Setting {
             Self::File(path) => read_value(&kernel_path(path)?),
             Self::OfInterface {
                 interface,
+                index,
                 attribute,
             } => {
                 let sysfs = Sysfs::here()?;
-                read_value(&sysfs.of_interface(interface, attribute)?)
+                read_value(&sysfs.of_interface(interface, *index, attribute)?)
             }
             Self::ThreadPolicy(thread) => {
                 let (policy, priority) = policy::policy_of(thread.number()?)?;
@@ -201,10 +207,11 @@ impl Setting {
             Self::File(path) => write_value(&kernel_path(path)?, value),
             Self::OfInterface {
                 interface,
+                index,
                 attribute,
             } => {
                 let sysfs = Sysfs::here()?;
-                write_value(&sysfs.of_interface(interface, attribute)?, value)
+                write_value(&sysfs.of_interface(interface, *index, attribute)?, value)
             }
             Self::ThreadPolicy(thread) => {
                 let (policy, priority) = policy::from_text(value)?;
@@ -339,7 +346,12 @@ impl Sysfs {
         }
     }
 
-    fn of_interface(&self, interface: &str, attribute: &str) -> io::Result<PathBuf> {
+    fn of_interface(
+        &self,
+        interface: &str,
+        index: Option<u32>,
+        attribute: &str,
+    ) -> io::Result<PathBuf> {
         for part in [interface, attribute] {
             if crate::directory::plain(part.as_ref()).is_err() {
                 return Err(no_setting(Path::new(part)));
@@ -350,11 +362,29 @@ impl Sysfs {
             Self::Kept(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
             Self::Mounted => "/sys".to_owned(),
         };
-        Ok(PathBuf::from(root)
-            .join("class/net")
-            .join(interface)
-            .join(attribute))
+        let interfaces = PathBuf::from(root).join("class/net");
+        let interface = match index {
+            None => interface.to_owned(),
+            Some(index) => name_now(&interfaces, interface, index)?,
+        };
+        Ok(interfaces.join(interface).join(attribute))
     }
+}
+
+/// Name that the interface of this number has now, most likely that of before. `ErrorKind::NotFound` if it is gone.
+fn name_now(interfaces: &Path, before: &str, index: u32) -> io::Result<String> {
+    let index = index.to_string();
+    let is_it = |name: &str| {
+        let found = read_value(&interfaces.join(name).join("ifindex"));
+        found.is_ok_and(|found| found == index)
+    };
+    if is_it(before) {
+        return Ok(before.to_owned());
+    }
+    let entries = std::fs::read_dir(interfaces)?.flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let found = names.find(|name| is_it(name));
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 #[cfg(test)]
@@ -401,11 +431,17 @@ mod tests {
 
     #[test]
     fn an_interface_is_found_in_the_namespace_that_one_is_in() {
-        let index = Setting::OfInterface {
-            interface: "lo".to_owned(),
+        let of = |name: &str, index| Setting::OfInterface {
+            interface: name.to_owned(),
+            index,
             attribute: "ifindex".to_owned(),
         };
-        assert_eq!(index.read().unwrap(), "1");
+        assert_eq!(of("lo", None).read().unwrap(), "1");
+        assert_eq!(of("lo", Some(1)).read().unwrap(), "1");
+        // Renamed meanwhile; and gone, with another of its name.
+        assert_eq!(of("taut-before", Some(1)).read().unwrap(), "1");
+        let gone = of("lo", Some(u32::MAX)).write("1").unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
@@ -429,6 +465,7 @@ mod tests {
         }
         let climbing = Setting::OfInterface {
             interface: "..".to_owned(),
+            index: None,
             attribute: "../../etc/passwd".to_owned(),
         };
         assert_eq!(

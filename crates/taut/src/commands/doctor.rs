@@ -5,7 +5,7 @@ use clap::Args;
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::doctor::Examination;
-use crate::leftovers::{self, LeftoversError};
+use crate::leftovers;
 
 /// Arguments of `taut doctor`.
 #[derive(Debug, Args)]
@@ -37,25 +37,25 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 
 /// Exit status 1 if something is left all the same.
 fn put_back() -> Result<(), CommandError> {
-    let failed = |error: LeftoversError| {
-        CommandError::failed(
-            error.to_string(),
-            "run it as the user of the killed process",
-        )
-    };
-    let done = leftovers::put_back().map_err(failed)?;
-    let mut text: String = done.iter().map(|line| format!("{line}\n")).collect();
-    let left = leftovers::found().map_err(failed)?;
-    text += &match left.as_slice() {
-        [] if done.is_empty() => "nothing was left\n".to_owned(),
-        [] => "nothing is left\n".to_owned(),
-        left => left
+    let put_back = leftovers::put_back();
+    let left = leftovers::found();
+    let lines = |begin: &str, lines: &[String]| -> String {
+        lines
             .iter()
-            .map(|line| format!("still left: {line}\n"))
-            .collect(),
+            .map(|line| format!("{begin}{line}\n"))
+            .collect()
+    };
+    let mut text = lines("", &put_back.done);
+    text += &lines("not put back: ", &put_back.refused);
+    text += &lines("still left: ", &left);
+    let is_whole = put_back.refused.is_empty() && left.is_empty();
+    text += match put_back.done.is_empty() {
+        _ if !is_whole => "",
+        true => "nothing was left\n",
+        false => "nothing is left\n",
     };
     cli::print(&text)?;
-    match left.is_empty() {
+    match is_whole {
         true => Ok(()),
         false => Err(CommandError::answer_is_no()),
     }

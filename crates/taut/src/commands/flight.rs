@@ -330,9 +330,12 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
 
 /// Puts back what earlier flights left whose guards were killed, too; CPUs among it, so it comes before all else.
 fn recover_first() {
-    let left = leftovers::of_flights(None).unwrap_or_else(|error| vec![format!("stays: {error}")]);
-    for line in left {
+    let left = leftovers::of_flights(None);
+    for line in left.done {
         say!("taut: left by a process that was killed: {line}");
+    }
+    for line in left.refused {
+        say!("taut: not put back: {line}");
     }
 }
 

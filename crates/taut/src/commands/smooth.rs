@@ -11,6 +11,7 @@ use tautline::ServiceConfig;
 use tautline_report::table;
 use tautline_smoother::{Node, Setup, Smoother, SmootherError, Status, end};
 use tautline_state::find_runtime_directory;
+use tautline_state::journal::PutBack;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
@@ -144,8 +145,8 @@ fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
 }
 
 fn off(arguments: &OffArguments) -> Result<(), CommandError> {
-    let done = end(&arguments.interface).map_err(|error| failed(&error))?;
-    if done.is_empty() {
+    let ended = end(&arguments.interface).map_err(|error| failed(&error))?;
+    if ended == PutBack::default() {
         if tautline_testbed::interface::index(&arguments.interface).is_err() {
             return Err(CommandError::usage(
                 format!("there is no interface `{}`", arguments.interface),
@@ -154,8 +155,14 @@ fn off(arguments: &OffArguments) -> Result<(), CommandError> {
         }
         return cli::print(&format!("{} is not smoothed\n", arguments.interface));
     }
-    done.iter()
-        .try_for_each(|line| cli::print(&format!("{line}\n")))
+    ended
+        .done
+        .iter()
+        .try_for_each(|line| cli::print(&format!("{line}\n")))?;
+    match ended.refused.is_empty() {
+        true => Ok(()),
+        false => Err(failed(&SmootherError::NotPutBack(ended.refused))),
+    }
 }
 
 /// Smoothers of this network namespace, and of each whether its process lives.

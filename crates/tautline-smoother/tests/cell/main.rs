@@ -16,6 +16,7 @@ use bed::{Traffic, cell, child, child_on_disk, setup, smooth, status};
 use rustix::process::{Pid, Signal, kill_process};
 use tautline_smoother::{Smoother, SmootherError, Status, end};
 use tautline_state::TemporaryDirectory;
+use tautline_state::journal::PutBack;
 use tautline_state::netlink::Route;
 use tautline_state::network::has_default_queues;
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
@@ -237,7 +238,7 @@ fn assert_stopped_and_killed_hold_nothing(cell: &Cell, holding: &str) {
         "{left}"
     );
     let done = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
-    assert!(done.len() >= 4, "{done:?}");
+    assert!(done.done.len() >= 4, "{done:?}");
     assert_eq!(state_of(cell, 0), before);
 }
 
@@ -447,14 +448,11 @@ fn a_second_smoother_is_refused_and_off_ends_the_first() {
     let error = second.unwrap_err();
     assert!(matches!(&error, SmootherError::Journal(_)), "{error}");
     let done = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
-    assert!(done[0].contains("ended"), "{done:?}");
+    assert!(done.done[0].contains("ended"), "{done:?}");
     assert!(first.wait().unwrap().success());
     assert_eq!(state_of(&cell, 0), before);
-    assert!(
-        cell.inside(0, || end(INTERFACE).unwrap())
-            .unwrap()
-            .is_empty()
-    );
+    let again = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
+    assert_eq!(again, PutBack::default());
 }
 
 #[test]

@@ -134,6 +134,13 @@ impl Entries {
             && self.network.is_empty()
     }
 
+    /// Forgets the changes of a network namespace.
+    pub(super) fn forget_network(&mut self) {
+        self.settings
+            .retain(|layer| !matches!(layer.setting, Setting::OfInterface { .. }));
+        self.network.clear();
+    }
+
     /// Settings that are changed, each with the value to put back.
     pub(super) fn values_before(&self) -> Vec<(Setting, String)> {
         let layers = self.settings.iter();

@@ -10,6 +10,7 @@ use clap::Args;
 use tautline::config::TuneConfig;
 use tautline::control::{InheritedListener, Server};
 use tautline::{OpenError, ServiceConfig};
+use tautline_state::journal::PutBack;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -78,7 +79,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         .run(&stop)
         .map_err(|error| CommandError::failed(error.to_string(), error.remedy()));
     if let Some(tuned) = tuned {
-        say(tuned.put_back())?;
+        say(&tuned.put_back())?;
     }
     served
 }
@@ -107,9 +108,7 @@ fn is_tuned(interface: &str) -> bool {
 fn tune(interface: &str, wanted: Option<TuneConfig>) -> Result<Option<Tuned>, CommandError> {
     let Some(wanted) = wanted else {
         if is_tuned(interface) {
-            say(Tuned::begin(interface)
-                .map_err(super::tune::error)?
-                .put_back())?;
+            say(&tune::put_back_left(interface).map_err(super::tune::error)?)?;
         }
         return Ok(None);
     };
@@ -119,10 +118,11 @@ fn tune(interface: &str, wanted: Option<TuneConfig>) -> Result<Option<Tuned>, Co
 }
 
 /// Settings that were put back, and those that could not be.
-fn say((done, refused): (Vec<String>, Vec<String>)) -> Result<(), CommandError> {
-    refused.iter().for_each(|line| say!("taut: {line}"));
-    done.iter()
-        .try_for_each(|line| cli::print(&format!("{line}\n")))
+fn say(put_back: &PutBack) -> Result<(), CommandError> {
+    let refused = put_back.refused.iter();
+    refused.for_each(|line| say!("taut: {line}"));
+    let mut done = put_back.done.iter();
+    done.try_for_each(|line| cli::print(&format!("{line}\n")))
 }
 
 /// Time within which the service manager wants to hear from this process, if it does (sd_watchdog_enabled(3)).

@@ -6,6 +6,7 @@ use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use tautline::config::TuneConfig;
 use tautline::{NodeConfig, ServiceConfig};
+use tautline_state::journal::PutBack;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
@@ -140,27 +141,32 @@ fn current_text(settings: &[(String, String)]) -> String {
 
 /// Puts back what was changed.
 pub(super) fn untune(arguments: UntuneArguments) -> Result<(), CommandError> {
-    let interfaces = match arguments.interface {
-        Some(interface) => vec![interface],
-        None => tune::tuned_interfaces(),
-    };
-    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    let mut interfaces = tune::tuned_interfaces();
+    if let Some(interface) = arguments.interface {
+        if !interfaces.contains(&interface) {
+            tune::index(&interface).map_err(error)?;
+        }
+        interfaces = vec![interface];
+    }
+    let mut all = PutBack::default();
+    let mut remedy = "bring the interface up, or run this as root; what is left is noted and can be put back later";
     for interface in interfaces {
-        let (of_it, refused_of_it) = Tuned::begin(&interface).map_err(error)?.put_back();
-        done.extend(of_it);
-        refused.extend(refused_of_it);
+        // One that cannot be put back does not keep the others from it.
+        let put_back = tune::put_back_left(&interface).map_err(|error| {
+            remedy = error.remedy();
+            format!("{interface}: {error}")
+        });
+        all.add(put_back);
     }
-    if done.is_empty() && refused.is_empty() {
-        done.push("nothing is tuned".to_owned());
+    if all == PutBack::default() {
+        all.done.push("nothing is tuned".to_owned());
     }
-    cli::print(&format!("{}\n", done.join("\n")))?;
-    if refused.is_empty() {
-        return Ok(());
+    let done: String = all.done.iter().map(|line| format!("{line}\n")).collect();
+    cli::print(&done)?;
+    match all.refused.is_empty() {
+        true => Ok(()),
+        false => Err(CommandError::failed(all.refused.join("; "), remedy)),
     }
-    Err(CommandError::failed(
-        refused.join("; "),
-        "bring the interface up, or run this as root; what is left is noted and can be put back later",
-    ))
 }
 
 /// Failure as the command line reports it.

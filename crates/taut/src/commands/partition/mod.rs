@@ -11,6 +11,7 @@ use tautline_partition::{
     Census, Partition, PartitionConfig, PartitionError, find, list, plan, recover, remove,
 };
 use tautline_state::cpus::CpuList;
+use tautline_state::journal::PutBack;
 
 use crate::cli::CommandError;
 use crate::commands::live::pause;
@@ -153,10 +154,15 @@ fn create(arguments: &CreateArguments) -> Result<(), CommandError> {
 }
 
 /// Puts back what killed processes left, and says so. A directory that cannot be used stops the action that follows.
-fn recover_first() {
-    for line in recover().unwrap_or_default() {
+fn recover_first() -> PutBack {
+    let recovered = recover().unwrap_or_default();
+    for line in &recovered.done {
         say!("taut: left by a process that was killed: {line}");
     }
+    for line in &recovered.refused {
+        say!("taut: not put back: {line}");
+    }
+    recovered
 }
 
 fn list_all(arguments: &ListArguments) -> Result<(), CommandError> {
@@ -187,7 +193,7 @@ fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
 
 fn remove_one(arguments: &RemoveArguments) -> Result<(), CommandError> {
     // First: a partition that a killed process left counts as removed.
-    let recovered = recover().map_err(error)?;
+    let recovered = recover_first().done;
     let done = match remove(&arguments.name, arguments.force) {
         Err(PartitionError::Absent(_)) if !recovered.is_empty() => recovered,
         removed => removed.map_err(error)?,

@@ -218,6 +218,11 @@ pub(super) fn guard(arguments: &GuardArguments) -> Result<(), CommandError> {
         while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}
     }
     let number = u32::try_from(arguments.owner).unwrap_or_default();
-    leftovers::of_ended(number)
-        .map_err(|failed| CommandError::failed(failed.to_string(), "see `taut doctor --put-back`"))
+    match leftovers::of_ended(number).as_slice() {
+        [] => Ok(()),
+        refused => Err(CommandError::failed(
+            refused.join("; "),
+            "see `taut doctor --put-back`",
+        )),
+    }
 }
