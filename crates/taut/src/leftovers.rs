@@ -80,6 +80,10 @@ fn found_in(directory: &Directory) -> Result<Vec<String>, LeftoversError> {
             [first, others @ ..] => format!("{name}: {first} and {} more", others.len()),
         });
     }
+    // Those of smoothers are named below.
+    let unreadable = Left::unreadable(directory)?.into_iter();
+    let unreadable = unreadable.filter(|(name, _)| !name.starts_with(SMOOTHER));
+    found.extend(unreadable.map(|(_, error)| error.to_string()));
     let smoothers = tautline_smoother::left(directory)?.into_iter();
     found.extend(smoothers.map(|interface| format!("smoother of {interface}")));
     found.extend(half_written(directory, false)?);

@@ -81,7 +81,7 @@ impl TuneError {
             Self::Journal(JournalError::Busy { .. }) => {
                 "end that process: it puts back what it set"
             }
-            Self::Journal(_) => "run as root, or give the directory to this user",
+            Self::Journal(error) => error.remedy(),
         }
     }
 }

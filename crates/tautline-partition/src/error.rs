@@ -145,7 +145,7 @@ impl PartitionError {
             }
             Self::NotPutBack(_) => "run `taut partition remove` again as the user who made it",
             Self::Journal(JournalError::Busy { .. }) => "wait for that process, or end it",
-            Self::Journal(_) => "run as root, or give the directory to this user",
+            Self::Journal(error) => error.remedy(),
         }
     }
 

@@ -83,7 +83,11 @@ impl SmootherError {
                  `clsact` in place of `root`, `ip link del tautq...`, `ip link set INTERFACE gso_max_segs N`"
             }
             Self::Journal(JournalError::Busy { .. }) => "`taut smooth off` ends it",
-            Self::Journal(_) | Self::State(_) => "run as root",
+            Self::Journal(error) => error.remedy(),
+            Self::State(StateError::NoJournal { .. }) => {
+                "put it back with the release of Tautline that wrote it, or restart the machine"
+            }
+            Self::State(_) => "run as root",
         }
     }
 

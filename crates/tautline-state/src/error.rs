@@ -65,6 +65,14 @@ pub enum StateError {
         /// The limit.
         bytes_max: usize,
     },
+    /// A journal of another release, or a damaged one.
+    #[error("{path} cannot be read as a journal ({reason}), so nothing that it notes is put back")]
+    NoJournal {
+        /// The file.
+        path: PathBuf,
+        /// The part that is not understood.
+        reason: String,
+    },
     /// A name that is no single component of a path, or a path with `..` in it.
     #[error("{path} is no plain name or path here; leave out empty parts and `..`")]
     InvalidName {
@@ -117,6 +125,7 @@ impl StateError {
             Self::NoRuntimeDirectory { .. } => io::ErrorKind::NotFound,
             Self::Exists { .. } => io::ErrorKind::AlreadyExists,
             Self::Locked { .. } => io::ErrorKind::WouldBlock,
+            Self::NoJournal { .. } => io::ErrorKind::InvalidData,
             Self::InvalidName { .. } | Self::TooLarge { .. } => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::PermissionDenied,
         }

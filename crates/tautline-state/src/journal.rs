@@ -64,6 +64,23 @@ pub enum JournalError {
     File(#[from] StateError),
 }
 
+impl JournalError {
+    /// Remedy, where the holder has none of its own.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::File(StateError::NoJournal { .. }) => {
+                "put it back with the release of Tautline that wrote it, or restart the machine, which undoes its \
+                 changes; remove the file by hand only when they are undone"
+            }
+            Self::File(StateError::TooLarge { .. }) => {
+                "restart the machine, which undoes its changes; remove the file by hand only when they are undone"
+            }
+            _ => "run as root, or give the directory to this user",
+        }
+    }
+}
+
 /// A setting that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
@@ -257,10 +274,9 @@ impl Journal {
 
     /// The other journals of the directory, by name. One that cannot be read has no changes that can be told.
     fn others(&self) -> BTreeMap<String, Entries> {
-        let entries = self.directory.entries().unwrap_or_default().into_iter();
-        entries
-            .filter_map(|entry| entry.name.into_string().ok())
-            .filter(|name| name.ends_with(SUFFIX) && !name.starts_with('.') && *name != self.name)
+        let names = file::names(&self.directory).unwrap_or_default().into_iter();
+        names
+            .filter(|name| *name != self.name)
             .filter_map(|name| {
                 let entries = read(&self.directory, &name).ok()??;
                 Some((name, entries))
@@ -754,6 +770,50 @@ mod tests {
         assert_eq!(comm.value(), "before");
         assert!(!left.exists());
         drop(journal);
+    }
+
+    #[test]
+    fn a_journal_that_is_not_understood_is_an_error_and_stays() {
+        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+        let comm = Comm::new();
+        let (mut journal, _) = open(&scratch).unwrap();
+        journal.set(&comm.path, "after").unwrap();
+        journal.keep().unwrap();
+        let path = scratch.path().join(NAME);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let other = |from: &str, to: &str| {
+            assert!(text.contains(from), "{from} in {text}");
+            std::fs::write(&path, text.replace(from, to)).unwrap();
+        };
+        for (from, to, said) in [
+            ("{", "", "invalid type"),
+            ("{\"File\":", "{\"Unknown\":", "unknown variant"),
+            ("\"version\":1", "\"version\":2", "has version 2"),
+        ] {
+            other(from, to);
+            let errors = [
+                open(&scratch).unwrap_err(),
+                Journal::recover_in(scratch.directory(), NAME).unwrap_err(),
+                Journal::recover_of_gone_network(scratch.directory(), NAME).unwrap_err(),
+                Look::at(scratch.directory(), NAME).unwrap_err().into(),
+            ];
+            for error in errors {
+                let text = error.to_string();
+                assert!(text.contains(said) && text.contains(NAME), "{text}");
+                assert!(error.remedy().contains("release"), "{text}");
+            }
+            let unreadable = Left::unreadable(scratch.directory()).unwrap();
+            assert_eq!((unreadable.len(), unreadable[0].0.as_str()), (1, NAME));
+            // Others go on beside it.
+            let directory = scratch.directory().try_clone().unwrap();
+            drop(Journal::open_in(directory, "other.json", "a test").unwrap());
+            assert!(path.exists() && comm.value() == "after");
+        }
+        // One of before has no version.
+        other("\"version\":1,", "");
+        drop(open(&scratch).unwrap());
+        assert_eq!(comm.value(), "before");
+        assert!(has_no_journal(&scratch));
     }
 
     #[test]

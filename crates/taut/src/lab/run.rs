@@ -114,10 +114,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
 
 impl From<JournalError> for CommandError {
     fn from(error: JournalError) -> CommandError {
-        CommandError::failed(
-            error.to_string(),
-            "the journal is how settings are put back; without it nothing is measured",
-        )
+        let remedy = match error {
+            JournalError::File(_) => error.remedy(),
+            _ => "the journal is how settings are put back; without it nothing is measured",
+        };
+        CommandError::failed(error.to_string(), remedy)
     }
 }
 

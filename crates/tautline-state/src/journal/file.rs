@@ -63,14 +63,8 @@ impl Left {
     /// processes that live.
     pub fn all(directory: &Directory) -> Result<Vec<Left>, StateError> {
         let mut all = Vec::new();
-        for entry in directory.entries()? {
-            let Ok(name) = entry.name.into_string() else {
-                continue;
-            };
-            if !name.ends_with(SUFFIX) || name.starts_with('.') {
-                continue;
-            }
-            // One that cannot be read is nobody's that could be told.
+        for name in names(directory)? {
+            // For one that cannot be read, see `unreadable`.
             let entries = read(directory, &name).ok().flatten();
             let is_dead = |entries: &Entries| entries.pid != KEPT && entries.holder().is_none();
             if let Some(entries) = entries.filter(is_dead) {
@@ -81,9 +75,29 @@ impl Left {
                 });
             }
         }
-        all.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(all)
     }
+
+    /// Journals in a directory that cannot be read, by name, each with the reason. Nobody puts them back.
+    pub fn unreadable(directory: &Directory) -> Result<Vec<(String, StateError)>, StateError> {
+        let names = names(directory)?.into_iter();
+        let unreadable = names.filter_map(|name| {
+            let error = read(directory, &name).err()?;
+            Some((name, error))
+        });
+        Ok(unreadable.collect())
+    }
+}
+
+/// Names of the journals of a directory, in their order.
+pub(super) fn names(directory: &Directory) -> Result<Vec<String>, StateError> {
+    let names = directory.entries()?.into_iter();
+    let mut names: Vec<String> = names
+        .filter_map(|entry| entry.name.into_string().ok())
+        .filter(|name| name.ends_with(SUFFIX) && !name.starts_with('.'))
+        .collect();
+    names.sort();
+    Ok(names)
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -180,12 +194,49 @@ impl Entries {
 
 /// The journal of this name, if there is one.
 pub(super) fn read(directory: &Directory, name: &str) -> Result<Option<Entries>, StateError> {
-    match directory.read(name, JOURNAL_BYTES_MAX) {
-        Err(error) if error.is_absent() => Ok(None),
-        // It is written whole or not at all, so one that cannot be read was not written by this release, and
-        // its changes cannot be told.
-        text => Ok(Some(serde_json::from_slice(&text?).unwrap_or_default())),
+    let text = match directory.read(name, JOURNAL_BYTES_MAX) {
+        Err(error) if error.is_absent() => return Ok(None),
+        text => text?,
+    };
+    // It is written whole or not at all, so one that is not understood is of another release. Its changes are in force
+    // all the same, so it is neither taken for empty nor removed.
+    let not_understood = |reason: String| StateError::NoJournal {
+        path: directory.path().join(name),
+        reason,
+    };
+    let Version { version } =
+        serde_json::from_slice(&text).map_err(|error| not_understood(error.to_string()))?;
+    if version > VERSION {
+        let reason = format!("its format has version {version}, known here is {VERSION}");
+        return Err(not_understood(reason));
     }
+    let entries = serde_json::from_slice(&text);
+    entries
+        .map(Some)
+        .map_err(|error| not_understood(error.to_string()))
+}
+
+/// Version of the format. A release that cannot read it refuses it; so it grows with each change that an older release
+/// would misunderstand, and not with those that add what may be ignored.
+const VERSION: u32 = 1;
+
+/// Version of a file, whatever else is in it. Files of before have none, and their format is the first.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default = "first_version")]
+    version: u32,
+}
+
+const fn first_version() -> u32 {
+    1
+}
+
+/// Content of a file.
+#[derive(Serialize)]
+struct Content<'e> {
+    version: u32,
+    #[serde(flatten)]
+    entries: &'e Entries,
 }
 
 /// Writes a journal, whole or not at all.
@@ -194,7 +245,11 @@ pub(super) fn write(
     name: &str,
     entries: &Entries,
 ) -> Result<(), StateError> {
-    let text = serde_json::to_vec(entries).expect("paths and strings");
+    let content = Content {
+        version: VERSION,
+        entries,
+    };
+    let text = serde_json::to_vec(&content).expect("paths and strings");
     directory.write(name, &text, JOURNAL_MODE)
 }
 
