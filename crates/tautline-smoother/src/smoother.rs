@@ -313,7 +313,7 @@ fn raise_priority(priority: i32, shared: &Shared) {
     }
 }
 
-/// Process that smooths an interface of the calling thread's network namespace.
+/// Process that smooths an interface of the calling thread's network namespace, by its number here.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -372,8 +372,9 @@ impl Status {
             let Some(interface) = interface else { continue };
             if let Some(status) = Status::of(directory, &interface)? {
                 // One whose journal cannot be read is not known to live, and hides no other.
-                let holder = holder(directory, &interface).unwrap_or_default();
-                let lives = holder == Some(status.process);
+                let look = Look::at(directory, &journal_name(&interface)).unwrap_or_default();
+                let lives = look
+                    .is_some_and(|look| look.holder.is_some() && look.process == status.process);
                 found.push((status, lives));
             }
         }

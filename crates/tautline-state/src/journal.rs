@@ -32,7 +32,6 @@ use self::file::{Entries, KEPT, Layer, SUFFIX, read, take_out};
 pub use self::file::{Left, Look};
 use crate::group::Group;
 use crate::network::NetworkObject;
-use crate::process::start_ticks;
 use crate::setting::{NewValue, Setting};
 use crate::temporary::{remove_left, temporary_name};
 use crate::{Directory, Lock, StateError, TemporaryDirectory, runtime_directory};
@@ -250,8 +249,7 @@ impl Journal {
 
     /// Makes this process the holder.
     fn hold(&mut self) -> Result<(), StateError> {
-        self.entries.pid = std::process::id();
-        self.entries.started_ticks = start_ticks(std::process::id()).unwrap_or(0);
+        self.entries.hold();
         self.save()
     }
 
@@ -658,6 +656,7 @@ fn remove_trace_instance(path: &Path) -> Result<(), StateError> {
 mod tests {
     use super::*;
     use crate::cpus::CpuList;
+    use crate::process::{own_namespace, start_ticks};
     use crate::setting::WithoutCpus;
 
     const NAME: &str = "journal.json";
@@ -829,6 +828,59 @@ mod tests {
         journal.entries.started_ticks += 1;
         journal.save().unwrap();
         assert!(open(&scratch).is_ok());
+    }
+
+    /// A user without privileges.
+    const STRANGER: u32 = 65_534;
+
+    #[test]
+    fn a_stranger_in_a_process_namespace_passes_for_no_dead_holder() {
+        use std::os::unix::process::CommandExt;
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: needs root, to be another user");
+            return;
+        }
+        let mut decoy = std::process::Command::new("unshare")
+            .args(["--user", "--pid", "--fork", "--kill-child"])
+            .args(["--", "sleep", "60"])
+            .uid(STRANGER)
+            .spawn()
+            .expect("unshare of util-linux");
+        let child = || {
+            let mut all = crate::process::all().into_iter();
+            all.find(|(_, stat)| stat.parent == decoy.id() && stat.name == "sleep")
+        };
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        let mut found = child();
+        while found.is_none() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+            found = child();
+        }
+        if let Some((number, stat)) = found {
+            let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+            let (mut journal, _) = open(&scratch).unwrap();
+            // A holder that had number 1 in a namespace of its own began when the decoy did, and is dead: the decoy has
+            // its number and its start. A namespace of that number cannot be had while it lived.
+            journal.entries.pid = 1;
+            journal.entries.started_ticks = stat.start_ticks;
+            for namespace in [None, own_namespace(), Some(1)] {
+                journal.entries.process_namespace = namespace;
+                journal.save().unwrap();
+                let look = Look::at(scratch.directory(), NAME).unwrap().unwrap();
+                assert_eq!(look.holder, None, "{namespace:?}");
+                assert_eq!(Left::all(scratch.directory()).unwrap().len(), 1);
+            }
+            // Were it the holder, it would be known by its number here.
+            let there = std::fs::metadata(format!("/proc/{number}/ns/pid")).unwrap();
+            journal.entries.process_namespace = Some(std::os::unix::fs::MetadataExt::ino(&there));
+            journal.save().unwrap();
+            let busy = open(&scratch).unwrap_err();
+            assert!(matches!(busy, JournalError::Busy { pid, .. } if pid == number));
+        } else {
+            println!("SKIPPED: making a process namespace is not permitted here");
+        }
+        decoy.kill().unwrap();
+        decoy.wait().unwrap();
     }
 
     #[test]

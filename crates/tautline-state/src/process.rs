@@ -1,6 +1,7 @@
 //! Processes and threads, told from later ones with the same number.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 
 /// Flag of a thread of the kernel (PF_KTHREAD, linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -61,12 +62,31 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start_ticks)
 }
 
-/// Whether a process lives that has this number in a process namespace inside this one, and began at that tick. From
-/// inside, the processes outside cannot be seen.
-pub(crate) fn lives_within(number: u32, start_ticks: u64) -> bool {
-    let began = |stat: &Stat| stat.start_ticks == start_ticks && !stat.is_zombie;
-    let mut candidates = all().into_iter().filter(|(_, stat)| began(stat));
-    candidates.any(|(seen_as, _)| number_within(seen_as) == Some(number))
+/// Number of the calling process's process namespace. `None` where `/proc` does not tell.
+pub(crate) fn own_namespace() -> Option<u64> {
+    namespace_of("self")
+}
+
+/// Number here of the living process that has a number in a process namespace inside this one, and began at that tick.
+/// From inside, the processes outside cannot be seen.
+///
+/// Nobody can pass another process off as that one: a process never leaves its namespace, and no two that exist at a
+/// time have the same number. So whatever began at that tick and is in a namespace of this number is in the same one.
+pub(crate) fn seen_as(number: u32, start_ticks: u64, namespace: u64) -> Option<u32> {
+    let is_it = |seen_as: u32, stat: &Stat| {
+        stat.start_ticks == start_ticks
+            && !stat.is_zombie
+            && namespace_of(&seen_as.to_string()) == Some(namespace)
+            && number_within(seen_as) == Some(number)
+    };
+    let mut all = all().into_iter();
+    let found = all.find(|(seen_as, stat)| is_it(*seen_as, stat));
+    found.map(|(seen_as, _)| seen_as)
+}
+
+fn namespace_of(process: &str) -> Option<u64> {
+    let found = std::fs::metadata(format!("/proc/{process}/ns/pid"));
+    found.ok().map(|found| found.ino())
 }
 
 /// Number of a process in its own process namespace.
@@ -123,11 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_namespaces_inside_are_seen_as_living() {
+    fn processes_of_namespaces_inside_are_told_from_those_of_others() {
         let own = std::process::id();
         let began = start_ticks(own).unwrap();
-        assert!(lives_within(own, began));
-        assert!(!lives_within(own, began + 1) && !lives_within(u32::MAX, began));
+        let here = own_namespace().unwrap();
+        assert_eq!(seen_as(own, began, here), Some(own));
+        assert_eq!(seen_as(own, began + 1, here), None);
+        assert_eq!(seen_as(u32::MAX, began, here), None);
+        assert_eq!(seen_as(own, began, here + 1), None);
         let mut inside = std::process::Command::new("unshare")
             .args([
                 "--user",
@@ -158,9 +181,13 @@ mod tests {
             std::thread::yield_now();
         };
         match &found {
-            Some((_, stat)) => {
-                assert!(lives_within(1, stat.start_ticks), "it has number 1 there");
-                assert!(!lives_within(2, stat.start_ticks));
+            Some((number, stat)) => {
+                let there = namespace_of(&number.to_string()).unwrap();
+                let seen = |number| seen_as(number, stat.start_ticks, there);
+                assert_eq!(seen(1), Some(*number), "it has number 1 there");
+                assert_eq!(seen(2), None);
+                // It is nobody of this namespace, or of another one.
+                assert_eq!(seen_as(1, stat.start_ticks, here), None);
             }
             None => println!("SKIPPED: making a process namespace is not permitted here"),
         }

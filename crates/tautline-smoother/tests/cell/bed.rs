@@ -105,6 +105,30 @@ pub(crate) fn child(cell: &Cell, node: usize, capacity_bps: u64, others: &[usize
     start_child(command, cell, capacity_bps, others)
 }
 
+/// The same in a process namespace of its own, as in a container, with the runtime directory of the machine. The
+/// returned process waits for it.
+pub(crate) fn child_in_container(
+    cell: &Cell,
+    node: usize,
+    capacity_bps: u64,
+    others: &[usize],
+) -> Child {
+    let mut command = cell.command(node, "unshare");
+    command
+        .args([
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+            "sh",
+            "-c",
+        ])
+        .arg(r#""$@" & wait"#)
+        .arg("sh")
+        .arg(std::env::current_exe().unwrap());
+    start_child(command, cell, capacity_bps, others)
+}
+
 /// The same with its runtime directory on a disk of its own, a file with a file system.
 pub(crate) fn child_on_disk(
     cell: &Cell,

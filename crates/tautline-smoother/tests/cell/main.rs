@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bed::{Traffic, cell, child, child_on_disk, setup, smooth, status};
+use bed::{Traffic, cell, child, child_in_container, child_on_disk, setup, smooth, status};
 use rustix::process::{Pid, Signal, kill_process};
-use tautline_smoother::{Smoother, SmootherError, Status, end};
-use tautline_state::TemporaryDirectory;
+use tautline_smoother::{Smoother, SmootherError, Status, end, holder};
 use tautline_state::journal::PutBack;
 use tautline_state::netlink::Route;
 use tautline_state::network::has_default_queues;
+use tautline_state::{TemporaryDirectory, runtime_directory};
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
 use tautline_testbed::sys::{allowed_cpus, pin_command, pin_to_cpu, set_fifo};
 
@@ -453,6 +453,30 @@ fn a_second_smoother_is_refused_and_off_ends_the_first() {
     assert_eq!(state_of(&cell, 0), before);
     let again = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
     assert_eq!(again, PutBack::default());
+}
+
+#[test]
+fn a_smoother_in_a_container_is_known_and_ended_by_its_number_here() {
+    let Some(cell) = cell(1) else { return };
+    let before = state_of(&cell, 0);
+    let mut container = child_in_container(&cell, 0, CAPACITY_BPS, &[1]);
+    let inside = status(&cell, 0, |_| true).process;
+    let directory = runtime_directory().unwrap();
+    let (holder, all) = cell
+        .inside(0, || {
+            let holder = holder(&directory, INTERFACE).unwrap();
+            (holder.unwrap(), Status::all(&directory).unwrap())
+        })
+        .unwrap();
+    assert_ne!(holder, inside, "the number here is another");
+    assert!(all[0].1, "it lives: {all:?}");
+    let numbers = std::fs::read_to_string(format!("/proc/{holder}/status")).unwrap();
+    let expected = format!("NSpid:\t{holder}\t{inside}\n");
+    assert!(numbers.contains(&expected), "{numbers}");
+    let done = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
+    assert_eq!(done.done[0], format!("process {holder} ended"));
+    assert!(container.wait().unwrap().success());
+    assert_eq!(state_of(&cell, 0), before);
 }
 
 #[test]

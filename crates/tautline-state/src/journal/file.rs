@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::group::Group;
 use crate::network::NetworkObject;
-use crate::process::{Stat, lives_within};
+use crate::process::{Stat, own_namespace, seen_as, start_ticks};
 use crate::setting::{NewValue, Setting};
 use crate::{Directory, StateError};
 
@@ -24,8 +24,10 @@ const JOURNAL_MODE: u32 = 0o600;
 pub struct Look {
     /// Notes of its holder.
     pub record: Option<Value>,
-    /// Process that holds it, if one lives that does.
+    /// Process that holds it, if one lives that does, by its number here.
     pub holder: Option<u32>,
+    /// The number of that process in its own process namespace.
+    pub process: u32,
     /// Whether its changes stay in force without a process.
     pub is_kept: bool,
     /// Settings that are changed, each with the value to put back.
@@ -40,6 +42,7 @@ impl Look {
         };
         Ok(Some(Look {
             holder: entries.holder(),
+            process: entries.pid,
             is_kept: entries.pid == KEPT,
             settings: entries.values_before(),
             record: entries.record,
@@ -102,9 +105,13 @@ pub(super) fn names(directory: &Directory) -> Result<Vec<String>, StateError> {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Entries {
+    /// Process that holds it, by its number in its own process namespace.
     pub(super) pid: u32,
     /// Start of that process in clock ticks since boot: tells it from a later one with the same number.
     pub(super) started_ticks: u64,
+    /// Number of its process namespace. `None`: not told, as in journals of before; then it is taken for the reader's.
+    #[serde(default)]
+    pub(super) process_namespace: Option<u64>,
     /// Changes of settings, in their order.
     pub(super) settings: Vec<Layer>,
     /// Groups of processes to remove.
@@ -174,12 +181,28 @@ impl Entries {
         settings.chain(paths).chain(network).collect()
     }
 
-    /// Process that lives and holds the journal.
+    /// Makes this process the holder.
+    pub(super) fn hold(&mut self) {
+        self.pid = std::process::id();
+        self.started_ticks = start_ticks(self.pid).unwrap_or(0);
+        self.process_namespace = own_namespace();
+    }
+
+    /// Process that lives and holds the journal, by its number here, which is the one that may be signalled.
     pub(super) fn holder(&self) -> Option<u32> {
-        let lives = |stat: Stat| stat.start_ticks == self.started_ticks && !stat.is_zombie;
-        let is_held =
-            || Stat::of(self.pid).is_some_and(lives) || lives_within(self.pid, self.started_ticks);
-        (self.pid != KEPT && is_held()).then_some(self.pid)
+        if self.pid == KEPT {
+            return None;
+        }
+        match self.process_namespace {
+            Some(namespace) if own_namespace() != Some(namespace) => {
+                seen_as(self.pid, self.started_ticks, namespace)
+            }
+            _ => {
+                let stat = Stat::of(self.pid)?;
+                let lives = stat.start_ticks == self.started_ticks && !stat.is_zombie;
+                lives.then_some(self.pid)
+            }
+        }
     }
 
     /// Another process that lives and holds the journal.
