@@ -134,8 +134,9 @@ impl Smoother {
         let (counts_in, counts_out) = (counts()?, counts()?);
         let directory = runtime_directory()?;
         let name = journal_name(&setup.interface);
-        let (mut journal, recovered) =
+        let (mut journal, mut recovered) =
             Journal::open_in(directory.try_clone()?, &name, "taut smooth")?;
+        recovered.extend(journal.refused().iter().cloned());
         let file = StatusFile::new(directory, &setup.interface)?;
         let shared = Arc::new(Shared::new(Peers::new(mac, macs)));
         let made = set_up(&mut route, &mut journal, &setup, interface.index, &programs);
@@ -143,7 +144,14 @@ impl Smoother {
             Ok(made) => made,
             Err(error) => {
                 journal.put_back();
-                return Err(error);
+                return Err(match journal.refused() {
+                    [] => error,
+                    refused => {
+                        let refused = refused.iter().cloned();
+                        let all = std::iter::once(error.to_string()).chain(refused);
+                        SmootherError::NotPutBack(all.collect())
+                    }
+                });
             }
         };
         if !flush_routes() {
@@ -184,7 +192,7 @@ impl Smoother {
         })
     }
 
-    /// Changes of a killed process that were put back at the beginning.
+    /// Changes of a killed process that were put back at the beginning, and those that could not be.
     #[must_use]
     pub fn recovered(&self) -> &[String] {
         &self.recovered
@@ -249,6 +257,25 @@ impl Smoother {
             halves.into_iter().fold(Ok(()), Result::and)
         })
     }
+
+    /// Lets everything go and puts back what it changed, as dropping does.
+    ///
+    /// # Errors
+    /// [`SmootherError::NotPutBack`]: changes that are still in force. They stay noted.
+    pub fn end(mut self) -> Result<(), SmootherError> {
+        self.put_back();
+        match self.journal.refused() {
+            [] => Ok(()),
+            refused => Err(SmootherError::NotPutBack(refused.to_vec())),
+        }
+    }
+
+    fn put_back(&mut self) {
+        self.receiving.let_go();
+        self.sending.let_go();
+        self.file.remove();
+        self.journal.put_back();
+    }
 }
 
 /// Tells all threads of a smoother to end, when one of them ends in whatever way.
@@ -270,10 +297,7 @@ fn joined<R>(thread: ScopedJoinHandle<'_, R>) -> R {
 
 impl Drop for Smoother {
     fn drop(&mut self) {
-        self.receiving.let_go();
-        self.sending.let_go();
-        self.file.remove();
-        self.journal.put_back();
+        self.put_back();
     }
 }
 

@@ -122,7 +122,7 @@ pub struct Journal {
     name: String,
     entries: Entries,
     changes: Vec<Change>,
-    /// Reasons why settings could not be put back.
+    /// Reasons why changes could not be put back.
     refused: Vec<String>,
     /// The directory of a private journal, which goes with it.
     _private: Option<TemporaryDirectory>,
@@ -442,7 +442,7 @@ impl Journal {
         self.entries.values_before()
     }
 
-    /// Settings that could not be put back when that was last tried, and why. They stay in the journal.
+    /// Changes that could not be put back when that was last tried, and why. They stay in the journal.
     pub fn refused(&self) -> &[String] {
         &self.refused
     }
@@ -520,12 +520,15 @@ impl Journal {
         // Groups first: they give up the CPUs that settings return to others.
         let mut done = self.remove_groups(&others);
         done.extend(self.put_settings_back(&mut others));
-        done.extend(take_away(&mut self.entries.directories, remove_left));
+        let refused = &mut self.refused;
+        let entries = &mut self.entries;
+        done.extend(take_away(&mut entries.directories, remove_left, refused));
         done.extend(take_away(
-            &mut self.entries.trace_instances,
+            &mut entries.trace_instances,
             remove_trace_instance,
+            refused,
         ));
-        done.extend(remove_network_objects(&mut self.entries.network));
+        done.extend(remove_network_objects(&mut entries.network, refused));
         if self.entries.is_empty() {
             let _ = self.directory.remove(&self.name); // absent if nothing was ever noted
             self.written = false;
@@ -610,7 +613,11 @@ impl Drop for Journal {
 }
 
 /// Removes what is listed, and keeps in the list what a later start may be able to remove.
-fn take_away(list: &mut Vec<PathBuf>, remove: fn(&Path) -> Result<(), StateError>) -> Vec<String> {
+fn take_away(
+    list: &mut Vec<PathBuf>,
+    remove: fn(&Path) -> Result<(), StateError>,
+    refused: &mut Vec<String>,
+) -> Vec<String> {
     let mut done = Vec::new();
     list.retain(|path| match remove(path) {
         Ok(()) => {
@@ -618,23 +625,34 @@ fn take_away(list: &mut Vec<PathBuf>, remove: fn(&Path) -> Result<(), StateError
             false
         }
         // Absent, or never ours: no later start will remove it either.
-        Err(StateError::Io { source, .. }) => source.kind() != io::ErrorKind::NotFound,
+        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
+        Err(error @ StateError::Io { .. }) => {
+            refused.push(error.to_string());
+            true
+        }
         Err(_) => false,
     });
     done
 }
 
 /// Removes them, the last first, and keeps in the list what a later start may be able to remove.
-fn remove_network_objects(objects: &mut Vec<NetworkObject>) -> Vec<String> {
+fn remove_network_objects(
+    objects: &mut Vec<NetworkObject>,
+    refused: &mut Vec<String>,
+) -> Vec<String> {
     let mut done = Vec::new();
     let mut left = Vec::new();
     while let Some(object) = objects.pop() {
         match object.remove() {
             Ok(()) => done.push(format!("{object} put back")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(_) => left.insert(0, object),
+            Err(error) => {
+                refused.push(format!("{object} is not put back: {error}"));
+                left.push(object);
+            }
         }
     }
+    left.reverse();
     *objects = left;
     done
 }

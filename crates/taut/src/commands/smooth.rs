@@ -95,8 +95,8 @@ fn on(arguments: &OnArguments) -> Result<(), CommandError> {
     }
     cli::print(&text)?;
     let ended = smoother.run(&stop).map_err(|error| failed(&error));
-    drop(smoother);
-    ended?;
+    let put_back = smoother.end().map_err(|error| failed(&error));
+    cli::all([put_back, ended])?;
     cli::print("everything is as it was before\n")
 }
 

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 
 use bed::{Traffic, cell, child, child_in_container, child_on_disk, setup, smooth, status};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::CapabilitySet;
 use tautline_smoother::{Smoother, SmootherError, Status, end, holder};
 use tautline_state::journal::PutBack;
 use tautline_state::netlink::Route;
 use tautline_state::network::has_default_queues;
+use tautline_state::privilege::keep_capabilities;
 use tautline_state::{TemporaryDirectory, runtime_directory};
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
 use tautline_testbed::sys::{allowed_cpus, pin_command, pin_to_cpu, set_fifo};
@@ -453,6 +455,44 @@ fn a_second_smoother_is_refused_and_off_ends_the_first() {
     assert_eq!(state_of(&cell, 0), before);
     let again = cell.inside(0, || end(INTERFACE).unwrap()).unwrap();
     assert_eq!(again, PutBack::default());
+}
+
+#[test]
+fn changes_that_cannot_be_put_back_are_an_error_and_stay_noted() {
+    let Some(cell) = cell(1) else { return };
+    let before = state_of(&cell, 0);
+    let begin = || Smoother::begin(setup(&cell, CAPACITY_BPS, &[1])).unwrap();
+    let on_thread_of_its_own = |work: &(dyn Fn() + Sync)| {
+        thread::scope(|scope| scope.spawn(work).join().unwrap());
+    };
+    on_thread_of_its_own(&|| {
+        cell.enter(0).unwrap();
+        let smoother = begin();
+        keep_capabilities(CapabilitySet::all().difference(CapabilitySet::NET_ADMIN)).unwrap();
+        let refused = smoother.end().unwrap_err();
+        let text = refused.to_string();
+        for object in [
+            "root of interface",
+            "filter taut-count",
+            "clsact of interface",
+        ] {
+            assert!(text.contains(object), "{text}");
+        }
+        assert!(refused.remedy().contains("tc qdisc del"), "{text}");
+    });
+    assert_ne!(state_of(&cell, 0), before);
+    // The next one finds them in the journal.
+    on_thread_of_its_own(&|| {
+        cell.enter(0).unwrap();
+        let smoother = begin();
+        assert!(
+            smoother.recovered().len() >= 3,
+            "{:?}",
+            smoother.recovered()
+        );
+        smoother.end().unwrap();
+    });
+    assert_eq!(state_of(&cell, 0), before);
 }
 
 #[test]
