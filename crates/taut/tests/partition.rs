@@ -534,6 +534,44 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
 }
 
 #[test]
+fn a_journal_that_cannot_be_read_stops_no_other_partition() {
+    if !begin("a_journal_that_cannot_be_read_stops_no_other_partition") {
+        return;
+    }
+    let cpu = last_cpu();
+    let before = snapshot();
+    done(&["create", "good", "--cpus", &cpu]);
+    // Longer than any may be, and of another release; the first of all by their names.
+    let runtime = tautline_state::runtime_directory().unwrap();
+    let names = ["partition-a.json", "partition-b.json"];
+    runtime
+        .write(names[0], &vec![b' '; 17 << 20], 0o600)
+        .unwrap();
+    runtime.write(names[1], b"{\"version\":9}", 0o600).unwrap();
+    let listed = run(&["list"]);
+    assert!(listed.status.success(), "{}", text(&listed));
+    for expected in ["good", "longer than", "version 9"].iter().chain(&names) {
+        assert!(text(&listed).contains(expected), "{}", text(&listed));
+    }
+    let found = json(&["list"])["partitions"].take();
+    assert!(found[0]["unreadable"].is_string() && found[2]["unreadable"].is_null());
+    done(&["show", "good"]);
+    // Its CPUs are not known, so none can be promised to another one.
+    let refused = fails(&["create", "new", "--cpus", &cpu], 1);
+    assert!(refused.contains(names[0]), "{refused}");
+    let refused = fails(&["remove", "b"], 1);
+    assert!(
+        refused.contains(names[1]) && refused.contains("release"),
+        "{refused}"
+    );
+    done(&["remove", "good"]);
+    for name in names {
+        runtime.remove(name).unwrap();
+    }
+    same_as(&before);
+}
+
+#[test]
 fn a_task_set_runs_in_its_partition() {
     if !begin("a_task_set_runs_in_its_partition") {
         return;

@@ -7,7 +7,7 @@ use tautline_state::cpus::CpuList;
 use tautline_state::group;
 use tautline_state::journal::{Journal, JournalError, Look, PutBack};
 use tautline_state::setting::Setting;
-use tautline_state::{Directory, find_runtime_directory};
+use tautline_state::{Directory, StateError, find_runtime_directory};
 
 use crate::census::Census;
 use crate::config::shown;
@@ -37,6 +37,8 @@ pub struct ActivePartition {
     pub stays: Vec<Stays>,
     /// Settings that are changed, with the values to put back.
     pub settings: Vec<(Setting, String)>,
+    /// Reason why its journal, and with it all of this, is not known.
+    pub unreadable: Option<StateError>,
     record: Option<Record>,
 }
 
@@ -57,7 +59,16 @@ impl ActivePartition {
             made: SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(made),
             stays: known.map_or_else(Vec::new, |record| record.stays.clone()),
             settings: look.settings,
+            unreadable: None,
             record,
+        }
+    }
+
+    /// One of which no more is known than that there is a journal.
+    fn unreadable(name: &str, error: StateError) -> ActivePartition {
+        ActivePartition {
+            unreadable: Some(error),
+            ..ActivePartition::new(name, Look::default())
         }
     }
 
@@ -107,7 +118,7 @@ fn all_processes(path: &Path) -> Vec<u32> {
     processes
 }
 
-/// Partitions of this user, by name.
+/// Partitions of this user, by name. One whose journal cannot be read hides no other.
 ///
 /// # Errors
 /// A runtime directory that cannot be trusted.
@@ -121,8 +132,10 @@ pub fn list() -> Result<Vec<ActivePartition>, PartitionError> {
 pub(crate) fn list_in(directory: &Directory) -> Result<Vec<ActivePartition>, PartitionError> {
     let mut found = Vec::new();
     for name in names(directory)? {
-        if let Some(look) = Look::at(directory, &journal_name(&name))? {
-            found.push(ActivePartition::new(&name, look));
+        match Look::at(directory, &journal_name(&name)) {
+            Ok(Some(look)) => found.push(ActivePartition::new(&name, look)),
+            Ok(None) => {}
+            Err(error) => found.push(ActivePartition::unreadable(&name, error)),
         }
     }
     Ok(found)
@@ -154,10 +167,10 @@ pub fn find(name: &str) -> Result<ActivePartition, PartitionError> {
 }
 
 fn find_in(directory: &Directory, name: &str) -> Result<ActivePartition, PartitionError> {
-    let found = list_in(directory)?
-        .into_iter()
-        .find(|found| found.name == name);
-    found.ok_or_else(|| PartitionError::Absent(shown(name)))
+    let absent = || PartitionError::Absent(shown(name));
+    PartitionConfig::new(name, CpuList::default()).map_err(|_| absent())?;
+    let look = Look::at(directory, &journal_name(name))?;
+    Ok(ActivePartition::new(name, look.ok_or_else(absent)?))
 }
 
 /// Puts back the partitions whose processes were killed. One that cannot be put back does not keep the others from it.

@@ -88,6 +88,10 @@ fn check(config: &PartitionConfig, directory: &Directory) -> Result<Checked, Par
     }
     let mut taken = CpuList::default();
     for other in kept::list_in(directory)? {
+        // Its CPUs are not known.
+        if let Some(error) = other.unreadable {
+            return Err(error.into());
+        }
         if other.name == config.name {
             return Err(PartitionError::Exists(other.name));
         }

@@ -73,6 +73,14 @@ pub enum StateError {
         /// The part that is not understood.
         reason: String,
     },
+    /// A journal without room for more changes, which are therefore not made.
+    #[error("{path} would be longer than {bytes_max} bytes, so nothing more is changed")]
+    JournalFull {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        bytes_max: usize,
+    },
     /// A name that is no single component of a path, or a path with `..` in it.
     #[error("{path} is no plain name or path here; leave out empty parts and `..`")]
     InvalidName {
@@ -126,6 +134,7 @@ impl StateError {
             Self::Exists { .. } => io::ErrorKind::AlreadyExists,
             Self::Locked { .. } => io::ErrorKind::WouldBlock,
             Self::NoJournal { .. } => io::ErrorKind::InvalidData,
+            Self::JournalFull { .. } => io::ErrorKind::StorageFull,
             Self::InvalidName { .. } | Self::TooLarge { .. } => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::PermissionDenied,
         }

@@ -28,7 +28,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::file::{Entries, KEPT, Layer, SUFFIX, read, take_out};
+use self::file::{
+    CHANGES_BYTES_MAX, Entries, JOURNAL_BYTES_MAX, KEPT, Layer, SUFFIX, read, take_out,
+};
 pub use self::file::{Left, Look};
 use crate::group::Group;
 use crate::network::NetworkObject;
@@ -72,8 +74,8 @@ impl JournalError {
                 "put it back with the release of Tautline that wrote it, or restart the machine, which undoes its \
                  changes; remove the file by hand only when they are undone"
             }
-            Self::File(StateError::TooLarge { .. }) => {
-                "restart the machine, which undoes its changes; remove the file by hand only when they are undone"
+            Self::File(StateError::JournalFull { .. }) => {
+                "end programs whose threads have CPUs of their own: each such thread takes room in the journal"
             }
             _ => "run as root, or give the directory to this user",
         }
@@ -317,6 +319,7 @@ impl Journal {
             .flat_map(|entries| entries.settings.iter().map(|layer| &layer.setting))
             .collect();
         let mut order = self.highest_order(&others);
+        let count_before = self.entries.settings.len();
         let mut planned = Vec::new();
         for (setting, value) in wanted {
             let plan = setting.read().and_then(|before| {
@@ -339,7 +342,8 @@ impl Journal {
             }
             planned.push((plan, is_noted.then_some(order)));
         }
-        if let Err(error) = self.save() {
+        let saved = self.save_added(|entries| entries.settings.truncate(count_before));
+        if let Err(error) = saved {
             return failed(&|| io::Error::new(error.kind(), error.to_string()));
         }
         let mut answers = Vec::new();
@@ -373,6 +377,7 @@ impl Journal {
     pub fn note_all(&mut self, settings: &[(Setting, NewValue)]) -> Result<(), StateError> {
         let _lock = self.lock()?;
         let mut order = self.highest_order(&self.others());
+        let count_before = self.entries.settings.len();
         for (setting, value) in settings {
             if let Ok(before) = setting.read() {
                 order += 1;
@@ -384,7 +389,7 @@ impl Journal {
                 });
             }
         }
-        self.save()
+        self.save_added(|entries| entries.settings.truncate(count_before))
     }
 
     /// Settings that other journals of the directory change.
@@ -409,7 +414,7 @@ impl Journal {
         let others = self.others();
         let is_shared = others.values().any(|other| other.has_group(group));
         self.entries.groups.push(group.clone());
-        self.save()?;
+        self.save_added(|entries| drop(entries.groups.pop()))?;
         let made = group.make();
         if matches!(made, Ok(true)) || (is_shared && made.is_ok()) {
             return Ok(());
@@ -428,8 +433,12 @@ impl Journal {
     /// Keeps notes of the holder with the changes.
     pub fn set_record(&mut self, record: Value) -> Result<(), StateError> {
         let _lock = self.lock()?;
-        self.entries.record = Some(record);
-        self.save()
+        let before = self.entries.record.replace(record);
+        let saved = self.save();
+        if saved.is_err() {
+            self.entries.record = before;
+        }
+        saved
     }
 
     /// Changes so far.
@@ -467,7 +476,7 @@ impl Journal {
         let parent = std::path::absolute(parent).map_err(StateError::io("open", parent))?;
         let _lock = self.lock()?;
         self.entries.directories.push(parent.join(&name));
-        self.save()?;
+        self.save_added(|entries| drop(entries.directories.pop()))?;
         TemporaryDirectory::make_named(&parent, &name)
     }
 
@@ -475,14 +484,14 @@ impl Journal {
     pub fn will_make_trace_instance(&mut self, path: &Path) -> Result<(), StateError> {
         let _lock = self.lock()?;
         self.entries.trace_instances.push(path.to_owned());
-        self.save()
+        self.save_added(|entries| drop(entries.trace_instances.pop()))
     }
 
     /// Notes an object of the network that must be gone afterwards, before it is made.
     pub fn will_make_network_object(&mut self, object: NetworkObject) -> Result<(), StateError> {
         let _lock = self.lock()?;
         self.entries.network.push(object);
-        self.save()
+        self.save_added(|entries| drop(entries.network.pop()))
     }
 
     /// Puts everything back and returns the changes. Later calls do nothing.
@@ -591,7 +600,7 @@ impl Journal {
         for name in changed {
             if let Some(Err(error)) = others
                 .get(&name)
-                .map(|other| file::write(&self.directory, &name, other))
+                .map(|other| file::write(&self.directory, &name, other, JOURNAL_BYTES_MAX))
             {
                 self.refused.push(error.to_string());
             }
@@ -600,7 +609,21 @@ impl Journal {
     }
 
     fn save(&mut self) -> Result<(), StateError> {
-        file::write(&self.directory, &self.name, &self.entries)?;
+        self.save_within(JOURNAL_BYTES_MAX)
+    }
+
+    /// Writes changes that were added, before they are made. Without room for them they are left out again by `undo`,
+    /// and must not be made.
+    fn save_added(&mut self, undo: impl FnOnce(&mut Entries)) -> Result<(), StateError> {
+        let saved = self.save_within(CHANGES_BYTES_MAX);
+        if saved.is_err() {
+            undo(&mut self.entries);
+        }
+        saved
+    }
+
+    fn save_within(&mut self, bytes_max: usize) -> Result<(), StateError> {
+        file::write(&self.directory, &self.name, &self.entries, bytes_max)?;
         self.written = true;
         Ok(())
     }
@@ -1030,6 +1053,42 @@ mod tests {
         assert_eq!(look(), PutBack { done, refused });
         assert_eq!(comm.value(), "before");
         assert!(has_no_journal(&scratch));
+    }
+
+    #[test]
+    fn a_full_journal_takes_no_more_changes_and_puts_back_those_that_it_has() {
+        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+        let comm = Comm::new();
+        let (mut journal, _) = open(&scratch).unwrap();
+        journal.set(&comm.path, "after").unwrap();
+        // As when there are a hundred thousand threads, and more.
+        let filling = |bytes| Value::from("x".repeat(bytes));
+        journal.set_record(filling(CHANGES_BYTES_MAX)).unwrap();
+        let refused = journal.set(&comm.path, "once more").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull, "{refused}");
+        assert_eq!(comm.value(), "after");
+        let own = Setting::ThreadCpus(crate::setting::Thread::now(std::process::id()).unwrap());
+        let wanted = (own.clone(), NewValue::Exactly(own.read().unwrap()));
+        let full = |answer: Result<(), StateError>| {
+            let error = JournalError::from(answer.unwrap_err());
+            let is_full = matches!(error, JournalError::File(StateError::JournalFull { .. }));
+            assert!(is_full && error.remedy().contains("threads"), "{error}");
+        };
+        full(journal.note_all(&[wanted]));
+        full(journal.will_make_trace_instance(Path::new("/sys/kernel/tracing/instances/taut")));
+        full(journal.will_make_network_object(NetworkObject::Root { interface: 1 }));
+        full(
+            journal
+                .make_temporary(scratch.path(), "taut-load")
+                .map(drop),
+        );
+        full(journal.set_record(filling(JOURNAL_BYTES_MAX)));
+        // It can be kept and read all the same, and put back.
+        journal.keep().unwrap();
+        let look = Look::at(scratch.directory(), NAME).unwrap().unwrap();
+        assert_eq!(look.settings.len(), 1);
+        let (_journal, recovered) = open(&scratch).unwrap();
+        assert_eq!((recovered.len(), comm.value().as_str()), (1, "before"));
     }
 
     #[test]

@@ -14,13 +14,18 @@ use crate::{Directory, StateError};
 
 /// Longest journal. Each change takes a hundred bytes or two: lower, and the interrupts and threads of a large machine
 /// would not fit; higher, and a damaged file would take more memory.
-const JOURNAL_BYTES_MAX: usize = 16 << 20;
+pub(super) const JOURNAL_BYTES_MAX: usize = 16 << 20;
+
+/// Longest journal after changes were added. The rest is for the notes of its holder, and for values below its changes
+/// that become longer when another journal is put back. Lower: fewer threads can be noted. Higher: a journal that is
+/// full could not be kept.
+pub(super) const CHANGES_BYTES_MAX: usize = 12 << 20;
 
 /// Journals are for their owner alone.
 const JOURNAL_MODE: u32 = 0o600;
 
 /// A journal as it lies in the directory, for those who only look.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Look {
     /// Notes of its holder.
     pub record: Option<Value>,
@@ -217,15 +222,20 @@ impl Entries {
 
 /// The journal of this name, if there is one.
 pub(super) fn read(directory: &Directory, name: &str) -> Result<Option<Entries>, StateError> {
-    let text = match directory.read(name, JOURNAL_BYTES_MAX) {
-        Err(error) if error.is_absent() => return Ok(None),
-        text => text?,
-    };
     // It is written whole or not at all, so one that is not understood is of another release. Its changes are in force
     // all the same, so it is neither taken for empty nor removed.
     let not_understood = |reason: String| StateError::NoJournal {
         path: directory.path().join(name),
         reason,
+    };
+    let text = match directory.read(name, JOURNAL_BYTES_MAX) {
+        Err(error) if error.is_absent() => return Ok(None),
+        Err(StateError::TooLarge { bytes_max, .. }) => {
+            return Err(not_understood(format!(
+                "it is longer than {bytes_max} bytes"
+            )));
+        }
+        text => text?,
     };
     let Version { version } =
         serde_json::from_slice(&text).map_err(|error| not_understood(error.to_string()))?;
@@ -262,17 +272,24 @@ struct Content<'e> {
     entries: &'e Entries,
 }
 
-/// Writes a journal, whole or not at all.
+/// Writes a journal of at most `bytes_max` bytes, whole or not at all.
 pub(super) fn write(
     directory: &Directory,
     name: &str,
     entries: &Entries,
+    bytes_max: usize,
 ) -> Result<(), StateError> {
     let content = Content {
         version: VERSION,
         entries,
     };
     let text = serde_json::to_vec(&content).expect("paths and strings");
+    if text.len() > bytes_max {
+        return Err(StateError::JournalFull {
+            path: directory.path().join(name),
+            bytes_max,
+        });
+    }
     directory.write(name, &text, JOURNAL_MODE)
 }
 

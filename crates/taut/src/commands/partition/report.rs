@@ -106,14 +106,21 @@ pub(super) fn list_text(found: &[ActivePartition]) -> String {
             form(one).to_owned(),
         ]
     });
-    table::figures(
+    let table = table::figures(
         &["partition", "CPUs", "memory", "processes", "owner", "form"],
         rows,
-    )
+    );
+    let unreadable = found.iter().filter_map(|one| one.unreadable.as_ref());
+    let unreadable: String = unreadable.map(|error| format!("{error}\n")).collect();
+    table + &unreadable
 }
 
 fn form(found: &ActivePartition) -> &'static str {
-    found.form.map_or("is being made", Form::text)
+    match (found.form, &found.unreadable) {
+        (Some(form), _) => form.text(),
+        (None, None) => "is being made",
+        (None, Some(_)) => "not known",
+    }
 }
 
 fn memory(found: &ActivePartition) -> String {
@@ -140,6 +147,7 @@ pub(super) fn found_json(found: &ActivePartition) -> Value {
         "processes": found.processes(),
         "settings": Value::from_iter(settings),
         "stays": found.stays,
+        "unreadable": found.unreadable.as_ref().map(ToString::to_string),
     })
 }
 
