@@ -7,7 +7,7 @@
 //!   has the other CPUs, and the root group no longer balances load over all of them.
 //! * **Threads**: each is told to stay on the other CPUs. Those that start later inherit that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -326,7 +326,7 @@ fn note_cpus_of_threads(
         if thread.stat.is_bound || thread.is_of_interrupt() || (is_whole && shared.is_empty()) {
             return None;
         }
-        let setting = thread.setting()?;
+        let setting = thread.setting();
         (!is_whole || shared.contains(&setting)).then_some((setting, cpus))
     });
     let noted: Vec<(Setting, CpuList)> = restricted.collect();
@@ -582,7 +582,7 @@ fn move_threads(
     let to_move = |thread: &threads::OneThread| {
         let now = thread.cpus()?.to_string();
         let moves = wanted(thread) && rule.over(&now).is_ok_and(|after| after != now);
-        moves.then(|| thread.setting())?
+        moves.then(|| thread.setting())
     };
     let found: Vec<(String, Setting)> = threads::all()
         .iter()
@@ -641,41 +641,99 @@ pub(crate) fn bound_threads(cpus: &CpuList) -> Option<Stays> {
 }
 
 /// Gives back the CPUs of threads that started under the rule and so were never noted: those of the nearest ancestor
-/// that was.
+/// that was. For when that one has its CPUs back, and passes them on to whichever it starts.
 pub(crate) fn widen_heirs(settings: &[(Setting, String)], placement: &Placement) {
-    let before = |thread: &threads::OneThread| {
-        let setting = thread.setting()?;
-        let noted = settings.iter().find(|(one, _)| *one == setting);
-        noted.map(|(_, before)| before.clone())
-    };
-    let all = threads::all();
-    for thread in all.iter().filter(|thread| !thread.stat.is_kernel) {
-        if before(thread).is_some() {
-            continue;
-        }
-        let mut ancestor = thread;
-        let inherited = loop {
-            let next = match ancestor.number == ancestor.process {
-                true => ancestor.stat.parent,
-                false => ancestor.process,
+    let before: HashMap<&Setting, &str> = settings
+        .iter()
+        .map(|(setting, before)| (setting, before.as_str()))
+        .collect();
+    // Once more for those that heirs started meanwhile.
+    for _ in 0..2 {
+        let all: BTreeMap<u32, threads::OneThread> = threads::all()
+            .into_iter()
+            .map(|thread| (thread.number, thread))
+            .collect();
+        let parents = all
+            .iter()
+            .map(|(number, thread)| (*number, thread.parent()))
+            .collect();
+        let noted = all.iter().filter_map(|(number, thread)| {
+            let before = before.get(&thread.setting())?;
+            Some((*number, *before))
+        });
+        for (number, inherited) in heirs(&parents, noted.collect()) {
+            let thread = &all[&number];
+            let Some(now) = thread.cpus().filter(|_| !thread.stat.is_kernel) else {
+                continue;
             };
-            match all.iter().find(|one| one.number == next) {
-                None => break None,
-                Some(one) => ancestor = one,
+            let narrowed = placement.list().over(inherited);
+            if narrowed.is_ok_and(|narrowed| narrowed == now.to_string()) {
+                let _ = thread.setting().write(inherited); // it has ended
             }
-            if let Some(before) = before(ancestor) {
-                break Some(before);
+        }
+    }
+}
+
+/// CPUs that threads inherited which are not noted: those of the nearest ancestor that is. Each thread is looked at once,
+/// however long the way to that ancestor is. A parent that has ended, and whose number a descendant was given, would
+/// make a ring; its threads inherit nothing.
+fn heirs<'a>(
+    parents: &BTreeMap<u32, u32>,
+    mut known: BTreeMap<u32, &'a str>,
+) -> Vec<(u32, &'a str)> {
+    let mut found = Vec::new();
+    let mut passed = HashSet::new();
+    for start in parents.keys() {
+        let mut way = Vec::new();
+        let mut next = Some(*start);
+        let inherited = loop {
+            let Some(number) = next else { break None };
+            if let Some(before) = known.get(&number) {
+                break Some(*before);
             }
+            // Without an heirloom, or on this very way.
+            if !passed.insert(number) {
+                break None;
+            }
+            way.push(number);
+            next = parents.get(&number).copied();
         };
-        let (Some(inherited), Some(now)) = (inherited, thread.cpus()) else {
-            continue;
-        };
-        let narrowed = placement.list().over(&inherited);
-        if let (true, Some(setting)) = (
-            narrowed.is_ok_and(|narrowed| narrowed == now.to_string()),
-            thread.setting(),
-        ) {
-            let _ = setting.write(&inherited); // it has ended
+        if let Some(inherited) = inherited {
+            known.extend(way.iter().map(|number| (*number, inherited)));
+            found.extend(way.iter().map(|number| (*number, inherited)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heirs_have_the_cpus_of_the_nearest_ancestor_that_is_noted() {
+        let parents = BTreeMap::from([(1, 0), (2, 1), (3, 2), (4, 3), (5, 1), (6, 0)]);
+        let mut found = heirs(&parents, BTreeMap::from([(1, "0-3"), (3, "2")]));
+        found.sort_unstable();
+        assert_eq!(found, [(2, "0-3"), (4, "2"), (5, "0-3")]);
+    }
+
+    #[test]
+    fn long_lines_and_rings_of_processes_are_passed_once() {
+        // A hundred thousand, each the parent of the next, in both orders of their numbers.
+        const COUNT: u32 = 100_000;
+        for is_reverse in [false, true] {
+            let at = |place: u32| 10 + if is_reverse { COUNT - place } else { place };
+            let mut parents: BTreeMap<u32, u32> =
+                (1..COUNT).map(|place| (at(place), at(place - 1))).collect();
+            assert!(heirs(&parents, BTreeMap::new()).is_empty());
+            let known = BTreeMap::from([(at(0), "0-3")]);
+            let found = heirs(&parents, known.clone());
+            assert_eq!(found.len(), parents.len());
+            // The first as a child of the last.
+            parents.insert(at(0), at(COUNT - 1));
+            assert!(heirs(&parents, BTreeMap::new()).is_empty());
+            assert_eq!(heirs(&parents, known).len(), parents.len() - 1);
         }
     }
 }

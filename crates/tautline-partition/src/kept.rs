@@ -201,11 +201,11 @@ fn recover_one(directory: &Directory, name: &str) -> Result<PutBack, PartitionEr
     let Some(look) = look.filter(|look| !look.is_kept && look.holder.is_none()) else {
         return Ok(PutBack::default());
     };
-    let found = ActivePartition::new(name, look);
-    if let Some(record) = &found.record {
-        widen_heirs(record, &found.settings);
-    }
-    Ok(Journal::recover_in(directory, &journal)?)
+    let record = ActivePartition::new(name, look).record;
+    let put_back = Journal::recover_and(directory, &journal, |settings| {
+        widen_heirs(record.as_ref(), settings);
+    });
+    Ok(put_back?)
 }
 
 /// Removes a partition that is kept. `force` moves the programs out that run in it.
@@ -231,38 +231,33 @@ pub fn remove(name: &str, force: bool) -> Result<Vec<String>, PartitionError> {
             first: *first,
         });
     }
-    if let Some(record) = &found.record {
-        widen_heirs(record, &found.settings);
-    }
-    let opened = Journal::open_in(directory, &journal_name(name), HOLDER);
-    let (mut journal, done) = opened.map_err(|error| match error {
+    let record = found.record.as_ref();
+    let widen = |settings: &[(Setting, String)]| widen_heirs(record, settings);
+    let removed = Journal::remove_and(&directory, &journal_name(name), HOLDER, widen);
+    let put_back = removed.map_err(|error| match error {
         JournalError::Busy { pid, .. } => PartitionError::Owned {
             name: name.to_owned(),
             owner: pid,
         },
         error => error.into(),
     })?;
-    match journal.refused() {
-        [] => {
-            journal.put_back(); // the empty journal itself
-            Ok(done)
-        }
-        refused => Err(PartitionError::NotPutBack(refused.to_vec())),
+    match put_back.refused.is_empty() {
+        true => Ok(put_back.done),
+        false => Err(PartitionError::NotPutBack(put_back.refused)),
     }
 }
 
 /// Puts back a partition of this process.
 pub(crate) fn put_back(journal: &mut Journal, record: &Record) -> Result<(), PartitionError> {
-    widen_heirs(record, &journal.settings());
-    journal.put_back();
+    journal.put_back_and(|settings| widen_heirs(Some(record), settings));
     match journal.refused() {
         [] => Ok(()),
         refused => Err(PartitionError::NotPutBack(refused.to_vec())),
     }
 }
 
-fn widen_heirs(record: &Record, settings: &[(Setting, String)]) {
-    if record.form == Form::Affinity {
+fn widen_heirs(record: Option<&Record>, settings: &[(Setting, String)]) {
+    if let Some(record) = record.filter(|record| record.form == Form::Affinity) {
         let others = placement::online().without(&record.cpus);
         cpuset::widen_heirs(settings, &Placement::new(&record.cpus, &others));
     }

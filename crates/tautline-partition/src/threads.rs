@@ -20,12 +20,20 @@ pub(crate) struct OneThread {
 impl OneThread {
     /// CPUs that it may run on.
     pub(crate) fn cpus(&self) -> Option<CpuList> {
-        self.setting()?.read().ok()?.parse().ok()
+        self.setting().read().ok()?.parse().ok()
     }
 
     /// Setting of its CPUs.
-    pub(crate) fn setting(&self) -> Option<Setting> {
-        Some(Setting::ThreadCpus(Thread::now(self.number).ok()?))
+    pub(crate) fn setting(&self) -> Setting {
+        Setting::ThreadCpus(Thread::listed(self.number, &self.stat))
+    }
+
+    /// Thread from which it inherited its CPUs: the first of its process, or its parent process.
+    pub(crate) fn parent(&self) -> u32 {
+        match self.number == self.process {
+            true => self.stat.parent,
+            false => self.process,
+        }
     }
 
     /// Whether it is a thread of an interrupt, whose CPUs follow those of the interrupt.

@@ -178,7 +178,7 @@ impl Journal {
     ) -> Result<(Journal, Vec<String>), JournalError> {
         directory.sweep(name)?;
         let mut journal = Journal::with(directory, name, left);
-        let recovered = journal.put_back_locked(lock);
+        let recovered = journal.put_back_locked(lock, |_| {});
         journal.hold()?;
         Ok((journal, recovered))
     }
@@ -186,9 +186,32 @@ impl Journal {
     /// Puts back the changes of a journal whose process has died. A journal that is kept, or whose process lives, stays
     /// as it is.
     pub fn recover_in(directory: &Directory, name: &str) -> Result<PutBack, JournalError> {
-        Journal::recover(directory, name, |left| {
-            left.pid != KEPT && left.holder().is_none()
-        })
+        Journal::recover_and(directory, name, |_| {})
+    }
+
+    /// The same. As soon as the settings are back, `then` does what else must be put back, with the settings and their
+    /// values; if this process is killed meanwhile, the journal is there still.
+    pub fn recover_and(
+        directory: &Directory,
+        name: &str,
+        then: impl FnOnce(&[(Setting, String)]),
+    ) -> Result<PutBack, JournalError> {
+        let is_dead = |left: &mut Entries| left.pid != KEPT && left.holder().is_none();
+        Journal::recover(directory, name, |left| Ok(is_dead(left)), then)
+    }
+
+    /// The same for a journal, kept or not, that no other process holds.
+    pub fn remove_and(
+        directory: &Directory,
+        name: &str,
+        holder: &'static str,
+        then: impl FnOnce(&[(Setting, String)]),
+    ) -> Result<PutBack, JournalError> {
+        let is_free = |left: &mut Entries| match left.other_holder() {
+            Some(pid) => Err(JournalError::Busy { holder, pid }),
+            None => Ok(true),
+        };
+        Journal::recover(directory, name, is_free, then)
     }
 
     /// The same for a journal, kept or not, whose network namespace has gone: its interfaces have gone with that, and
@@ -197,25 +220,29 @@ impl Journal {
         directory: &Directory,
         name: &str,
     ) -> Result<PutBack, JournalError> {
-        Journal::recover(directory, name, |left| {
+        let is_free = |left: &mut Entries| {
             left.forget_network();
-            left.holder().is_none()
-        })
+            Ok(left.holder().is_none())
+        };
+        Journal::recover(directory, name, is_free, |_| {})
     }
 
     fn recover(
         directory: &Directory,
         name: &str,
-        is_meant: impl FnOnce(&mut Entries) -> bool,
+        is_meant: impl FnOnce(&mut Entries) -> Result<bool, JournalError>,
+        then: impl FnOnce(&[(Setting, String)]),
     ) -> Result<PutBack, JournalError> {
         let lock = directory.lock(LOCK_TIME_MAX)?;
         directory.sweep(name)?;
-        let mut left = read(directory, name)?;
-        let Some(left) = left.take_if(is_meant) else {
+        let Some(mut left) = read(directory, name)? else {
             return Ok(PutBack::default());
         };
+        if !is_meant(&mut left)? {
+            return Ok(PutBack::default());
+        }
         let mut journal = Journal::with(directory.try_clone()?, name, left);
-        let done = journal.put_back_locked(&lock);
+        let done = journal.put_back_locked(&lock, then);
         let refused = std::mem::take(&mut journal.refused);
         journal.disown();
         Ok(PutBack { done, refused })
@@ -446,11 +473,6 @@ impl Journal {
         &self.changes
     }
 
-    /// Settings that are changed, each with the value to put back.
-    pub fn settings(&self) -> Vec<(Setting, String)> {
-        self.entries.values_before()
-    }
-
     /// Changes that could not be put back when that was last tried, and why. They stay in the journal.
     pub fn refused(&self) -> &[String] {
         &self.refused
@@ -511,11 +533,16 @@ impl Journal {
     /// Puts everything back, the last change first, and returns it as text. Whatever cannot be put back stays in the
     /// journal for the next start.
     pub fn put_back(&mut self) -> Vec<String> {
+        self.put_back_and(|_| {})
+    }
+
+    /// The same, with `then` as in [`Journal::recover_and`].
+    pub fn put_back_and(&mut self, then: impl FnOnce(&[(Setting, String)])) -> Vec<String> {
         if self.entries.is_empty() && !self.written {
             return Vec::new();
         }
         match self.lock() {
-            Ok(lock) => self.put_back_locked(&lock),
+            Ok(lock) => self.put_back_locked(&lock, then),
             Err(error) => {
                 self.refused = vec![format!("nothing is put back: {error}")];
                 Vec::new()
@@ -523,12 +550,18 @@ impl Journal {
         }
     }
 
-    fn put_back_locked(&mut self, _lock: &Lock) -> Vec<String> {
+    fn put_back_locked(
+        &mut self,
+        _lock: &Lock,
+        then: impl FnOnce(&[(Setting, String)]),
+    ) -> Vec<String> {
         self.refused.clear();
+        let settings = self.entries.values_before();
         let mut others = self.others();
         // Groups first: they give up the CPUs that settings return to others.
         let mut done = self.remove_groups(&others);
         done.extend(self.put_settings_back(&mut others));
+        then(&settings);
         let refused = &mut self.refused;
         let entries = &mut self.entries;
         done.extend(take_away(&mut entries.directories, remove_left, refused));

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpus::CpuList;
 use crate::policy;
-use crate::process::start_ticks;
+use crate::process::{Stat, start_ticks};
 
 /// Longest value that is read. The kernel shows settings a page at a time; more would be no setting.
 const VALUE_BYTES_MAX: u64 = 4096;
@@ -139,6 +139,15 @@ impl Thread {
             number,
             started_ticks,
         })
+    }
+
+    /// The thread that had this number in a listing, by the start that was listed.
+    #[must_use]
+    pub fn listed(number: u32, stat: &Stat) -> Thread {
+        Thread {
+            number,
+            started_ticks: stat.start_ticks,
+        }
     }
 
     /// Its number, if it still is the one.
