@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline_partition::placement::online;
+use tautline_state::cpus::CpuList;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::settings::{differences, snapshot};
@@ -374,20 +375,7 @@ fn without_groups_the_threads_are_told_where_to_run() {
     if !begin("without_groups_the_threads_are_told_where_to_run") {
         return;
     }
-    // As in a container: the hierarchies are to be seen, and cannot be written.
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    for mount in mounts.lines().filter_map(|line| line.split(' ').nth(1)) {
-        if mount.starts_with("/sys/fs/cgroup") {
-            let arguments = ["-o", "remount,bind,ro", mount];
-            assert!(
-                Command::new("mount")
-                    .args(arguments)
-                    .status()
-                    .unwrap()
-                    .success()
-            );
-        }
-    }
+    without_groups();
     let cpu = last_cpu();
     let bystander = Sleeper::start();
     // A process that starts others while it is moved away.
@@ -451,6 +439,75 @@ fn without_groups_the_threads_are_told_where_to_run() {
     input.write_all(b"\n").unwrap();
     parent.wait().unwrap();
     same_as(&before);
+}
+
+/// Has no group made, as in a container: the hierarchies are to be seen, and cannot be written.
+fn without_groups() {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    for mount in mounts.lines().filter_map(|line| line.split(' ').nth(1)) {
+        if mount.starts_with("/sys/fs/cgroup") {
+            let mut command = Command::new("mount");
+            let command = command.args(["-o", "remount,bind,ro", mount]);
+            assert!(command.status().unwrap().success());
+        }
+    }
+}
+
+#[test]
+fn heirs_of_a_making_that_is_killed_get_their_cpus_back() {
+    if !begin("heirs_of_a_making_that_is_killed_get_their_cpus_back") {
+        return;
+    }
+    without_groups();
+    let (cpu, all) = (last_cpu(), online().to_string());
+    // A program that starts others all the time, each of which lives on.
+    let mut parent = Command::new("sh")
+        .args(["-c", "while :; do sleep 100000 & sleep 0.01; done"])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let narrow = |cpus: &CpuList| cpus.without(&cpu.parse().unwrap()) == *cpus;
+    let sleepers = || {
+        let children = tautline_state::process::all().into_iter();
+        let own = children.filter(|(_, stat)| stat.parent == parent.id() && stat.name == "sleep");
+        let set = |number: u32| {
+            let thread = tautline_state::setting::Thread::now(number).ok()?;
+            let setting = tautline_state::setting::Setting::ThreadCpus(thread);
+            setting.read().ok()?.parse::<CpuList>().ok()
+        };
+        own.filter_map(|(number, _)| set(number))
+            .collect::<Vec<_>>()
+    };
+    let mut was_cut = false;
+    for _ in 0..8 {
+        let mut making = taut(&["create", "cut", "--cpus", &cpu])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let before = sleepers().len();
+        // Some have started since others were moved away.
+        while making.try_wait().unwrap().is_none()
+            && sleepers().iter().filter(|cpus| narrow(cpus)).count() < before + 2
+        {}
+        let is_whole = making.try_wait().unwrap().is_some();
+        making.kill().unwrap();
+        making.wait().unwrap();
+        done(&["list"]);
+        if is_whole {
+            done(&["remove", "cut"]);
+            continue;
+        }
+        was_cut = true;
+        let left: Vec<String> = sleepers().iter().map(ToString::to_string).collect();
+        assert!(left.iter().all(|cpus| *cpus == all), "{left:?}");
+    }
+    if !was_cut {
+        println!("SKIPPED: each making ended before an heir was seen");
+    }
+    let group = rustix::process::Pid::from_child(&parent);
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    parent.wait().unwrap();
 }
 
 #[test]

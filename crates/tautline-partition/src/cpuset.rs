@@ -120,6 +120,15 @@ impl GroupParent {
             },
         }
     }
+
+    /// Form of a partition here, if nothing stands in the way.
+    pub(crate) fn intended_form(&self) -> Form {
+        match self {
+            GroupParent::Version2 { .. } => Form::Isolated,
+            GroupParent::Version1 { .. } => Form::Version1,
+            GroupParent::None { .. } => Form::Affinity,
+        }
+    }
 }
 
 /// The highest group on the way to our own in which groups with CPUs can be made. Only the root can have processes
@@ -674,9 +683,9 @@ pub(crate) fn widen_heirs(settings: &[(Setting, String)], placement: &Placement)
     }
 }
 
-/// CPUs that threads inherited which are not noted: those of the nearest ancestor that is. Each thread is looked at once,
-/// however long the way to that ancestor is. A parent that has ended, and whose number a descendant was given, would
-/// make a ring; its threads inherit nothing.
+/// CPUs that threads inherited which are not noted: those of the nearest ancestor that is. Each thread is passed once,
+/// however long the way to that ancestor is. A parent that has ended, and whose number a descendant was given, makes a
+/// ring; its threads inherit nothing.
 fn heirs<'a>(
     parents: &BTreeMap<u32, u32>,
     mut known: BTreeMap<u32, &'a str>,

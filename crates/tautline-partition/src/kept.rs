@@ -54,7 +54,9 @@ impl ActivePartition {
             cpus: known.map_or_else(CpuList::default, |record| record.cpus.clone()),
             memory_bytes: known.map_or(0, |record| record.memory_bytes),
             huge_pages: known.map_or(0, |record| record.huge_pages),
-            form: known.map(|record| record.form),
+            form: known
+                .filter(|record| !record.is_intended)
+                .map(|record| record.form),
             owner: look.holder,
             made: SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(made),
             stays: known.map_or_else(Vec::new, |record| record.stays.clone()),

@@ -40,6 +40,9 @@ pub(crate) struct Record {
     pub(crate) huge_pages: u64,
     pub(crate) form: Form,
     pub(crate) group: Option<PathBuf>,
+    /// Whether it is the one that was intended, noted before the first change. Putting back needs no more than that.
+    #[serde(default)]
+    pub(crate) is_intended: bool,
     pub(crate) made_unix_s: u64,
     pub(crate) stays: Vec<Stays>,
     pub(crate) census: Census,
@@ -188,19 +191,34 @@ pub fn plan(config: &PartitionConfig) -> Result<Plan, PartitionError> {
     }
     let mut stays = placement::only_at_boot(&config.cpus);
     stays.extend(cpuset::bound_threads(&config.cpus));
-    let form = match &checked.place {
-        GroupParent::Version2 { .. } => Form::Isolated,
-        GroupParent::Version1 { .. } => Form::Version1,
-        GroupParent::None { reason } => {
-            stays.push(Stays::new("groups of processes (cgroups)", reason.clone()));
-            Form::Affinity
-        }
-    };
+    if let GroupParent::None { reason } = &checked.place {
+        stays.push(Stays::new("groups of processes (cgroups)", reason.clone()));
+    }
     Ok(Plan {
-        form,
+        form: checked.place.intended_form(),
         changes,
         stays,
     })
+}
+
+impl Record {
+    fn intended(config: &PartitionConfig, checked: &Checked) -> Record {
+        Record {
+            cpus: config.cpus.clone(),
+            memory_bytes: config.memory_bytes,
+            huge_pages: 0,
+            form: checked.place.intended_form(),
+            group: None,
+            is_intended: true,
+            made_unix_s: 0,
+            stays: Vec::new(),
+            census: Census::default(),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("texts and numbers")
+    }
 }
 
 impl Partition {
@@ -218,14 +236,19 @@ impl Partition {
             JournalError::Exists { .. } => PartitionError::Exists(config.name.clone()),
             error => error.into(),
         })?;
-        let record = build(config, &checked, &mut journal)?;
-        let text = serde_json::to_value(&record).expect("texts and numbers");
-        journal.set_record(text)?;
-        Ok(Partition {
+        // Before the first change: threads that start under it are not noted, and whoever puts them back after a kill
+        // has to know what was changed for them.
+        let record = Record::intended(config, &checked);
+        journal.set_record(record.json())?;
+        // On an error from here on it is dropped, which puts everything back.
+        let mut partition = Partition {
             name: config.name.clone(),
             journal,
             record,
-        })
+        };
+        partition.record = build(config, &checked, &mut partition.journal)?;
+        partition.journal.set_record(partition.record.json())?;
+        Ok(partition)
     }
 
     /// Its name.
@@ -327,6 +350,7 @@ fn build(
         huge_pages,
         form: made.form,
         group: made.group,
+        is_intended: false,
         made_unix_s: now.map_or(0, |since| since.as_secs()),
         stays,
         census: Census::now(cpus),
