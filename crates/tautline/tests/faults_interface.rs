@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::wire::{Wire, frame};
 use common::{
-    PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, child, config, here, hosts,
+    PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, child, config, here, hosts,
     is_here, pair, port,
 };
 use tautline::link::XdpMode;
@@ -170,6 +170,11 @@ fn xdp_tc_survives_down_and_up() {
 #[test]
 fn packet_survives_down_and_up() {
     down_and_up_again(PACKET);
+}
+
+#[test]
+fn xsk_survives_down_and_up() {
+    down_and_up_again(XSK);
 }
 
 #[test]

@@ -3,12 +3,16 @@
 
 mod common;
 
+use std::io::ErrorKind;
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{XDP, XSK, config, hosts, open, pair, port, zero_copy_demanded};
+use common::{PACKET, XDP, XSK, XSK_GENERIC, config, hosts, open, pair, port, zero_copy_demanded};
 use tautline::link::XdpMode;
-use tautline::{LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions};
+use tautline::{
+    LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions, SendError,
+};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 #[test]
@@ -146,6 +150,64 @@ fn a_batch_beyond_one_call_arrives_whole_and_in_order() {
     }
     let status = &pair.b.status().ports[0];
     assert_eq!((status.peers[0].lost, status.peers[0].duplicates), (0, 0));
+}
+
+/// After an error nobody waits for the message any more: it is not sent once the interface is up again.
+#[test]
+fn a_message_that_is_refused_does_not_leave_later() {
+    for side in [XSK, XSK_GENERIC] {
+        let Some(pair) = pair(side, PACKET) else {
+            return;
+        };
+        let hosts = pair.hosts.as_ref().unwrap();
+        let ip = |arguments: &[&str]| hosts.run(Host::A, "ip", arguments).unwrap();
+        let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+        let options = QueuingOptions::default();
+        let mut datagrams = pair.on_a(|node| node.udp_port(5000, &options)).unwrap();
+        let socket = (hosts.end(Host::B, 0).address(), 5001);
+        let socket = hosts.inside(Host::B, || UdpSocket::bind(socket)).unwrap();
+        let socket = socket.unwrap();
+        let to_socket = datagrams.destination("peer", 5001).unwrap();
+        sender.send(to, Priority::NORMAL, b"before").unwrap();
+        let mut buffer = [0; 65_536];
+        let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        assert_eq!(buffer[..received.expect("arrives").length], *b"before");
+
+        ip(&["link", "set", "taut0", "down"]);
+        let down = SendError::InterfaceDown;
+        let one = Outgoing {
+            to,
+            priority: Priority::NORMAL,
+            message: b"stale",
+        };
+        for _ in 0..3 {
+            assert_eq!(sender.send(to, Priority::NORMAL, b"stale"), Err(down));
+            assert_eq!(sender.send_batch(&[one; 20]), Err(down));
+            for bytes in [5, 20_000] {
+                let stale = datagrams.send_to(to_socket, Priority::NORMAL, &buffer[..bytes]);
+                assert_eq!(stale, Err(down));
+            }
+        }
+        ip(&["link", "set", "taut0", "up"]);
+        hosts.wait_until_up().unwrap();
+        sender.send(to, Priority::NORMAL, b"after").unwrap();
+        datagrams
+            .send_to(to_socket, Priority::NORMAL, b"after")
+            .unwrap();
+
+        let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        assert_eq!(buffer[..received.expect("arrives").length], *b"after");
+        let received = receiver.receive(&mut buffer).unwrap();
+        assert!(received.is_none(), "{received:?}");
+        socket.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        let received = socket.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..received], *b"after");
+        socket.set_nonblocking(true).unwrap();
+        let more = socket.recv(&mut buffer).map_err(|error| error.kind());
+        assert_eq!(more, Err(ErrorKind::WouldBlock));
+        let status = &pair.b.status().ports[0];
+        assert_eq!(status.peers[0].duplicates, 0);
+    }
 }
 
 /// Any port that looks brings the frames of all: a port that sleeps is woken for its own all the same.

@@ -31,6 +31,9 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// about 90 of the largest). Higher: no difference, since the ring has no more frames.
 const IN_FLIGHT_BYTES: libc::c_int = RING_SLOTS as libc::c_int * 2048;
 
+/// EtherType of a frame that was queued and then given up, `ETH_P_LOOPBACK` of linux/if_ether.h: nobody listens for it.
+const ETHERTYPE_VOID: u16 = 0x9000;
+
 /// Calls to send what is queued: in copy mode kernels without `XDP_MAX_TX_SKB_BUDGET` send 32 frames a call
 /// (`TX_BATCH_SIZE`), so as many as a full ring takes.
 const TRANSMIT_CALLS_MAX: u32 = RING_SLOTS / 32;
@@ -160,6 +163,13 @@ impl<T: Copy> Ring<T> {
         self.word(self.offsets.consumer).load(Relaxed) == self.own
     }
 
+    /// As producer: indices of the entries that the kernel has not taken.
+    fn untaken(&self) -> impl Iterator<Item = u32> + use<T> {
+        // Partner: the kernel's release of the consumer index.
+        let taken = self.word(self.offsets.consumer).load(Acquire);
+        (0..self.own.wrapping_sub(taken)).map(move |place| taken.wrapping_add(place))
+    }
+
     /// As consumer: the next entry, if the kernel has made one.
     fn take(&mut self) -> Option<T> {
         // Partner: the kernel's release of the producer index.
@@ -213,6 +223,8 @@ pub(crate) struct XskSocket {
     is_polling: bool,
     /// The last call left something in the transmit ring.
     unsent: bool,
+    /// The last call was refused, as it is while the interface is down.
+    refused: bool,
     // After the rings: the kernel lets go of the memory with the socket.
     socket: OwnedFd,
     memory: Mapping,
@@ -304,6 +316,7 @@ impl XskSocket {
             chunk_bytes,
             is_polling: busy_poll.is_some(),
             unsent: false,
+            refused: false,
             socket,
             memory,
         })
@@ -354,6 +367,28 @@ impl XskSocket {
         self.is_polling
     }
 
+    /// Sends the frames that `fill` queues, and says how many; fewer if the kernel has taken only those. On an error
+    /// none of them leaves, also not later.
+    pub(crate) fn send(
+        &mut self,
+        fill: impl FnOnce(&mut Self) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if self.refused {
+            // Asked while there is nothing that could be left behind.
+            self.transmit()?;
+        }
+        let filled = fill(self);
+        // Also what was queued before something did not fit any more.
+        let Err(error) = self.call_to_send() else {
+            return filled;
+        };
+        let left = self.void_queued();
+        match filled.unwrap_or(0).saturating_sub(left) {
+            0 => Err(error),
+            taken => Ok(taken),
+        }
+    }
+
     /// Makes sure that so many frames can be queued; EAGAIN if not, also after what is queued already has been sent.
     /// More than [`RING_SLOTS`] never can.
     pub(crate) fn reserve(&mut self, frames: usize) -> io::Result<()> {
@@ -378,7 +413,7 @@ impl XskSocket {
         }
     }
 
-    /// Writes a frame to be sent; EAGAIN if all places are under way. [`XskSocket::transmit`] sends it.
+    /// Writes a frame to be sent; EAGAIN if all places are under way. [`XskSocket::send`] sends it.
     pub(crate) fn queue(&mut self, parts: [&[u8]; 2]) -> io::Result<()> {
         self.take_back();
         let bytes = parts[0].len() + parts[1].len();
@@ -405,10 +440,44 @@ impl XskSocket {
         Ok(())
     }
 
+    /// Has the kernel send what is queued. On an error nothing of it leaves.
+    fn transmit(&mut self) -> io::Result<()> {
+        let sent = self.call_to_send();
+        if sent.is_err() {
+            self.void_queued();
+        }
+        sent
+    }
+
+    /// Gives up the frames that the kernel has not taken, and says how many they are. They cannot be taken back: a
+    /// thread that sleeps on the socket may have the kernel send them at this moment (in copy mode `poll` sends). So
+    /// their content goes: they leave when the interface is up, addressed to their own sender, which a switch does not
+    /// pass on.
+    #[cold]
+    fn void_queued(&mut self) -> usize {
+        self.refused = true;
+        let mut count = 0;
+        for index in self.transmit.untaken() {
+            // SAFETY: an entry that this process wrote; the kernel only reads it.
+            let entry = unsafe { self.transmit.entry(index).read() };
+            // SAFETY: the place is one of ours to send from, within the memory; `queue` gave it to the entry. The
+            // kernel may be reading it, and then sends either frame.
+            unsafe {
+                let frame = self.memory.base().as_ptr().add(entry.addr as usize);
+                frame.copy_from_nonoverlapping(frame.add(6), 6);
+                frame
+                    .add(12)
+                    .copy_from_nonoverlapping(ETHERTYPE_VOID.to_be_bytes().as_ptr(), 2);
+            }
+            count += 1;
+        }
+        count
+    }
+
     /// Has the kernel send what is queued, if it does not do so by itself. Never waits: what the kernel has no
     /// room for at the moment stays queued, and [`XskSocket::transmit_rest`] tries again.
-    pub(crate) fn transmit(&mut self) -> io::Result<()> {
-        self.unsent = false;
+    fn call_to_send(&mut self) -> io::Result<()> {
+        (self.unsent, self.refused) = (false, false);
         if !self.transmit.needs_wakeup() {
             return Ok(());
         }

@@ -61,8 +61,8 @@ impl RawPortLink for XskRawPort {
         let sent = shared.send(|queue| {
             queue.queue([frame, &[]])?;
             shared.tap().sent(&[frame]);
-            Ok(())
+            Ok(1)
         });
-        Ok(sent?)
+        Ok(sent.map(drop)?)
     }
 }

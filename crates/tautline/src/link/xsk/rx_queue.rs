@@ -266,18 +266,13 @@ impl Shared {
         counters
     }
 
-    /// Puts what `fill` queues on one queue, and has the kernel send it with one call. Which queue sends is of no
-    /// matter, but frames must not pass each other.
-    pub(super) fn send<T>(
+    /// Puts the frames that `fill` queues on one queue, has the kernel send them with one call, and says how many it
+    /// has. Which queue sends is of no matter, but frames must not pass each other.
+    pub(super) fn send(
         &self,
-        fill: impl FnOnce(&mut XskSocket) -> std::io::Result<T>,
-    ) -> std::io::Result<T> {
-        let mut pump = self.rx_queues();
-        let queue = &mut pump.queues[0];
-        let filled = fill(queue);
-        // Also what was queued before something did not fit any more.
-        queue.transmit()?;
-        filled
+        fill: impl FnOnce(&mut XskSocket) -> std::io::Result<usize>,
+    ) -> std::io::Result<usize> {
+        self.rx_queues().queues[0].send(fill)
     }
 
     fn rx_queues(&self) -> MutexGuard<'_, RxQueues> {

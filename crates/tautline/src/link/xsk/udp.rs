@@ -106,14 +106,16 @@ impl UdpPortLink for XskUdpPort {
         let mut frames = datagram.frames(route, priority, identification);
         let shared = self.receiver.shared();
         let sent = shared.send(|queue| {
-            queue.reserve(frames.left())?;
+            let count = frames.left();
+            queue.reserve(count)?;
             while let Some(frame) = frames.next_frame() {
                 queue.queue([frame, &[]])?;
                 shared.tap().sent(&[frame]);
             }
-            Ok(())
+            Ok(count)
         });
-        Ok(sent?)
+        // Of an interface that went down in between, the rest is lost as in a card's own queue.
+        Ok(sent.map(drop)?)
     }
 
     /// All go into the transmit ring, as the fragments of a long one do.
