@@ -121,6 +121,8 @@ fn check_udp_again(frame: &udp::Frame<'_>) {
     template.set_header(header);
     let again = [&template.bytes[..], frame.payload].concat();
     let expected = udp::Frame {
+        // The template writes that of our own senders.
+        source_udp_port: header.source.udp_port(),
         checksum: udp::UdpChecksum::Absent,
         ..*frame
     };

@@ -4,15 +4,20 @@
 mod common;
 
 use std::io::ErrorKind;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{PACKET, XDP, XSK, XSK_GENERIC, config, hosts, open, pair, port, zero_copy_demanded};
+use common::{
+    PACKET, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config, here, hosts, open, pair, port,
+    zero_copy_demanded,
+};
 use tautline::link::XdpMode;
 use tautline::{
-    LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions, SendError,
+    Address, LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions, Sample,
+    SamplingOptions, SendError,
 };
+use tautline_proto::wire::{HEADER_BYTES, Header};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 #[test]
@@ -207,6 +212,51 @@ fn a_message_that_is_refused_does_not_leave_later() {
         assert_eq!(more, Err(ErrorKind::WouldBlock));
         let status = &pair.b.status().ports[0];
         assert_eq!(status.peers[0].duplicates, 0);
+    }
+}
+
+/// A sender of the UDP form is told from others by its address and its UDP port, which address translation on the way
+/// may have changed. The header says no more than its number.
+#[test]
+fn two_senders_behind_one_address_are_two_sources() {
+    for side in here([XSK, XSK_GENERIC, XDP, XDP_GENERIC, XDP_TC, PACKET, UDP]) {
+        let Some(hosts) = hosts() else { return };
+        let node = open(&hosts, Host::B, side);
+        let options = SamplingOptions {
+            sources: 2,
+            ..SamplingOptions::default()
+        };
+        let opened = hosts.inside(Host::B, || node.sampling_port(port(12), &options));
+        let mut hub = opened.unwrap().unwrap();
+        let to = (hosts.end(Host::B, 0).address(), port(12).udp_port());
+        let from = (hosts.end(Host::A, 0).address(), 0);
+        let senders = [1u8, 2].map(|value| {
+            let socket = hosts.inside(Host::A, || UdpSocket::bind(from)).unwrap();
+            let socket = socket.unwrap();
+            let mut datagram = [0; HEADER_BYTES + 1];
+            let (head, payload) = datagram.split_first_chunk_mut().unwrap();
+            Header::whole(port(12), port(5), Priority::NORMAL, 1, 0).emit(head);
+            payload[0] = value;
+            socket.send_to(&datagram, to).unwrap();
+            socket
+        });
+        let mut buffer = [0; 1484];
+        let deadline = tautline::now() + common::PATIENCE;
+        let mut seen = Vec::new();
+        while seen.len() < 2 && tautline::now() < deadline {
+            let each = |sample: &Sample, bytes: &[u8]| seen.push((sample.source.address, bytes[0]));
+            hub.read_newer_until(deadline, &mut buffer, each).unwrap();
+        }
+        for (sender, value) in senders.iter().zip([1, 2]) {
+            let SocketAddr::V4(address) = sender.local_addr().unwrap() else {
+                unreachable!()
+            };
+            assert!(
+                seen.contains(&(Address::Udp(address), value)),
+                "{:?}: {seen:?}",
+                side.link
+            );
+        }
     }
 }
 

@@ -73,6 +73,9 @@ pub struct Frame<'a> {
     pub destination_ip: Ipv4Addr,
     /// The IPv4 address that it came from.
     pub source_ip: Ipv4Addr,
+    /// The UDP port that it came from. Address translation on the way may have changed it, so the sender's port is the
+    /// header's; two senders behind one address differ in this.
+    pub source_udp_port: u16,
     /// State of the UDP checksum.
     pub checksum: UdpChecksum,
     /// Our header.
@@ -99,6 +102,7 @@ pub fn parse(frame: &[u8]) -> Result<Frame<'_>, Rejected> {
         return Err(Rejected::NotOurs);
     }
     let packet = Ipv4Packet::parse(ethernet.payload).ok_or(Rejected::NotOurs)?;
+    let udp_source = read_u16(packet.payload, 0).ok_or(Rejected::NotOurs)?;
     let udp_destination = read_u16(packet.payload, 2).ok_or(Rejected::NotOurs)?;
     if packet.protocol != PROTOCOL_UDP || PortNumber::from_udp_port(udp_destination).is_none() {
         return Err(Rejected::NotOurs);
@@ -111,6 +115,7 @@ pub fn parse(frame: &[u8]) -> Result<Frame<'_>, Rejected> {
         source: ethernet.source,
         destination_ip: packet.destination,
         source_ip: packet.source,
+        source_udp_port: udp_source,
         checksum,
         header,
         payload,
@@ -481,6 +486,7 @@ mod tests {
             source: endpoints().source,
             destination_ip: endpoints().destination_ip,
             source_ip: endpoints().source_ip,
+            source_udp_port: header().source.udp_port(),
             checksum: UdpChecksum::Absent,
             header: header(),
             payload: b"hi",

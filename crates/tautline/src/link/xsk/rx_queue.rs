@@ -397,10 +397,7 @@ impl Shared {
                 payload,
             }),
             Ok(_) | Err(Rejected::NotOurs) => udp::parse(frame).map(|frame| Parsed::Ours {
-                source: Address::Udp(SocketAddrV4::new(
-                    frame.source_ip,
-                    frame.header.source.udp_port(),
-                )),
+                source: Address::Udp(SocketAddrV4::new(frame.source_ip, frame.source_udp_port)),
                 header: frame.header,
                 payload: frame.payload,
             }),
