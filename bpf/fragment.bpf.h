@@ -44,6 +44,14 @@ struct {
 	__type(value, struct tl_slot);
 } held_slots SEC(".maps");
 
+/* Whether a fragment noted at `stamp` is younger than the limit. Another CPU may have stamped it after this one has
+ * read `now`: the age is then negative, and not a huge one.
+ */
+static __always_inline bool is_recent(__u64 stamp, __u64 now)
+{
+	return (__s64)(now - stamp) < (__s64)TL_FRAGMENT_NS;
+}
+
 /* By the peer alone, so that one that floods spoils few others'. */
 static __always_inline __u32 peer_share(__be32 source, __u32 shares)
 {
@@ -79,7 +87,7 @@ __noinline int find_flow(struct tl_flow_set *set, __u64 key, __u64 now)
 		/* A barrier on both sides: the state belongs to the key if that is still there. */
 		state = __sync_fetch_and_add(&flow->state, 0);
 		if (*(volatile __u64 *)&flow->key == key &&
-		    now - (state & ~TL_FLOW_PLACE) < TL_FRAGMENT_NS)
+		    is_recent(state & ~TL_FLOW_PLACE, now))
 			return state & TL_FLOW_PLACE;
 	}
 	return TL_FLOW_UNKNOWN;
@@ -130,7 +138,7 @@ static __always_inline bool note_flow(struct tl_flow_set *set, __u64 key, __u64 
 		return false;
 	*(volatile __u64 *)&flow->state = (now & ~TL_FLOW_PLACE) | place;
 	__sync_lock_test_and_set(&flow->key, key);
-	return arrival != 0 && now - arrival < TL_FRAGMENT_NS;
+	return arrival != 0 && is_recent(arrival, now);
 }
 
 /* A copy for the case that the first is ours. */
@@ -177,7 +185,7 @@ static __always_inline bool has_out_of_order(__be32 source, __u64 now)
 	if (!out_of_order)
 		return false;
 	last = *(volatile __u64 *)&out_of_order->last_ns;
-	return last != 0 && now - last < TL_FRAGMENT_NS;
+	return last != 0 && is_recent(last, now);
 }
 
 /* Where a fragment belongs, in the lower 16 bits: the place of a port, or 0 for Linux; with TL_FRAGMENT_OUT_OF_ORDER

@@ -6,7 +6,9 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use aya::maps::{Array, Map, MapData};
 use common::udp::{Meeting, PORT, bytes, changed, frames, ip, set};
 use common::wire::Wire;
 use common::{
@@ -48,6 +50,7 @@ macro_rules! suite {
             fragments_for_other_ports_stay_with_linux
             attacks_are_dropped_and_counted
             a_tiny_first_fragment_with_the_whole_udp_header_is_one_of_many
+            a_note_of_another_cpu_may_be_newer
             one_wrong_bit_and_holes
             impossible_sources_and_port_zero
             a_flood_of_first_fragments_leaves_others_alone
@@ -240,6 +243,36 @@ fn any_order_with_duplicates(mut meeting: Meeting) {
         meeting.node.status().counters.out_of_order_fragments,
         out_of_order
     );
+}
+
+/// Another CPU may note a fragment just after this one has looked at the clock. The note is then newer than the look.
+fn a_note_of_another_cpu_may_be_newer(mut meeting: Meeting) {
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let mut frames = by_hand(&meeting, &bytes(3000), 1, 1500);
+    send_all(&wire, &frames.split_off(1));
+    while meeting.node.status().counters.out_of_order_fragments < 2 {
+        std::thread::yield_now();
+    }
+    // Of all tests that run at this time: to others it says only that there may be something to look at.
+    let later = tautline::now() + Duration::from_secs(3600);
+    for map in aya::maps::loaded_maps().filter_map(Result::ok) {
+        if map.name_as_str() != Some("held_groups") {
+            continue;
+        }
+        let Ok(map) = MapData::from_id(map.id()) else {
+            continue;
+        };
+        let map = Map::from_map_data(map).unwrap();
+        let mut groups: Array<_, [u64; 2]> = map.try_into().unwrap();
+        for group in 0..groups.len() {
+            let [next, _] = groups.get(&group, 0).unwrap();
+            groups.set(group, [next, later.as_nanos()], 0).unwrap();
+        }
+    }
+    send_all(&wire, &frames);
+    let received = meeting.receive(&mut buffer);
+    assert!(buffer[..received.length] == bytes(3000));
 }
 
 fn shuffle(frames: &mut [Vec<u8>], random: &mut Xoshiro256PlusPlus) {
