@@ -7,11 +7,17 @@ use std::net::{TcpListener, TcpStream};
 
 use common::child::{self, Helper};
 use common::stranger;
-use common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_TC, config, hosts, is_here, open, pair, port};
+use common::wire::{Fence, Wire, frame};
+use common::{
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_TC, config, here, hosts, is_here, open, pair, port,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tautline::link::XdpMode;
 use tautline::{
-    LinkKind, Node, NodeConfig, PortError, Priority, QueuingOptions, SamplingOptions, status,
+    LinkKind, MacAddress, Node, NodeConfig, PortError, Priority, QueuingOptions, SamplingOptions,
+    status,
 };
+use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
 
 /// Work of a child on the second host: opens a node with a port of each kind, and stays.
@@ -238,4 +244,48 @@ fn two_nodes_of_one_process_do_not_share_a_port() {
         refused.to_string().contains(&format!("process {own}")),
         "{refused}"
     );
+}
+
+/// A port that could not be opened is in nobody's way: the demux leaves its frames to Linux.
+#[test]
+fn a_port_that_fails_to_open_takes_no_frames() {
+    let test = "a_port_that_fails_to_open_takes_no_frames";
+    if child::role().is_none() {
+        if hosts().is_some() {
+            child::run(test, "one with few descriptors");
+        }
+        return;
+    }
+    for side in here([XDP, XDP_TC]) {
+        let hosts = hosts().unwrap();
+        let node = open(&hosts, Host::B, side);
+        let wire = Wire::on(&hosts, Host::A);
+        let mac = node.report().mac.as_deref().unwrap().parse().unwrap();
+        let header = Header::whole(port(12), port(5), Priority::NORMAL, 0, 0);
+        let lost = frame(mac, MacAddress([2, 0, 0, 0, 0, 9]), &header, &[]);
+        let failures = hosts.inside(Host::B, || {
+            let mut fence = Fence::open(&node);
+            let usual = getrlimit(Resource::Nofile);
+            let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+            for failures in 0..100 {
+                let few = Rlimit {
+                    current: Some(open + failures),
+                    ..usual
+                };
+                setrlimit(Resource::Nofile, few).unwrap();
+                let opened = node.queuing_port(port(12), &QueuingOptions::default());
+                setrlimit(Resource::Nofile, usual).unwrap();
+                if opened.is_ok() {
+                    return failures;
+                }
+                let before = node.status().counters.no_port;
+                assert!(wire.send(&lost));
+                fence.pass(&wire);
+                let passed = node.status().counters.no_port - before;
+                assert_eq!(passed, 1, "with {failures} more: {opened:?}");
+            }
+            panic!("a port takes more than 100 descriptors");
+        });
+        assert!(failures.unwrap() > 3);
+    }
 }

@@ -303,18 +303,20 @@ impl Demux {
         // The cost of the doorbell of the port before it is not held against this one.
         bpf::update(self.maps.ring_debts.as_fd(), place, &[0; RING_DEBT_BYTES])
             .map_err(|error| PortError::refused("showing the port to the demux", error))?;
-        self.maps
-            .publish(place, &map, &ring)
-            .map_err(|error| PortError::refused("showing the port to the demux", error))?;
         let owned = |map: &MapData| {
             let owned = map.fd().as_fd().try_clone_to_owned();
             owned.map_err(|error| PortError::refused("keeping the port's maps", error))
         };
-        Ok(PortObjects {
+        let made = PortObjects {
             memory,
             map: owned(&map)?,
             doorbell: owned(&ring)?,
-        })
+        };
+        // Last: nothing may fail afterwards, or frames would go on into a port that nobody has.
+        self.maps
+            .publish(place, &map, &ring)
+            .map_err(|error| PortError::refused("showing the port to the demux", error))?;
+        Ok(made)
     }
 
     /// Frames in this place for which the doorbell was not rung, because ringing it costs too much.
@@ -400,11 +402,12 @@ impl Demux {
 impl DemuxOwner for Demux {
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
         let claim = claim(&self.setup.interface, self.setup.ethernet.ethertype, port)?;
+        let sender = self.sender()?;
         let made = self.make_port(port, shape)?;
         Ok(PortParts {
             memory: Arc::new(made.memory),
             doorbell: made.doorbell,
-            sender: self.sender()?,
+            sender,
             claim,
             priorities: Priorities::ALL,
         })
