@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
 use tautline_shm::tap::{
     BUSY, FRAME_BYTES, HEAD_BYTES, HEAD_WORD as HEAD, LENGTH_WORD as LENGTH, RING_BYTES,
@@ -53,6 +54,10 @@ impl TapRing {
         if turn & BUSY != 0 || !self.0.exchange_if(word(TURN), turn, BUSY) {
             return;
         }
+        // The frame's bytes may not become visible before `BUSY`, or a reader that finds the turn of the frame before
+        // both times would take these bytes for that frame's. The exchange orders what comes before it, not the plain
+        // writes after it; the fence does. Pairs with the reader's fence before its second look at the turn.
+        fence(Release);
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let mut kept = 0;
         for part in parts {
