@@ -28,9 +28,13 @@ const IFLA_INFO_KIND: u16 = 1;
 // linux/gen_stats.h
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
+/// Packets in 64 bits, which Linux 5.5 and later add once they do not fit 32.
+const TCA_STATS_PKT64: u16 = 8;
 // linux/pkt_sched.h
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
 const LINKLAYER_ETHERNET: u8 = 1;
 /// Nanoseconds in a tick of the packet scheduler are two to this.
 const TICK_SHIFT: u32 = 6;
@@ -125,15 +129,17 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// `struct tc_htb_opt`.
-fn class_options(rate_bps: u64, burst_bytes: u64) -> [u8; 44] {
-    let rate = u32::try_from(rate_bps / 8).unwrap_or(u32::MAX).max(1);
+/// `struct tc_htb_opt`, and the rate of `TCA_HTB_RATE64` and `TCA_HTB_CEIL64`: the kernel takes the larger one, and a
+/// rate from 34.4 Gbit/s on fits only these.
+fn class_options(rate_bps: u64, burst_bytes: u64) -> ([u8; 44], [u8; 8]) {
+    let rate64 = (rate_bps / 8).max(1);
+    let rate = u32::try_from(rate64).unwrap_or(u32::MAX);
     let mut spec = [0; 12];
     spec[1] = LINKLAYER_ETHERNET;
     spec[2..4].copy_from_slice(&(WIRE_OVERHEAD_BYTES as u16).to_ne_bytes());
     spec[6..8].copy_from_slice(&WIRE_BYTES_MIN.to_ne_bytes());
     spec[8..12].copy_from_slice(&rate.to_ne_bytes());
-    let burst_ns = burst_bytes * 1_000_000_000 / u64::from(rate);
+    let burst_ns = burst_bytes * 1_000_000_000 / rate64;
     let ticks = u32::try_from(burst_ns >> TICK_SHIFT).unwrap_or(u32::MAX);
     let mut options = [0; 44];
     options[..12].copy_from_slice(&spec);
@@ -145,7 +151,7 @@ fn class_options(rate_bps: u64, burst_bytes: u64) -> [u8; 44] {
     {
         field.copy_from_slice(&value.to_ne_bytes());
     }
-    options
+    (options, rate64.to_ne_bytes())
 }
 
 /// The class of one receiver. Its requests are written once and sent again with other numbers.
@@ -155,6 +161,10 @@ pub(crate) struct Class {
     options_at: usize,
     look: Request,
 }
+
+/// Places of the rates behind `struct tc_htb_opt` in a class's request, each after the head of its attribute.
+const RATE64_AFTER: usize = 44 + 4;
+const CEIL64_AFTER: usize = RATE64_AFTER + 8 + 4;
 
 /// Counts of a class.
 #[derive(Clone, Copy, Debug, Default)]
@@ -181,13 +191,19 @@ impl Class {
                 .with_text(TCA_KIND, "htb")
                 .nest(TCA_OPTIONS)
         };
-        let options = class_options(rate_bps, tautline_proto::smoother::FRAME_BYTES);
-        let mut make = begin(CREATE_NEW).with(TCA_HTB_PARMS, &options).end();
-        route.tell(&mut make)?;
+        let (options, rate) = class_options(rate_bps, tautline_proto::smoother::FRAME_BYTES);
+        let with_options = |request: Request| {
+            request
+                .with(TCA_HTB_PARMS, &options)
+                .with(TCA_HTB_RATE64, &rate)
+                .with(TCA_HTB_CEIL64, &rate)
+                .end()
+        };
+        route.tell(&mut with_options(begin(CREATE_NEW)))?;
         let change = begin(0);
         let options_at = change.len() + 4;
         Ok(Self {
-            change: change.with(TCA_HTB_PARMS, &options).end(),
+            change: with_options(change),
             options_at,
             look: Request::new(RTM_GETTCLASS, ECHO, &head),
         })
@@ -199,8 +215,11 @@ impl Class {
         rate_bps: u64,
         burst_bytes: u64,
     ) -> io::Result<()> {
-        let options = class_options(rate_bps, burst_bytes);
-        self.change.overwrite(self.options_at, &options);
+        let (options, rate) = class_options(rate_bps, burst_bytes);
+        let at = self.options_at;
+        self.change.overwrite(at, &options);
+        self.change.overwrite(at + RATE64_AFTER, &rate);
+        self.change.overwrite(at + CEIL64_AFTER, &rate);
         route.tell(&mut self.change)
     }
 
@@ -208,20 +227,28 @@ impl Class {
         let mut counts = ClassCounts::default();
         route.ask_one(&mut self.look, |answer| {
             let attributes = answer.get(20..).unwrap_or(&[]);
-            let Some(stats) = attribute(attributes, TCA_STATS2) else {
-                return;
-            };
-            if let Some(basic) = attribute(stats, TCA_STATS_BASIC) {
-                counts.bytes = long(basic, 0).unwrap_or(0);
-                counts.packets = u64::from(word(basic, 8).unwrap_or(0));
-            }
-            if let Some(queue) = attribute(stats, TCA_STATS_QUEUE) {
-                counts.backlog_bytes = word(queue, 4).unwrap_or(0);
-                counts.drops = u64::from(word(queue, 8).unwrap_or(0));
+            if let Some(stats) = attribute(attributes, TCA_STATS2) {
+                counts = class_counts(stats);
             }
         })?;
         Ok(counts)
     }
+}
+
+fn class_counts(stats: &[u8]) -> ClassCounts {
+    let mut counts = ClassCounts::default();
+    if let Some(basic) = attribute(stats, TCA_STATS_BASIC) {
+        counts.bytes = long(basic, 0).unwrap_or(0);
+        counts.packets = u64::from(word(basic, 8).unwrap_or(0));
+    }
+    if let Some(packets) = attribute(stats, TCA_STATS_PKT64) {
+        counts.packets = long(packets, 0).unwrap_or(counts.packets);
+    }
+    if let Some(queue) = attribute(stats, TCA_STATS_QUEUE) {
+        counts.backlog_bytes = word(queue, 4).unwrap_or(0);
+        counts.drops = u64::from(word(queue, 8).unwrap_or(0));
+    }
+    counts
 }
 
 /// Makes the place for filters on an interface (`clsact`).
@@ -270,15 +297,80 @@ mod tests {
 
     #[test]
     fn a_class_is_written_as_the_kernel_reads_it() {
-        let options = class_options(8_000_000, 1538);
+        let (options, rate) = class_options(8_000_000, 1538);
         let field = |at: usize| word(&options, at).unwrap();
         assert_eq!((field(8), field(20)), (1_000_000, 1_000_000));
+        assert_eq!(rate, 1_000_000u64.to_ne_bytes());
         assert_eq!(options[1], LINKLAYER_ETHERNET);
         assert_eq!(options[2..4], 24u16.to_ne_bytes());
         assert_eq!(field(24), 1_538_000 >> TICK_SHIFT);
         assert_eq!((field(32), field(36), field(40)), (1600, 0, 0));
         // Nothing overflows, whatever is asked for.
         class_options(u64::MAX, 1538);
-        assert_eq!(word(&class_options(0, 1538), 8), Some(1));
+        assert_eq!(word(&class_options(0, 1538).0, 8), Some(1));
+    }
+
+    #[test]
+    fn more_packets_than_32_bits_hold_are_counted() {
+        let attribute = |kind: u16, value: &[u8]| {
+            let head = [4 + value.len() as u16, kind].map(u16::to_ne_bytes);
+            [head.as_flattened(), value].concat()
+        };
+        let counts = |packets: u64| {
+            // struct gnet_stats_basic, padded to its alignment; struct gnet_stats_queue.
+            let basic = [100u64.to_ne_bytes(), (packets & 0xFFFF_FFFF).to_ne_bytes()];
+            let queue = bytes_of(&[2, 3000, 5, 0, 0]);
+            let mut stats = attribute(TCA_STATS_BASIC, basic.as_flattened());
+            if packets > u64::from(u32::MAX) {
+                stats.extend(attribute(TCA_STATS_PKT64, &packets.to_ne_bytes()));
+            }
+            stats.extend(attribute(TCA_STATS_QUEUE, &queue));
+            class_counts(&stats)
+        };
+        for packets in [7, u64::from(u32::MAX), 1 << 32, (1 << 32) + 7] {
+            let counts = counts(packets);
+            assert_eq!((counts.bytes, counts.packets), (100, packets));
+            assert_eq!((counts.backlog_bytes, counts.drops), (3000, 5));
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_rates_beyond_32_bits() {
+        use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
+        if !may_create() {
+            println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+            return;
+        }
+        let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+        hosts
+            .inside(Host::A, || {
+                let mut route = Route::open().unwrap();
+                let index = make_queue_interface(&mut route, "taut-queue").unwrap();
+                make_htb(&mut route, index).unwrap();
+                let mut class = Class::make(&mut route, index, 0, 1_000_000_000).unwrap();
+                for rate_bps in [
+                    100_000_000_000u64,
+                    34_000_000_000,
+                    400_000_000_000,
+                    8_000_000,
+                ] {
+                    class.set(&mut route, rate_bps, 1538).unwrap();
+                    let mut rates = None;
+                    let look = |answer: &[u8]| {
+                        let options = attribute(answer.get(20..)?, TCA_OPTIONS)?;
+                        let parms = attribute(options, TCA_HTB_PARMS)?;
+                        let rate = |at, kind| match attribute(options, kind) {
+                            Some(rate) => long(rate, 0),
+                            None => word(parms, at).map(u64::from),
+                        };
+                        Some([rate(8, TCA_HTB_RATE64)?, rate(20, TCA_HTB_CEIL64)?])
+                    };
+                    route
+                        .ask_one(&mut class.look, |answer| rates = look(answer))
+                        .unwrap();
+                    assert_eq!(rates, Some([rate_bps / 8; 2]));
+                }
+            })
+            .unwrap();
     }
 }
