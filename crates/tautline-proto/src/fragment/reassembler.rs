@@ -79,7 +79,7 @@ pub struct ReassemblyCounters {
     pub completed: u64,
     /// Dropped because frames were missing when the time limit passed.
     pub expired: u64,
-    /// Dropped because [`Reassembler::forget_flow`] was called.
+    /// Dropped by [`Reassembler::forget_flow`] or [`Reassembler::forget_priority`].
     pub forgotten: u64,
     /// Frames that had arrived already.
     pub duplicates: u64,
@@ -213,13 +213,31 @@ impl Reassembler {
         source_port: PortNumber,
         destination_port: PortNumber,
     ) {
+        self.forget(|key| {
+            (key.source, key.source_port, key.destination_port)
+                == (source, source_port, destination_port)
+        });
+    }
+
+    /// The same of one priority alone, where messages of the new run may be under way at the others: a receiver that
+    /// takes the urgent ones first sees the restart at one priority after the other.
+    pub fn forget_priority(
+        &mut self,
+        source: SourceId,
+        source_port: PortNumber,
+        destination_port: PortNumber,
+        priority: Priority,
+    ) {
+        self.forget(|key| {
+            (key.source, key.source_port, key.destination_port)
+                == (source, source_port, destination_port)
+                && key.priority == priority
+        });
+    }
+
+    fn forget(&mut self, is_forgotten: impl Fn(&Key) -> bool) {
         for collector in &mut self.collectors {
-            let key = &collector.key;
-            if collector.state != State::Free
-                && key.source == source
-                && key.source_port == source_port
-                && key.destination_port == destination_port
-            {
+            if collector.state != State::Free && is_forgotten(&collector.key) {
                 self.counters.forgotten += u64::from(collector.state == State::Collecting);
                 collector.release();
             }
@@ -670,6 +688,18 @@ mod tests {
             push(&mut reassembler, OTHER, 0, 1, 2),
             Outcome::Complete(_)
         ));
+        assert_eq!(reassembler.counters().forgotten, 1);
+    }
+
+    #[test]
+    fn a_restart_at_one_priority_leaves_the_others() {
+        let mut reassembler = reassembler(4);
+        push(&mut reassembler, PEER, 0, 0, 2);
+        let (from, to) = (PortNumber::MAX, PortNumber::MIN);
+        reassembler.forget_priority(PEER, from, to, Priority::HIGHEST);
+        assert_eq!(reassembler.under_way_count(), 1);
+        reassembler.forget_priority(PEER, from, to, Priority::NORMAL);
+        assert_eq!(reassembler.under_way_count(), 0);
         assert_eq!(reassembler.counters().forgotten, 1);
     }
 

@@ -18,7 +18,7 @@ use crate::message::{LentBytes, Message};
 use crate::port::QueuingOptions;
 use crate::port::half::QueueCore;
 use crate::port::lent::LentMessage;
-use crate::restarts::Restarts;
+use crate::restarts::{Restart, Restarts};
 use crate::statistics::Statistics;
 
 /// Messages under way that a port of large messages can reassemble at once. Lower: two peers that
@@ -76,10 +76,20 @@ struct Large {
 impl Large {
     /// Sees every frame before it is used: a sender that began anew numbers its messages as the
     /// old ones, and must not be mixed up with them.
-    fn notice(&mut self, source: u64, header: &Header) {
-        if self.restarts.begins_anew(source, header) {
-            self.reassembler
-                .forget_flow(SourceId(source), header.source, header.destination);
+    fn notice(&mut self, source: u64, header: &Header, arrival: Instant) {
+        let Header {
+            source: from,
+            destination: to,
+            priority,
+            ..
+        } = *header;
+        let (reassembler, source_id) = (&mut self.reassembler, SourceId(source));
+        match self.restarts.notice(source, header, arrival) {
+            None => {}
+            Some(Restart::OfSender) => reassembler.forget_flow(source_id, from, to),
+            Some(Restart::OfPriority) => {
+                reassembler.forget_priority(source_id, from, to, priority);
+            }
         }
     }
 }
@@ -192,7 +202,7 @@ impl Receiver {
                     message_bytes_max: options.message_bytes_max,
                     time_limit: REASSEMBLY_LIMIT,
                 }),
-                restarts: Restarts::default(),
+                restarts: Restarts::new(REASSEMBLY_LIMIT),
             })
         });
         Self {
@@ -290,7 +300,7 @@ impl Receiver {
             (length, at)
         } else {
             if let Some(large) = &mut self.large {
-                large.notice(head.source, &header);
+                large.notice(head.source, &header, Instant::from_nanos(head.arrival_ns));
             }
             let length = usize::from(header.length);
             if header.is_whole() && length <= self.message_bytes_max {
