@@ -145,7 +145,8 @@ TLB_ASSERT(slot_priority, offsetof(struct tlb_slot, priority) == 20);
 /* ---- Atomic access ----------------------------------------------------------------------------------------------- */
 
 /* Whether loads and stores of 64 bits are single ones. Where they are not, the lower halves of `latest` and `waiting`
- * are used alone; the numbers in them then wrap earlier, which harms nobody.
+ * are used alone; the numbers in them then wrap earlier. Of a value's number `latest` has 29 bits then, and the turn of
+ * its cell 32 as always.
  */
 #ifndef TLB_WIDE
 #if UINTPTR_MAX > 0xffffffff
@@ -356,6 +357,7 @@ struct tlb_producer {
 	uint32_t taken[TLB_CLASS_COUNT]; /* as it was when last looked at */
 	tlb_word kicked;
 	tlb_word latest;
+	tlb_word number; /* of the newest value; with its lower bits in `latest` and in the turn of its cell */
 	uint32_t pair;
 };
 
@@ -466,8 +468,12 @@ static inline void tlb_publish_value(struct tlb_producer *producer, uint32_t len
 	uint32_t pair = producer->pair;
 	struct tlb_slot *cell =
 		tlb_producer_slot(producer, 0, pair * 2 + 1 - tlb_last_of(producer->latest, pair));
-	tlb_word number = (producer->latest >> 3) + 1;
+	tlb_word number = producer->number + 1;
 
+	/* A `latest` of 32 bits has no room for this one: 0 would say that there has never been a value. */
+	if ((tlb_word)(number << 3) == 0)
+		number += 1;
+	producer->number = number;
 	tlb_describe(cell, length, sequence, priority, arrival_ns);
 	TLB_STORE_RELEASE(&cell->turn, (uint32_t)number);
 	producer->latest = (tlb_word)(number << 3) | ((producer->latest ^ ((tlb_word)2 << pair)) & 6) | pair;
@@ -649,7 +655,8 @@ static inline bool tlb_read(struct tlb_consumer *consumer, struct tlb_message *v
 		consumer->cell = tlb_last_of(latest, pair);
 		/* A newer value may have gone to the other pair: then the next read must find that. */
 		consumer->seen_latest = (latest & 1) == pair ? latest : first;
-	} else if (latest == 0) {
+	} else if (latest == 0 && consumer->seen_number == 0) {
+		/* Not so if a number of 64 bits has just zeros in the half that is seen here. */
 		return false;
 	}
 	cell = tlb_consumer_slot(consumer, 0, consumer->pair * 2 + consumer->cell);

@@ -2,7 +2,8 @@
  *
  *   peer ROLE OWN_FD PEER_FD COUNT
  *
- * ROLE is `send`, `receive`, `write` or `read`. The memories are inherited descriptors; connection 0 is used.
+ * ROLE is `send`, `receive`, `write` or `read`; `wrap` writes values whose numbers begin 8 below 2^29. The memories are
+ * inherited descriptors; connection 0 is used.
  * Messages and values are numbered from 1; what a payload holds follows from its number, so that both sides can check
  * it.
  */
@@ -201,7 +202,10 @@ static void read_values(struct tlb_consumer *consumer, uint32_t count)
 	printf("overwritten %" PRIu64 "\n", overwritten);
 }
 
-static void produce(bool values, int own_fd, int peer_fd, uint32_t count)
+/* Numbers before the first value of `wrap`. */
+#define WRAP_BEFORE 0x1ffffff8u
+
+static void produce(const char *role, int own_fd, int peer_fd, uint32_t count)
 {
 	struct tlb_producer producer;
 	struct tlb_identity identity;
@@ -218,10 +222,14 @@ static void produce(bool values, int own_fd, int peer_fd, uint32_t count)
 	memcpy(identity.node, "c", 1);
 	tlb_producer_open(&producer, own, shape, peer, 0);
 	tlb_announce(own, &identity, EPOCH);
-	if (values)
-		write_values(&producer, count);
-	else
+	if (strcmp(role, "wrap") == 0) {
+		producer.number = WRAP_BEFORE;
+		producer.latest = WRAP_BEFORE << 3;
+	}
+	if (strcmp(role, "send") == 0)
 		send_messages(&producer, count);
+	else
+		write_values(&producer, count);
 }
 
 static void consume(bool values, int own_fd, int peer_fd, uint32_t count)
@@ -247,12 +255,12 @@ int main(int count, char **arguments)
 	int peer = count == 5 ? atoi(arguments[3]) : -1;
 	uint32_t messages = count == 5 ? (uint32_t)strtoul(arguments[4], NULL, 10) : 0;
 
-	if (strcmp(role, "send") == 0 || strcmp(role, "write") == 0)
-		produce(role[0] == 'w', own, peer, messages);
+	if (strcmp(role, "send") == 0 || strcmp(role, "write") == 0 || strcmp(role, "wrap") == 0)
+		produce(role, own, peer, messages);
 	else if (strcmp(role, "receive") == 0 || strcmp(role, "read") == 0)
 		consume(strcmp(role, "read") == 0, own, peer, messages);
 	else {
-		fprintf(stderr, "usage: peer send|receive|write|read OWN_FD PEER_FD COUNT\n");
+		fprintf(stderr, "usage: peer send|receive|write|read|wrap OWN_FD PEER_FD COUNT\n");
 		return 2;
 	}
 	return 0;

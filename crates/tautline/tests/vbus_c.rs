@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tautline_shm::vbus::cell::{Reader, Writer};
@@ -58,6 +59,22 @@ fn program(compiler: &str, name: &str, options: &[&str]) -> PathBuf {
 fn peer() -> &'static Path {
     static PEER: OnceLock<PathBuf> = OnceLock::new();
     PEER.get_or_init(|| program("gcc", "peer", &["-O2"]))
+}
+
+/// The same for a processor without accesses of 64 bits.
+fn narrow_peer() -> &'static Path {
+    static PEER: OnceLock<PathBuf> = OnceLock::new();
+    PEER.get_or_init(|| {
+        // A name of its own, since both are built in one directory.
+        let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("narrow.c");
+        let included = bindings().join("tests/peer.c");
+        std::fs::write(&source, format!("#include \"{}\"\n", included.display())).unwrap();
+        let output = source.with_extension("");
+        let built = compile("gcc", &source, &output, &["-O2", "-DTLB_WIDE=0"]);
+        let said = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "{said}");
+        output
+    })
 }
 
 #[test]
@@ -265,7 +282,7 @@ impl Pair {
         pair.consumer().connections[0]
             .offer
             .epoch
-            .store(EPOCH, std::sync::atomic::Ordering::Relaxed);
+            .store(EPOCH, Ordering::Relaxed);
         pair
     }
 
@@ -290,11 +307,16 @@ impl Pair {
     /// Starts the C program as one side.
     fn start(&self, role: &str) -> Running {
         let (own, other) = match role {
-            "send" | "write" => (&self.producer, &self.consumer),
+            "send" | "write" | "wrap" => (&self.producer, &self.consumer),
             _ => (&self.consumer, &self.producer),
         };
         let descriptor = |memory: &Shared| memory.file.as_raw_fd().to_string();
-        let child = Command::new(peer())
+        // Numbers wrap where words have 32 bits.
+        let program = match role {
+            "wrap" => narrow_peer(),
+            _ => peer(),
+        };
+        let child = Command::new(program)
             .args([
                 role,
                 &descriptor(own),
@@ -472,9 +494,7 @@ fn rust_receives_what_c_sends() {
     running.end();
     assert!(sleeps > 0, "the way to sleep was never taken");
     let published: u64 = (0..8)
-        .map(|class| {
-            producer.head.published.count[class].load(std::sync::atomic::Ordering::Relaxed)
-        })
+        .map(|class| producer.head.published.count[class].load(Ordering::Relaxed))
         .sum();
     assert_eq!(published, u64::from(COUNT));
 }
@@ -506,11 +526,7 @@ fn c_receives_what_rust_sends() {
     }
     assert_eq!(running.end(), "corrupt 0\n");
     assert!(
-        own.head
-            .kick
-            .kick
-            .load(std::sync::atomic::Ordering::Relaxed)
-            > 0,
+        own.head.kick.kick.load(Ordering::Relaxed) > 0,
         "nobody slept"
     );
 }
@@ -576,6 +592,62 @@ fn rust_reads_the_values_that_c_writes() {
     });
     assert_eq!(counted, u64::from(COUNT), "read or counted as overwritten");
     running.end();
+}
+
+/// Of a writer with words of 32 bits, whose `latest` has 29 bits of a number.
+#[test]
+fn rust_reads_values_whose_numbers_wrap() {
+    // As in `peer.c`.
+    const BEFORE: u64 = 0x1FFF_FFF8;
+    for copies in [false, true] {
+        let pair = Pair::new(Kind::Sampling);
+        let running = pair.start("wrap");
+        pair.await_producer();
+        let (producer, own) = (pair.producer(), pair.consumer());
+        let (cells, latest) = (producer.slots, &producer.head.latest);
+        let mut reader = Reader::new();
+        let mut out = [0; LENGTH_MAX as usize / 8 + 1];
+        let (mut last, mut counted) = (0, 0);
+        await_that(|| {
+            let copied = copies.then(|| {
+                let next = reader.copy_next(cells, LENGTH_MAX, &mut out);
+                next.or_else(|| reader.copy_latest(cells, latest, LENGTH_MAX, &mut out))
+            });
+            let seen = match copied.flatten() {
+                Some(copied) => Some((copied.message.sequence, copied.overwritten)),
+                None => reader
+                    .read(cells, latest, &own.connections[0].reading)
+                    .filter(|value| value.new)
+                    .map(|value| (expect(value.cell).sequence, value.overwritten)),
+            };
+            if let Some((sequence, overwritten)) = seen {
+                assert!(sequence > last, "{sequence} after {last}");
+                counted += u64::from(overwritten) + 1;
+                last = sequence;
+            }
+            last == COUNT
+        });
+        // All were read or counted as overwritten, and one number is left out.
+        assert_eq!(counted, BEFORE + u64::from(COUNT) + 1);
+        running.end();
+    }
+}
+
+#[test]
+fn one_of_many_readers_counts_across_the_wrap() {
+    let pair = Pair::new(Kind::Sampling);
+    pair.announce_producer();
+    let own = pair.producer();
+    let word = |number: u64| number << 3;
+    let latest = &own.head.latest;
+    let mut out = [0; LENGTH_MAX as usize / 8 + 1];
+    latest.latest.store(word(0x1FFF_FFFE), Ordering::Release);
+    let mut reader = Reader::of_many(word(0x1FFF_FFFE));
+    for (number, overwritten) in [(0x1FFF_FFFE, 0), (0x1FFF_FFFF, 0), (3, 3), (4, 0)] {
+        latest.latest.store(word(number), Ordering::Release);
+        let copied = reader.follow(own.slots, latest, LENGTH_MAX, &mut out);
+        assert_eq!(copied.unwrap().overwritten, overwritten, "{number:#x}");
+    }
 }
 
 #[test]

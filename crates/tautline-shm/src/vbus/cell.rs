@@ -8,7 +8,9 @@
 //!
 //! The writer's word, [`LatestLine`]: bit 0 is the pair of the newest value; bits 1 and 2 say which
 //! cell of pair 0 and of pair 1 holds the pair's last value; the rest is the number of the newest
-//! value, from 1.
+//! value, from 1. A writer without accesses of 64 bits (`bindings/c/tautline_vbus.h`) has the lower half of the word
+//! alone, with 29 bits of a number whose 32 lower bits are the turn of the cell. It leaves out the numbers whose 29
+//! bits are 0. So numbers of the word are compared modulo 2^29.
 //!
 //! A reader that copies needs no cell of its own, and mostly gets by with one line of the writer's
 //! ([`Reader::copy_next`]): while it stays in its pair, the writer fills the two cells of the other pair in turn, so
@@ -28,6 +30,8 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::fence;
 
 const NUMBER_SHIFT: u32 = 3;
+/// Bits of a number that every writer's word has.
+const NUMBER_MASK: u32 = u32::MAX >> NUMBER_SHIFT;
 /// Attempts of one look to copy a value that many read. Each that fails means that three newer values have come since
 /// it began. Lower: a reader about as fast as the writer sees fewer values. Higher: a look takes longer.
 const FOLLOW_ATTEMPTS: u32 = 4;
@@ -44,6 +48,12 @@ fn following(word: u64, pair: u32) -> u64 {
 #[inline]
 fn number_in(word: u64) -> u32 {
     (word >> NUMBER_SHIFT) as u32
+}
+
+/// Values from the one of this number up to the newest of the writer's word.
+#[inline]
+fn ahead_of(number: u32, word: u64) -> u32 {
+    number_in(word).wrapping_sub(number) & NUMBER_MASK
 }
 
 /// The cell of a pair that holds the pair's last value.
@@ -198,10 +208,9 @@ impl Reader {
             // value in this cell, the load below sees that the one before that has been published.
             fence(Acquire);
             let after = latest.latest.load(Relaxed);
-            let newer = (after >> NUMBER_SHIFT).wrapping_sub(word >> NUMBER_SHIFT);
-            if newer < CELL_COUNT as u64 - 1 {
+            if ahead_of(number_in(word), after) < CELL_COUNT as u32 - 1 {
                 self.word = word;
-                let ahead = number_in(word).wrapping_sub(self.seen);
+                let ahead = ahead_of(self.seen, word);
                 self.seen = number_in(word);
                 return Some(Copied {
                     message,
@@ -268,10 +277,10 @@ impl Reader {
         if word & 1 != u64::from(pair) || word == 0 || word == self.word || word == self.before {
             return None;
         }
-        let number = number_in(word);
+        let ahead = ahead_of(self.seen, word);
+        let number = self.seen.wrapping_add(ahead);
         let here = pair * 2 + last_of(word, pair);
         let (message, after) = copy_whole(cells, here, number, limit, out)?;
-        let ahead = number.wrapping_sub(self.seen);
         (self.before, self.word) = (self.word, word);
         self.seen = number;
         self.settled = true;
