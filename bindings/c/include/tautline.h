@@ -293,9 +293,11 @@ int tautline_port_info(tautline_port port, struct tautline_port_info *info);
  * nothing. */
 #define TAUTLINE_ETHERNET 1 /* the message came straight in Ethernet */
 #define TAUTLINE_UDP 2      /* the message came in UDP */
+#define TAUTLINE_BUS 3      /* the message came over a bus */
 
+/* On a bus `mac` and `ip` hold a number that stands for the name of the sender's node, for this process alone. */
 struct tautline_source {
-    uint8_t form;       /* TAUTLINE_ETHERNET or TAUTLINE_UDP */
+    uint8_t form;       /* TAUTLINE_ETHERNET, TAUTLINE_UDP or TAUTLINE_BUS */
     uint8_t mac[6];     /* the sender's MAC address, in the Ethernet form */
     uint8_t reserved;
     in_addr_t ip;       /* the sender's address, in the UDP form; network byte order */
@@ -316,7 +318,8 @@ int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t 
 int tautline_destination_until(tautline_port port, const char *neighbour, uint16_t to, uint64_t deadline_ns,
                                tautline_destination *destination);
 
-/* The way back to the sender of a message. Its first call for a sender is not for the hot path. */
+/* The way back to the sender of a message. Its first call for a sender is not for the hot path. On a bus the sender's
+ * port must still be open then: TAUTLINE_ERROR_UNKNOWN_PEER if it is not. */
 int tautline_reply_to(tautline_port port, const struct tautline_source *source,
                       tautline_destination *destination);
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
 use tautline::{
-    Destination, Instant, LentBuffer, Node, PortError, PortNumber, Priority, QueuingOptions,
-    QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort, Spin, UdpPort,
+    Destination, Instant, LentBuffer, Node, NodeStatus, PortError, PortNumber, Priority,
+    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort,
+    Source, Spin, UdpPort,
 };
 
 use crate::border::{Fault, coded};
@@ -18,10 +19,10 @@ use crate::node::node;
 use crate::pointer::{self, Out, Outgoing};
 use crate::socket::Socket;
 use crate::types::{
-    TAUTLINE_BATCH_MAX, TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING, TAUTLINE_RAW,
-    TAUTLINE_SAMPLING, tautline_destination, tautline_message, tautline_node, tautline_outgoing,
-    tautline_port, tautline_port_counters, tautline_port_info, tautline_queuing_options,
-    tautline_sample, tautline_sampling_options, tautline_source,
+    TAUTLINE_BATCH_MAX, TAUTLINE_BUS, TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING,
+    TAUTLINE_RAW, TAUTLINE_SAMPLING, tautline_destination, tautline_message, tautline_node,
+    tautline_outgoing, tautline_port, tautline_port_counters, tautline_port_info,
+    tautline_queuing_options, tautline_sample, tautline_sampling_options, tautline_source,
 };
 
 /// Ports and sockets: a socket is a port that also has what sockets have.
@@ -33,6 +34,8 @@ pub(crate) struct Port {
     kind: Kind,
     /// Destinations behind the handles, by index.
     destinations: Vec<Destination>,
+    /// Senders on a bus that have been answered: at most as many as there can be destinations.
+    answered: Vec<(tautline_source, Destination)>,
     pub(crate) socket: Option<Socket>,
     pub(crate) node: Node,
 }
@@ -51,6 +54,7 @@ impl Port {
         Self {
             kind,
             destinations: Vec::with_capacity(DESTINATIONS_MAX),
+            answered: Vec::new(),
             socket: None,
             node,
         }
@@ -85,6 +89,36 @@ impl Port {
             Kind::Raw(port) => Ok(port),
             _ => Err(Code::WrongKind.into()),
         }
+    }
+
+    fn reply_to(&mut self, source: tautline_source) -> Result<Destination, Fault> {
+        if source.form == TAUTLINE_BUS {
+            return self.reply_on_bus(source);
+        }
+        let found = match &mut self.kind {
+            Kind::Queuing(port) => port.reply_to(source.try_into()?),
+            Kind::Sampling(port) => port.reply_to(source.try_into()?),
+            Kind::Datagram(port) => port.reply_to(source.udp_address()?),
+            Kind::Raw(_) => return Err(Code::WrongKind.into()),
+        };
+        Ok(found?)
+    }
+
+    /// The same on a bus, where a source has only a number for its node: that is looked for among the nodes whose ports
+    /// are connected with this one.
+    fn reply_on_bus(&mut self, source: tautline_source) -> Result<Destination, Fault> {
+        if let Some((_, known)) = self.answered.iter().find(|(one, _)| *one == source) {
+            return Ok(*known);
+        }
+        let status = self.node.status();
+        let found = match &mut self.kind {
+            Kind::Queuing(port) => port.reply_to(sender_of(source, &status, port.number())?),
+            Kind::Sampling(port) => port.reply_to(sender_of(source, &status, port.number())?),
+            Kind::Datagram(_) => return Err(Code::BadArgument.into()),
+            Kind::Raw(_) => return Err(Code::WrongKind.into()),
+        }?;
+        self.answered.push((source, found));
+        Ok(found)
     }
 
     fn counters(&self) -> Option<tautline_port_counters> {
@@ -535,15 +569,31 @@ pub unsafe extern "C" fn tautline_reply_to(
         // SAFETY: the caller's promise.
         let (source, out) = unsafe { (pointer::value(source)?, Out::new(destination)?) };
         let mut entered = enter(port.id)?;
-        let found = match &mut entered.kind {
-            Kind::Queuing(port) => port.reply_to(source.try_into()?),
-            Kind::Sampling(port) => port.reply_to(source.try_into()?),
-            Kind::Datagram(port) => port.reply_to(source.udp_address()?),
-            Kind::Raw(_) => return Err(Code::WrongKind.into()),
-        }?;
+        let found = entered.reply_to(source)?;
         out.put(destination_of(port, &mut entered, found));
         Ok(0)
     })
+}
+
+/// The sender that a source of a bus stands for, among the peers of port `own`.
+fn sender_of(
+    source: tautline_source,
+    status: &NodeStatus,
+    own: PortNumber,
+) -> Result<Source, Fault> {
+    let ports = status.ports.iter().filter(|port| port.number == own);
+    let senders = ports.flat_map(|port| &port.peers).map(|peer| Source {
+        address: peer.address,
+        port: peer.port,
+    });
+    let mut senders = senders.filter(|sender| tautline_source::from(*sender) == source);
+    match (senders.next(), senders.next()) {
+        (Some(one), other) if other.is_none_or(|other| other == one) => Ok(one),
+        _ => Err(Fault::new(
+            Code::UnknownPeer,
+            "the sender's port is not open any more",
+        )),
+    }
 }
 
 fn destination_of(

@@ -3,11 +3,12 @@
 #![allow(non_camel_case_types)] // Named as in C.
 
 use std::ffi::c_void;
+use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use tautline::{
-    Address, Datagram, MacAddress, Message, PortNumber, PortStatus, RawPortStatus, ReceivedFrame,
-    Sample, Source, UdpPortStatus,
+    Address, Datagram, MacAddress, Message, NodeName, PortNumber, PortStatus, RawPortStatus,
+    ReceivedFrame, Sample, Source, UdpPortStatus,
 };
 
 use crate::code::Code;
@@ -219,16 +220,19 @@ pub const TAUTLINE_FRAME_BYTES_MAX: usize = tautline::RAW_FRAME_BYTES_MAX;
 pub const TAUTLINE_ETHERNET: u8 = 1;
 /// The message came in UDP.
 pub const TAUTLINE_UDP: u8 = 2;
+/// The message came over a bus.
+pub const TAUTLINE_BUS: u8 = 3;
 /// A deadline that has come: look and return.
 pub const TAUTLINE_NOW: u64 = 0;
 /// A deadline that never comes.
 pub const TAUTLINE_FOREVER: u64 = u64::MAX;
 
-/// Sender of a message.
-#[derive(Clone, Copy, Debug)]
+/// Sender of a message. On a bus `mac` and `ip` hold a number that stands for the name of the sender's node, for this
+/// process alone: the name itself is longer than they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct tautline_source {
-    /// [`TAUTLINE_ETHERNET`] or [`TAUTLINE_UDP`].
+    /// [`TAUTLINE_ETHERNET`], [`TAUTLINE_UDP`] or [`TAUTLINE_BUS`].
     pub form: u8,
     /// The sender's MAC address, in the Ethernet form.
     pub mac: [u8; 6],
@@ -370,8 +374,64 @@ impl From<Source> for tautline_source {
                 port: none.port,
                 ..Self::plain(address)
             },
+            Address::Bus(node) => {
+                let number = number_of(node);
+                let [a, b, c, d] = ((number >> 32) as u32).to_ne_bytes();
+                Self {
+                    form: TAUTLINE_BUS,
+                    mac: [a, b, c, d, 0, 0],
+                    ip: number as u32,
+                    ..none
+                }
+            }
             _ => none,
         }
+    }
+}
+
+/// A number that stands for a node's name. Two names with one number are no harm: their ports are not answered.
+fn number_of(node: NodeName) -> u64 {
+    let mut words = Words {
+        sum: 0,
+        multiplier: 0x9e37_79b9_7f4a_7c15,
+    };
+    node.hash(&mut words);
+    words.finish()
+}
+
+/// Sum of words of eight bytes, each times an odd number of its own: it runs for every message, and no multiplication
+/// waits for another.
+struct Words {
+    sum: u64,
+    multiplier: u64,
+}
+
+impl Hasher for Words {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.write_u64(u64::from_ne_bytes(*word));
+        }
+        for byte in rest {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.sum = self.sum.wrapping_add(word.wrapping_mul(self.multiplier));
+        self.multiplier = self.multiplier.rotate_left(17) | 1;
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.sum ^ self.sum >> 32
     }
 }
 
@@ -547,6 +607,20 @@ mod tests {
         assert_eq!(udp.ip.to_ne_bytes(), [10, 0, 0, 7]);
         assert_eq!(udp.udp_port.to_ne_bytes(), 21578u16.to_be_bytes());
         assert!(Source::try_from(tautline_source { form: 0, ..udp }).is_err());
+        // The first and the last byte of a name count, and nothing else differs.
+        let on_bus = |name: &str| {
+            let address = Address::Bus(name.parse().unwrap());
+            tautline_source::from(Source { address, port })
+        };
+        let long = "motor-of-the-left-front-wheel-1";
+        assert_eq!(on_bus(long), on_bus(long));
+        assert_eq!(on_bus(long).form, TAUTLINE_BUS);
+        for other in [
+            "notor-of-the-left-front-wheel-1",
+            "motor-of-the-left-front-wheel-2",
+        ] {
+            assert_ne!(on_bus(long), on_bus(other));
+        }
         assert!(Source::try_from(tautline_source { port: 0, ..udp }).is_err());
     }
 }

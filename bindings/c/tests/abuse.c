@@ -571,6 +571,45 @@ static void publishing_for_many(tautline_node on_bus, tautline_port queuing)
     EXPECT(tautline_port_close(publisher) == 0);
 }
 
+/* Both kinds of port answer whoever sent to them over a bus; an invented sender is none. */
+static void answering_on_a_bus(tautline_node on_bus, tautline_port asker)
+{
+    tautline_port answerers[2];
+    EXPECT(tautline_queuing_port_open(on_bus, 21, NULL, &answerers[0]) == 0);
+    EXPECT(tautline_sampling_port_open(on_bus, 22, NULL, &answerers[1]) == 0);
+    for (int index = 0; index < 2; index++) {
+        tautline_destination to, back, again;
+        struct tautline_message question, answer;
+        struct tautline_sample value;
+        struct tautline_source from;
+        char buffer[1484];
+        uint64_t soon_ns = tautline_now_ns() + 5000000000;
+        EXPECT(tautline_destination_until(asker, "self", (uint16_t)(21 + index), soon_ns, &to) == 0);
+        EXPECT(tautline_send(asker, to, 0, "question", 8) == 0);
+        if (index == 0) {
+            EXPECT(tautline_receive(answerers[0], soon_ns, buffer, sizeof buffer, &question) == 1);
+            from = question.source;
+        } else {
+            EXPECT(tautline_read_new(answerers[1], soon_ns, buffer, sizeof buffer, &value) == 1);
+            from = value.source;
+        }
+        EXPECT(from.form == TAUTLINE_BUS && from.port == 1);
+        EXPECT(tautline_reply_to(answerers[index], &from, &back) == 0);
+        EXPECT(tautline_reply_to(answerers[index], &from, &again) == 0 && again.index == back.index);
+        soon_ns = tautline_now_ns() + 5000000000;
+        while (tautline_send(answerers[index], back, 0, "answer", 6) != 0)
+            EXPECT(tautline_now_ns() < soon_ns);
+        EXPECT(tautline_receive(asker, soon_ns, buffer, sizeof buffer, &answer) == 1);
+        EXPECT(answer.bytes == 6 && memcmp(buffer, "answer", 6) == 0 && answer.source.port == 21 + index);
+        from.ip ^= 1;
+        REFUSED(tautline_reply_to(answerers[index], &from, &back), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
+        from.ip ^= 1;
+        from.port = 4000;
+        REFUSED(tautline_reply_to(answerers[index], &from, &back), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
+        EXPECT(tautline_port_close(answerers[index]) == 0);
+    }
+}
+
 /* A node on a bus waits for a port until the deadline, and finds one that is there. */
 static void waiting_for_a_peer(void)
 {
@@ -595,6 +634,7 @@ static void waiting_for_a_peer(void)
     soon_ns = tautline_now_ns() + 5000000000;
     EXPECT(tautline_destination_until(sender, "self", 2, soon_ns, &to) == 0);
     EXPECT(tautline_send(sender, to, 0, "x", 1) == 0);
+    answering_on_a_bus(on_bus, sender);
     /* A buffer of the size that the port names is large enough, and one byte less is not. */
     tautline_port large;
     EXPECT(tautline_port_open(on_bus, "picture", &large) == 0);

@@ -333,6 +333,7 @@ fn constants_are_the_same_on_both_sides() {
     same("TAUTLINE_FRAME_BYTES_MAX", TAUTLINE_FRAME_BYTES_MAX as u64);
     same("TAUTLINE_ETHERNET", TAUTLINE_ETHERNET.into());
     same("TAUTLINE_UDP", TAUTLINE_UDP.into());
+    same("TAUTLINE_BUS", TAUTLINE_BUS.into());
     same("TAUTLINE_NOW", TAUTLINE_NOW);
     same("TAUTLINE_BATCH_MAX", TAUTLINE_BATCH_MAX as u64);
     same("TAUTLINE_FOREVER", TAUTLINE_FOREVER);

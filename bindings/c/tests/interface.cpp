@@ -156,7 +156,10 @@ static void a_message_for_many_readers_is_published_once() {
     const destination readers = *events.readers();
     CHECK(log.follow("self", 5));
     CHECK(events.send(readers, bytes_of("closed")));
-    CHECK((*log.receive(buffer, 5s))->text() == "closed");
+    const auto closed = *log.receive(buffer, 5s);
+    CHECK(closed->text() == "closed" && closed->source().form == TAUTLINE_BUS);
+    CHECK(log.send(*log.reply_to(closed->source()), bytes_of("seen")));
+    CHECK((*events.receive(buffer, 5s))->text() == "seen");
     CHECK(log.counters()->overwritten == 0);
 }
 
