@@ -70,7 +70,7 @@ pub(crate) fn either(members: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
 /// after a signal.
 ///
 /// By a system call with all its arguments. The one of rustix leaves the last as it finds it: the kernel does not read
-/// it, but valgrind reports it in our users' programs. And programs that are preloaded replace the C library's function.
+/// it, but valgrind reports it in our users' programs. And a preloaded program replaces the C library's function.
 pub(crate) fn tokens<'a>(
     epoll: BorrowedFd<'_>,
     place: &'a mut [libc::epoll_event],
