@@ -239,8 +239,8 @@ fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
         let (status, _, error) = run(&hosts, &words);
         assert_eq!(status, Some(0), "{error}");
     };
-    ip("link add tautgone type dummy");
-    ip("link add tautnew type dummy");
+    ip("link add tautgone type veth peer name tautpeer");
+    ip("link add tautnew type veth peer name tautmore");
     tune("tautgone");
     tune("tautnew");
     tune("taut0");
@@ -259,7 +259,7 @@ fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
     ip("link del tautgone");
     ip("link set tautnew name tautold");
     // Another one of the old name, with a value of its own.
-    ip("link add tautnew type dummy");
+    ip("link add tautnew type veth peer name tautlast");
     let write = "mount -t sysfs taut /sys && echo 7 > /sys/class/net/tautnew/napi_defer_hard_irqs";
     let mut command = hosts.command(Host::A, "unshare");
     let command = command.args(["--mount", "sh", "-c", write]);

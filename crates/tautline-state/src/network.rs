@@ -259,10 +259,16 @@ fn remove_filters(route: &mut Route, interface: u32, side: Side, name: &str) -> 
 
 fn remove_filter_place(route: &mut Route, interface: u32) -> io::Result<()> {
     for side in [Side::Ingress, Side::Egress] {
-        if !filters(route, interface, side)
-            .map_err(as_absent)?
-            .is_empty()
-        {
+        let filters = filters(route, interface, side).map_err(as_absent)?;
+        let is_ours = |filter: &Filter| {
+            let name = filter.name.as_deref();
+            name.is_some_and(|name| name.starts_with(PREFIX))
+        };
+        if filters.iter().any(is_ours) {
+            // It could not be removed, and the place goes after it.
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        if !filters.is_empty() {
             return Err(absent());
         }
     }
