@@ -58,7 +58,7 @@ fn wrong_uses_are_answered_with_what_to_do() {
         assert!(text(&output.stderr).contains(part), "{set}");
     }
     let nowhere = experiment(&["run", "rtdip-fig7", "--out", "/proc/no/such"]);
-    assert_eq!(nowhere.status.code(), Some(1));
+    assert_eq!(nowhere.status.code(), Some(2));
     let error = text(&nowhere.stderr);
     assert!(
         error.contains("/proc/no/such") && error.contains("--out"),
@@ -293,8 +293,11 @@ fn json_goes_to_standard_output_in_place_of_the_table() {
     let output = experiment(&["run", "rtdip-fig7", "--tiny", "--out", &directory, "--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    check_result("rtdip-fig7", &json);
-    let row = &json["rows"][0];
+    let [figure] = &json["figures"].as_array().unwrap()[..] else {
+        panic!("one was asked for: {json}");
+    };
+    check_result("rtdip-fig7", figure);
+    let row = &figure["rows"][0];
     assert!(row["one_way"]["count"].as_u64().unwrap() > 0, "{row}");
     assert!(
         row["half_round_trip_p50_ns"].as_f64().unwrap() > 0.0,

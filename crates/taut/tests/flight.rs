@@ -664,7 +664,7 @@ fn wrong_usage_says_what_is_possible() {
 fn a_directory_that_cannot_be_made_is_an_error_before_anything_flies() {
     let output = flight(&["--out", "/proc/flight"]);
     let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(
         complaints.contains("--out") && !complaints.contains("flying"),
         "{complaints}"
