@@ -504,7 +504,14 @@ fn cached_kernel() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
     fs::read_dir(cache.join("tautline/lab/kernels"))
         .ok()?
-        .filter_map(|package| fs::read_dir(package.ok()?.path().join("boot")).ok())
+        .filter_map(|package| Some(package.ok()?.path()))
+        // A test beside this one may be unpacking it.
+        .filter(|package| {
+            package
+                .extension()
+                .is_none_or(|extension| extension != "part")
+        })
+        .filter_map(|package| fs::read_dir(package.join("boot")).ok())
         .flatten()
         .filter_map(|file| Some(file.ok()?.path()))
         .find(|path| {
