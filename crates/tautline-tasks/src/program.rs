@@ -226,7 +226,7 @@ impl Process {
         let mut buffer = [0; 4 * LINE_BYTES_MAX];
         let mut has_answered = false;
         while !has_answered {
-            // What it wrote before its end counts. Others may hold its output open, and write on.
+            // Output from before its end counts. Others may hold it open, and write on.
             let has_ended = match self.wait_for_input(until)? {
                 Came::Input { has_ended } => has_ended,
                 Came::End => return Err(ErrorKind::UnexpectedEof.into()),
