@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tautline_lab::load::find_program;
@@ -443,35 +443,13 @@ fn interrupt_latency_stands_beside_the_papers() {
 
 #[test]
 fn the_kernel_laboratory_gives_the_same_figures_twice() {
-    if find_program("qemu-system-x86_64").is_none() || find_program("apt-get").is_none() {
-        println!("SKIPPED: needs QEMU and apt (apt-get install qemu-system-x86)");
+    if kernel_to_boot().is_none() {
         return;
     }
     let scratch = Scratch::new("kernels");
-    let run = |file: &str| {
-        taut(&[
-            "lab",
-            "kernels",
-            "--kernel",
-            "linux-image-rt-amd64",
-            "--load",
-            "idle",
-            "--seconds",
-            "0.2",
-            "--fresh",
-            "--json",
-            file,
-        ])
-    };
+    let run = |file: &str| lab_kernels(&["--seconds", "0.2", "--fresh", "--json", file]);
     let (one, two) = (scratch.path("1.json"), scratch.path("2.json"));
     let first = run(&one);
-    if !first.status.success() && text(&first).contains("the archive has no kernel package") {
-        println!(
-            "SKIPPED: the kernel package cannot be downloaded here: {}",
-            text(&first)
-        );
-        return;
-    }
     assert!(first.status.success(), "{}", text(&first));
     assert!(run(&two).status.success());
     assert_eq!(
@@ -498,14 +476,46 @@ fn the_kernel_laboratory_gives_the_same_figures_twice() {
     assert_eq!(results[0].machine.preemption.to_string(), "rt");
 }
 
-/// A kernel that the tests before this one have downloaded, as a file.
+/// Runs the kernel that these tests boot.
+fn lab_kernels(rest: &[&str]) -> Output {
+    let kernel = ["lab", "kernels", "--kernel", "linux-image-rt-amd64"];
+    taut(&[&kernel[..], &["--load", "idle"], rest].concat())
+}
+
+/// That kernel as a file, downloaded by the first test that needs it; nothing, and why, where it is not to be had.
+fn kernel_to_boot() -> Option<PathBuf> {
+    static KERNEL: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let kernel = KERNEL.get_or_init(|| {
+        if find_program("qemu-system-x86_64").is_none() || find_program("apt-get").is_none() {
+            return Err("needs QEMU and apt (apt-get install qemu-system-x86)".to_owned());
+        }
+        let scratch = Scratch::new("fetch");
+        let run = lab_kernels(&["--seconds", "0.05", "--json", &scratch.path("1.json")]);
+        let said = text(&run);
+        if said.contains("the archive has no kernel package") {
+            return Err(format!(
+                "the kernel package cannot be downloaded here: {said}"
+            ));
+        }
+        assert!(run.status.success(), "{said}");
+        Ok(cached_kernel().expect("it was downloaded"))
+    });
+    match kernel {
+        Ok(kernel) => Some(kernel.clone()),
+        Err(why) => {
+            println!("SKIPPED: {why}");
+            None
+        }
+    }
+}
+
 fn cached_kernel() -> Option<PathBuf> {
     let home = PathBuf::from(std::env::var_os("HOME")?);
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or(home.join(".cache"), PathBuf::from);
     fs::read_dir(cache.join("tautline/lab/kernels"))
         .ok()?
         .filter_map(|package| Some(package.ok()?.path()))
-        // A test beside this one may be unpacking it.
+        // Another run may be unpacking it.
         .filter(|package| {
             package
                 .extension()
@@ -518,17 +528,6 @@ fn cached_kernel() -> Option<PathBuf> {
             let name = path.file_name().map(|name| name.to_string_lossy());
             name.is_some_and(|name| name.starts_with("vmlinuz") && name.ends_with("-rt-amd64"))
         })
-}
-
-/// The kernel, or why there is none.
-fn kernel_to_boot() -> Option<PathBuf> {
-    let kernel = cached_kernel().filter(|_| find_program("qemu-system-x86_64").is_some());
-    if kernel.is_none() {
-        println!(
-            "SKIPPED: needs QEMU and a kernel (apt-get install qemu-system-x86; taut lab kernels)"
-        );
-    }
-    kernel
 }
 
 #[test]
