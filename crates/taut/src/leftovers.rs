@@ -99,45 +99,26 @@ fn found_in(directory: &Directory) -> Result<Vec<String>, LeftoversError> {
 pub fn put_back() -> PutBack {
     let mut all = of_flights(None);
     all.add(of_smoothers());
-    match find_runtime_directory() {
-        Ok(None) => {}
-        Ok(Some(directory)) => {
-            of_tuning_and_others(&directory, &mut all);
-            let half_written = half_written(&directory, true);
-            all.add(half_written.map(|text| done(text.map(|text| format!("{text} removed")))));
-            put_gone_namespaces_back(&directory, &mut all);
-        }
-        Err(error) => all.refused.push(error.to_string()),
+    if let Some(directory) = all.found(find_runtime_directory()) {
+        of_tuning_and_others(&directory, &mut all);
+        let half_written = all.found(half_written(&directory, true));
+        let removed = half_written.map(|text| format!("{text} removed"));
+        all.done.extend(removed);
+        put_gone_namespaces_back(&directory, &mut all);
     }
-    match dead_buses() {
-        Ok(buses) => {
-            // Of the others, somebody is there again, or it is another user's.
-            let cleared = buses.iter().filter(|bus| bus.clear().is_ok());
-            let lines = cleared.map(|bus| format!("bus {} removed", bus.name));
-            all.done.extend(lines);
-        }
-        Err(error) => all.refused.push(error.to_string()),
-    }
+    let buses = all.found(dead_buses());
+    // Of the others, somebody is there again, or it is another user's.
+    let cleared = buses.iter().filter(|bus| bus.clear().is_ok());
+    let lines = cleared.map(|bus| format!("bus {} removed", bus.name));
+    all.done.extend(lines);
     all
-}
-
-/// Lines about changes that were undone.
-fn done(lines: impl IntoIterator<Item = String>) -> PutBack {
-    PutBack {
-        done: lines.into_iter().collect(),
-        ..PutBack::default()
-    }
 }
 
 /// Journals of dead processes but those of partitions, flights and smoothers, which were put back before.
 fn of_tuning_and_others(directory: &Directory, all: &mut PutBack) {
     let of_tuning = tune::journal_name("");
     let of_tuning = of_tuning.trim_end_matches(SUFFIX);
-    let journals = journals(directory).unwrap_or_else(|error| {
-        all.refused.push(error.to_string());
-        Vec::new()
-    });
-    for left in journals {
+    for left in all.found(journals(directory)) {
         let name = left.name.trim_end_matches(SUFFIX);
         match name.strip_prefix(of_tuning) {
             Some(interface) => all.add(tune::put_back_left(interface)),
@@ -148,15 +129,11 @@ fn of_tuning_and_others(directory: &Directory, all: &mut PutBack) {
 
 /// Puts back what journals of gone namespaces say of the machine, and removes their files.
 fn put_gone_namespaces_back(directory: &Directory, all: &mut PutBack) {
-    let names = of_gone_namespaces(directory).unwrap_or_else(|error| {
-        all.refused.push(error.to_string());
-        Vec::new()
-    });
-    for name in names {
+    for name in all.found(of_gone_namespaces(directory)) {
         if name.ends_with(SUFFIX) {
             all.add(Journal::recover_of_gone_network(directory, &name));
-        } else if let Err(error) = directory.remove(&name) {
-            all.refused.push(error.to_string());
+        } else {
+            all.found(directory.remove(&name));
         }
         // A journal of which something could not be put back stays.
         if directory
@@ -211,10 +188,7 @@ pub fn of_flights(process: Option<u32>) -> PutBack {
     let mut all = PutBack::default();
     all.add(tautline_partition::recover());
     if may_create() {
-        let namespaces = stale(process).unwrap_or_else(|error| {
-            all.refused.push(error.to_string());
-            Vec::new()
-        });
+        let namespaces = all.found(stale(process));
         for name in &namespaces {
             // The files of a smoother mean its namespace, and go before it. One that cannot be entered goes as well.
             if let Ok(ended) = inside_named(name, of_smoothers) {

@@ -284,21 +284,10 @@ pub fn find(name: &str) -> Result<GuestStatus, GuestError> {
 /// # Errors
 /// [`GuestError::Absent`], [`GuestError::Silent`].
 pub fn find_own(name: &str) -> Result<GuestStatus, GuestError> {
-    let own = match own_directory().filter(|_| is_name(name)) {
-        Some(directory) => ask(&directory, name, Question::Status)?,
-        None => None,
-    };
-    own.ok_or_else(|| GuestError::Absent(name.to_owned()))
-}
-
-fn is_name(name: &str) -> bool {
-    name.parse::<tautline::NodeName>().is_ok()
+    find_among(own_directory(), Vec::new, name, Question::Status).map(|(_, status)| status)
 }
 
 fn find_with(name: &str, question: Question) -> Result<(Directory, GuestStatus), GuestError> {
-    if !is_name(name) {
-        return Err(GuestError::Absent(name.to_owned()));
-    }
     find_among(own_directory(), directories_of_users, name, question)
 }
 
@@ -308,13 +297,17 @@ fn find_among(
     name: &str,
     question: Question,
 ) -> Result<(Directory, GuestStatus), GuestError> {
+    let absent = || GuestError::Absent(name.to_owned());
+    if name.parse::<tautline::NodeName>().is_err() {
+        return Err(absent());
+    }
     if let Some(own) = own
         // One that does not answer is not mistaken for another user's.
         && let Some(status) = ask(&own, name, question)?
     {
         return Ok((own, status));
     }
-    let mut missed = GuestError::Absent(name.to_owned());
+    let mut missed = absent();
     for directory in of_users() {
         match ask(&directory, name, question) {
             Ok(Some(status)) => return Ok((directory, status)),

@@ -107,13 +107,17 @@ pub struct PutBack {
 impl PutBack {
     /// Adds the result of something else that was put back, or the reason why nothing of it was.
     pub fn add(&mut self, other: Result<PutBack, impl fmt::Display>) {
-        match other {
-            Ok(other) => {
-                self.done.extend(other.done);
-                self.refused.extend(other.refused);
-            }
-            Err(error) => self.refused.push(error.to_string()),
-        }
+        let other = self.found(other);
+        self.done.extend(other.done);
+        self.refused.extend(other.refused);
+    }
+
+    /// The value of a look for what there is to put back. After an error there is nothing, and the reason is added.
+    pub fn found<T: Default>(&mut self, look: Result<T, impl fmt::Display>) -> T {
+        look.unwrap_or_else(|error| {
+            self.refused.push(error.to_string());
+            T::default()
+        })
     }
 }
 

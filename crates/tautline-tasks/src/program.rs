@@ -227,10 +227,7 @@ impl Process {
         let mut has_answered = false;
         while !has_answered {
             // Output from before its end counts. Others may hold it open, and write on.
-            let has_ended = match self.wait_for_input(until)? {
-                Came::Input { has_ended } => has_ended,
-                Came::End => return Err(ErrorKind::UnexpectedEof.into()),
-            };
+            let has_ended = self.wait_for_input(until)?;
             let length = match self.from.read(&mut buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(length) => length,
@@ -268,7 +265,8 @@ impl Process {
             && first.is_ok_and(|first| first.parse() == Ok(number))
     }
 
-    fn wait_for_input(&self, until: Option<Instant>) -> io::Result<Came> {
+    /// Waits for output, or the end of it; whether the process has ended. An error if it has, and no output is left.
+    fn wait_for_input(&self, until: Option<Instant>) -> io::Result<bool> {
         let mut watched = [
             PollFd::new(&self.from, PollFlags::IN),
             PollFd::new(&self.handle, PollFlags::IN),
@@ -277,10 +275,10 @@ impl Process {
             return Err(ErrorKind::TimedOut.into());
         }
         let [has_input, has_ended] = watched.map(|one| !one.revents().is_empty());
-        Ok(match has_input {
-            true => Came::Input { has_ended },
-            false => Came::End,
-        })
+        match has_input {
+            true => Ok(has_ended),
+            false => Err(ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// Asks it to end, and kills it if it does not.
@@ -320,14 +318,6 @@ fn poll_until(watched: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io:
             result => return result,
         }
     }
-}
-
-/// Sign of a program.
-enum Came {
-    /// Output, or the end of it.
-    Input { has_ended: bool },
-    /// Its end, and no output is left.
-    End,
 }
 
 impl Drop for Process {

@@ -213,10 +213,7 @@ impl Reassembler {
         source_port: PortNumber,
         destination_port: PortNumber,
     ) {
-        self.forget(|key| {
-            (key.source, key.source_port, key.destination_port)
-                == (source, source_port, destination_port)
-        });
+        self.forget(|key| key.is_of_flow(source, source_port, destination_port));
     }
 
     /// The same of one priority alone, where messages of the new run may be under way at the others: a receiver that
@@ -229,9 +226,7 @@ impl Reassembler {
         priority: Priority,
     ) {
         self.forget(|key| {
-            (key.source, key.source_port, key.destination_port)
-                == (source, source_port, destination_port)
-                && key.priority == priority
+            key.is_of_flow(source, source_port, destination_port) && key.priority == priority
         });
     }
 
@@ -366,6 +361,16 @@ struct Key {
 }
 
 impl Key {
+    fn is_of_flow(
+        &self,
+        source: SourceId,
+        source_port: PortNumber,
+        destination_port: PortNumber,
+    ) -> bool {
+        (self.source, self.source_port, self.destination_port)
+            == (source, source_port, destination_port)
+    }
+
     const NONE: Self = Self {
         source: SourceId(0),
         source_port: PortNumber::MIN,
