@@ -1,0 +1,381 @@
+//! Prediction of arrivals: when the next message of a flow comes, learned from when the earlier ones came.
+//!
+//! A thread that sleeps until a message comes is late by its wake-up. A thread that knows when the message comes wakes
+//! up shortly before, looks until the message is there, and is not late. [`Predictor`] finds out: it takes the stamps of
+//! arrivals and of one's own sends, and answers with a [`Window`] in which looking pays, or with none.
+//!
+//! Three models compete. Up to [`RHYTHMS_MAX`] senders with a period each, whose phase and period are followed by a
+//! phase-locked loop; and a peer that answers one's own sends after a usual delay. A model earns looks by arrivals that
+//! come when it expects them, and loses them otherwise. A flow without rhythm gets no window.
+//!
+//! Looking can harm: a thread that looks can hold up the very thread that brings its message. So each model begins with
+//! a trial. The model's times are known from sleeping; arrivals that are looked for must be found earlier than that. If
+//! they are not, looking pauses. A wrong prediction costs a wake-up and loses nothing.
+//!
+//! ```
+//! use core::time::Duration;
+//! use tautline_proto::arrival::{Predictor, Seen};
+//! use tautline_proto::time::Instant;
+//!
+//! let mut predictor = Predictor::new();
+//! let arrival = |k: u64| Instant::from_nanos(1_000_000 * k);
+//! for k in 1..=30 {
+//!     predictor.arrived(arrival(k), Seen::Asleep);
+//! }
+//! let now = arrival(30) + Duration::from_micros(10);
+//! let window = predictor.window(now, Duration::from_micros(50), Duration::from_micros(400)).unwrap();
+//! assert!(window.from > now && window.from < arrival(31) && window.until > arrival(31));
+//! ```
+//!
+//! Not here: clocks, waiting, and how much of a CPU may be spent ([`share`] keeps that account for the caller).
+
+use core::time::Duration;
+
+use crate::time::Instant;
+
+mod answer;
+pub mod quantile;
+mod rhythm;
+pub mod share;
+mod track;
+
+use answer::Answer;
+use rhythm::{ARRIVALS_MAX, Rhythm};
+use track::Track;
+
+/// Senders with a period that are followed in one flow. Lower: a socket that several devices send to has no rhythm.
+/// Higher: each arrival is compared with more.
+pub const RHYTHMS_MAX: usize = 3;
+/// Shortest period. Lower: the wake-up takes longer than the sleep.
+pub const PERIOD_NS_MIN: i64 = 100_000;
+/// Longest period, and longest delay of an answer. Higher: learning takes minutes.
+pub const PERIOD_NS_MAX: i64 = 250_000_000;
+/// Arrivals closer than this belong to one burst; the first one counts. Lower: a frame of video has many arrivals.
+/// Higher: senders of 10 kHz are one burst.
+const BURST_NS: i64 = 40_000;
+/// An arrival this soon after a look in vain may have been held up by the look. Lower: one that was is learned from.
+/// Higher: arrivals of chance teach nothing.
+const AFTER_NS: i64 = 200_000;
+/// Arrivals between two searches for a rhythm. Lower: flows without one cost more. Higher: it is found later.
+const SEARCH_EVERY: u8 = 4;
+/// A search after which nothing was found doubles the distance to the next, up to this.
+const SEARCH_PAUSE_MAX: u16 = 1_024;
+
+/// How the stamp of an arrival came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The kernel woke the thread: the stamp is late by the wake-up.
+    Asleep,
+    /// Found while looking.
+    Looking,
+    /// The message was there when the wait began: it came at an unknown time before the stamp.
+    Before,
+}
+
+/// What a stamp means to one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stamp {
+    Asleep,
+    Looking,
+    /// The kernel woke the thread just after a look in vain.
+    AfterLooking,
+    Before,
+}
+
+/// When to be awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// When the timer of the sleep should go off, the wake-up allowed for. It may have passed.
+    pub from: Instant,
+    /// When looking ends, whatever came.
+    pub until: Instant,
+}
+
+/// What a flow is, for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// No rhythm was found.
+    None,
+    /// The sender has a period.
+    Periodic {
+        /// The period.
+        period: Duration,
+        /// How far arrivals scatter around it: between the 2nd and the 98th percentile.
+        spread: Duration,
+    },
+    /// The peer answers after this delay.
+    Answers {
+        /// From the send to the answer.
+        delay: Duration,
+        /// How far the delays scatter.
+        spread: Duration,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Rhythm(usize),
+    Answer,
+}
+
+/// A window that was handed out: whose it is, and its end.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    source: Source,
+    until_ns: i64,
+}
+
+/// What is known of one flow: what arrives at one descriptor.
+///
+/// Nothing is allocated. Each call takes a bounded number of steps, below a microsecond; a search for a rhythm, at most
+/// every fourth arrival while none is known, some microseconds.
+#[derive(Clone, Debug)]
+pub struct Predictor {
+    rhythms: [Option<Rhythm>; RHYTHMS_MAX],
+    answer: Answer,
+    /// Arrivals that no rhythm explains, oldest first.
+    unexplained: [i64; ARRIVALS_MAX],
+    unexplained_count: usize,
+    search_in: u16,
+    search_pause: u16,
+    last_ns: i64,
+    /// The window that the thread was told last.
+    offer: Option<Offer>,
+    /// The last one that ended in vain.
+    vain: Option<Offer>,
+}
+
+impl Default for Predictor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Predictor {
+    /// A flow of which nothing is known.
+    pub const fn new() -> Self {
+        Self {
+            rhythms: [None; RHYTHMS_MAX],
+            answer: Answer::new(),
+            unexplained: [0; ARRIVALS_MAX],
+            unexplained_count: 0,
+            search_in: 0,
+            search_pause: SEARCH_EVERY as u16,
+            last_ns: i64::MIN / 2,
+            offer: None,
+            vain: None,
+        }
+    }
+
+    /// The program sent something over this flow.
+    #[inline]
+    pub fn sent(&mut self, at: Instant) {
+        let at_ns = nanos(at);
+        self.settle(at_ns);
+        self.answer.sent(at_ns);
+    }
+
+    /// A message came.
+    pub fn arrived(&mut self, at: Instant, seen: Seen) {
+        let at_ns = nanos(at);
+        if seen == Seen::Asleep {
+            self.settle(at_ns);
+        }
+        self.offer = None;
+        let since_last_ns = at_ns - self.last_ns;
+        self.last_ns = at_ns;
+        let answered = self
+            .answer
+            .takes(at_ns, self.stamp(Source::Answer, at_ns, seen));
+        if since_last_ns < BURST_NS {
+            return;
+        }
+        let mut is_explained = answered;
+        for index in 0..RHYTHMS_MAX {
+            let stamp = self.stamp(Source::Rhythm(index), at_ns, seen);
+            let place = &mut self.rhythms[index];
+            if let Some(rhythm) = place {
+                is_explained |= rhythm.takes(at_ns, stamp);
+                if rhythm.track.is_over() {
+                    *place = None;
+                    self.search_pause = SEARCH_EVERY.into();
+                }
+            }
+        }
+        if !is_explained && seen != Seen::Before {
+            self.note(at_ns);
+        }
+    }
+
+    fn stamp(&self, source: Source, at_ns: i64, seen: Seen) -> Stamp {
+        let is_after = |vain: Offer| vain.source == source && at_ns - vain.until_ns < AFTER_NS;
+        match seen {
+            Seen::Looking => Stamp::Looking,
+            Seen::Before => Stamp::Before,
+            Seen::Asleep if self.vain.is_some_and(is_after) => Stamp::AfterLooking,
+            Seen::Asleep => Stamp::Asleep,
+        }
+    }
+
+    /// When to be awake for the next arrival, seen from `now`, when a wait begins. `waking` is how long this machine
+    /// takes to wake a thread up; `longest` is for how long the thread may look.
+    pub fn window(&mut self, now: Instant, waking: Duration, longest: Duration) -> Option<Window> {
+        let now_ns = nanos(now);
+        self.settle(now_ns);
+        let waking_ns = waking.as_nanos().min(1_000_000) as i64;
+        let mut best: Option<(Source, i64, i64, i64)> = None;
+        for source in (0..RHYTHMS_MAX).map(Source::Rhythm).chain([Source::Answer]) {
+            let Some((from, until, spread)) = self.window_of(source, now_ns) else {
+                continue;
+            };
+            let from = from - waking_ns;
+            let is_better = best.is_none_or(|(_, other_from, other_until, other_spread)| {
+                match from < other_until && other_from < until {
+                    // Both expect the same arrival: the more precise one knows better.
+                    true => spread < other_spread,
+                    false => from < other_from,
+                }
+            });
+            if is_better {
+                best = Some((source, from, until, spread));
+            }
+        }
+        let (source, from, until, _) = best?;
+        let from = from.max(now_ns);
+        let until_ns = until.min(from + longest.as_nanos().min(i64::MAX as u128 / 4) as i64);
+        self.offer = Some(Offer { source, until_ns });
+        Some(Window {
+            from: instant(from),
+            until: instant(until_ns),
+        })
+    }
+
+    /// Bounds of a model's next window, and the spread of its errors.
+    fn window_of(&mut self, source: Source, now_ns: i64) -> Option<(i64, i64, i64)> {
+        let (next_ns, again_ns, track) = match source {
+            Source::Answer => (self.answer.next_ns()?, None, &self.answer.track),
+            Source::Rhythm(index) => {
+                let rhythm = self.rhythms[index].as_mut()?;
+                rhythm.advance(now_ns);
+                (rhythm.next_ns(), Some(rhythm.period_ns()), &rhythm.track)
+            }
+        };
+        let (early, late) = track.window_ns()?;
+        let passed = next_ns + late <= now_ns;
+        let next_ns = match (passed, again_ns) {
+            (false, _) => next_ns,
+            (true, Some(period_ns)) => next_ns + period_ns,
+            (true, None) => return None,
+        };
+        Some((next_ns + early, next_ns + late, track.spread_ns()))
+    }
+
+    /// A window that ended without any arrival counts as a look in vain.
+    fn settle(&mut self, now_ns: i64) {
+        if let Some(offer) = self.offer.take_if(|offer| offer.until_ns <= now_ns) {
+            self.vain = Some(offer);
+            if let Some(track) = self.track(offer.source) {
+                track.in_vain();
+            }
+        }
+    }
+
+    fn track(&mut self, source: Source) -> Option<&mut Track> {
+        match source {
+            Source::Answer => Some(&mut self.answer.track),
+            Source::Rhythm(index) => self.rhythms[index].as_mut().map(|rhythm| &mut rhythm.track),
+        }
+    }
+
+    /// Keeps an arrival that no model explains, and searches for a rhythm now and then.
+    fn note(&mut self, at_ns: i64) {
+        if self.unexplained_count == ARRIVALS_MAX {
+            self.unexplained.copy_within(1.., 0);
+            self.unexplained_count -= 1;
+        }
+        self.unexplained[self.unexplained_count] = at_ns;
+        self.unexplained_count += 1;
+        self.search_in = self.search_in.saturating_sub(1);
+        if self.search_in == 0 && self.unexplained_count >= 3 * ARRIVALS_MAX / 4 {
+            self.search();
+        }
+    }
+
+    fn search(&mut self) {
+        let found = Rhythm::find(&self.unexplained[..self.unexplained_count]);
+        let place = self.rhythms.iter().position(Option::is_none);
+        let (Some(rhythm), Some(place)) = (found, place) else {
+            self.search_in = self.search_pause;
+            self.search_pause = (self.search_pause * 2).min(SEARCH_PAUSE_MAX);
+            return;
+        };
+        self.search_pause = SEARCH_EVERY.into();
+        self.search_in = SEARCH_EVERY.into();
+        let mut kept = 0;
+        for index in 0..self.unexplained_count {
+            let at = self.unexplained[index];
+            if !rhythm.explains(at) {
+                self.unexplained[kept] = at;
+                kept += 1;
+            }
+        }
+        self.unexplained_count = kept;
+        self.rhythms[place] = Some(rhythm);
+    }
+
+    /// The best model, for a report.
+    pub fn pattern(&self) -> Pattern {
+        let rhythm = self
+            .rhythms
+            .iter()
+            .flatten()
+            .filter(|rhythm| rhythm.track.window_ns().is_some())
+            .min_by_key(|rhythm| rhythm.track.spread_ns());
+        let answer = self.answer.next_is_known().then_some(&self.answer);
+        match (rhythm, answer) {
+            (rhythm, Some(answer))
+                if rhythm
+                    .is_none_or(|rhythm| answer.track.spread_ns() < rhythm.track.spread_ns()) =>
+            {
+                Pattern::Answers {
+                    delay: duration(answer.delay_ns()),
+                    spread: duration(answer.track.spread_ns()),
+                }
+            }
+            (Some(rhythm), _) => Pattern::Periodic {
+                period: duration(rhythm.period_ns()),
+                spread: duration(rhythm.track.spread_ns()),
+            },
+            (None, _) => Pattern::None,
+        }
+    }
+
+    /// By how much arrivals are found earlier by looking than asleep, where that is known.
+    pub fn gain(&self) -> Option<Duration> {
+        let rhythms = self
+            .rhythms
+            .iter()
+            .flatten()
+            .filter_map(|rhythm| rhythm.track.gain_ns());
+        rhythms
+            .chain(self.answer.track.gain_ns())
+            .max()
+            .map(duration)
+    }
+}
+
+/// Times up to four years after the clock's zero, so that no sum of them overflows.
+fn nanos(at: Instant) -> i64 {
+    at.as_nanos().min(1 << 57) as i64
+}
+
+fn instant(ns: i64) -> Instant {
+    Instant::from_nanos(ns.max(0) as u64)
+}
+
+fn duration(ns: i64) -> Duration {
+    Duration::from_nanos(ns.max(0) as u64)
+}
+
+#[cfg(test)]
+mod tests;

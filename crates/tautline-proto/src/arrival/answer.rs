@@ -1,0 +1,79 @@
+//! A peer that answers: how long after one's own send the next arrival comes.
+
+use super::track::Track;
+use super::{PERIOD_NS_MAX, Stamp};
+
+/// Errors assumed before any was seen.
+const FIRST_ERROR_NS: i64 = 20_000;
+/// Smallest distance from the usual delay that still counts as the same: more than a wake-up takes.
+const TOLERANCE_NS_MIN: i64 = 150_000;
+/// Answers after which the delay is believed.
+const LEARNED_MIN: u8 = 12;
+
+/// Delay of answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    sent_ns: Option<i64>,
+    delay_ns: i64,
+    learned: u8,
+    pub(super) track: Track,
+}
+
+impl Answer {
+    pub(super) const fn new() -> Self {
+        Self {
+            sent_ns: None,
+            delay_ns: 0,
+            learned: 0,
+            track: Track::new(-FIRST_ERROR_NS, FIRST_ERROR_NS),
+        }
+    }
+
+    pub(super) const fn sent(&mut self, at_ns: i64) {
+        self.sent_ns = Some(at_ns);
+    }
+
+    /// When the answer to the last send is expected, if one is.
+    pub(super) fn next_ns(&self) -> Option<i64> {
+        (self.learned >= LEARNED_MIN)
+            .then_some(self.sent_ns)
+            .flatten()
+            .map(|sent| sent + self.delay_ns)
+    }
+
+    /// Whether answers are looked for.
+    pub(super) fn next_is_known(&self) -> bool {
+        self.learned >= LEARNED_MIN && self.track.window_ns().is_some()
+    }
+
+    pub(super) const fn delay_ns(&self) -> i64 {
+        self.delay_ns
+    }
+
+    /// Takes the first arrival after a send; whether it came when it was expected.
+    pub(super) fn takes(&mut self, at_ns: i64, stamp: Stamp) -> bool {
+        let Some(sent) = self.sent_ns.take() else {
+            return false;
+        };
+        let delay_ns = at_ns - sent;
+        if stamp == Stamp::Before || !(0..=PERIOD_NS_MAX).contains(&delay_ns) {
+            return false;
+        }
+        if self.learned < LEARNED_MIN {
+            self.learned += 1;
+            let share = i64::from(self.learned.min(4));
+            self.delay_ns += (delay_ns - self.delay_ns) / share;
+            return false;
+        }
+        let error_ns = delay_ns - self.delay_ns;
+        if error_ns.abs() > (self.delay_ns / 4).max(TOLERANCE_NS_MIN) {
+            self.track.missed(1);
+            if self.track.is_over() {
+                *self = Self::new();
+            }
+            return false;
+        }
+        self.delay_ns += self.track.came(error_ns, stamp);
+        true
+    }
+}
