@@ -1,6 +1,7 @@
 //! A bus in the file system: a directory in which each node has a directory of its own, with one socket for each open
 //! port. Who comes first makes the bus, who leaves last removes it, and what a dead process left is cleared by its
-//! user's next node, or root's.
+//! user's next node, or root's. Only sockets with names of ours, empty directories and the files of locks and marks are
+//! removed, and only in a directory that carries the mark of a bus.
 //!
 //! Trust: the bus is sticky if several users may write it, so nobody renames or removes another's node. A node's
 //! directory can be written by its user alone. So whoever owns the directory has the name, and the kernel says who
@@ -14,16 +15,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
 use tautline_state::foreign::{self, ForeignListener, ForeignSocket};
 
 use super::access::{group_id, user_id};
 use super::config::BusConfig;
+use super::mark::{self, Mark};
 use super::place::{
-    denied, is_open_to_others, is_same, look, make_one, open, open_path, own_user, path_through,
-    set_mode, walk,
+    check_maker, denied, is_open_to_others, is_same, kind_of, look, make_one, open, open_path,
+    own_user, path_through, set_mode, walk,
 };
 use crate::address::NodeName;
 use crate::claim::Holder;
@@ -113,6 +115,12 @@ fn parse_presence_name(name: &str) -> Option<u32> {
     process.parse().ok()
 }
 
+/// Whether a socket of ours can have this name: a port's, that of one that is being opened, or a presence.
+fn is_socket_name(name: &str) -> bool {
+    let port = name.strip_prefix('.').unwrap_or(name);
+    parse_socket_name(port).is_some() || parse_presence_name(name).is_some()
+}
+
 /// A node in the file system, as a watcher finds it.
 #[derive(Debug)]
 pub(crate) struct ListedNode {
@@ -131,7 +139,7 @@ pub(crate) fn open_to_watch(path: &Path) -> io::Result<OwnedFd> {
 pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<ListedNode>> {
     let mut found = Vec::new();
     for name in names(bus)? {
-        let Some(node) = name.to_str().and_then(|name| name.parse().ok()) else {
+        let Some(node) = node_of(&name) else {
             continue;
         };
         // Removed meanwhile, not a directory, or not for this user.
@@ -154,6 +162,11 @@ pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<ListedNode>> {
         });
     }
     Ok(found)
+}
+
+/// The node whose directory can have this name.
+fn node_of(name: &OsStr) -> Option<NodeName> {
+    name.to_str()?.parse().ok()
 }
 
 /// The user to whom a node's name belongs: the owner of its directory, which nobody else may be able to write.
@@ -195,7 +208,7 @@ impl Directory {
         let presence = format!(".{}.{serial}", std::process::id());
         let socket_mode = config.mode & 0o666;
         for _ in 0..ATTEMPTS {
-            let Some(bus) = open_bus(&path, &sharing)? else {
+            let Some((bus, mark)) = open_bus(&path, &sharing)? else {
                 continue;
             };
             let place = match open_place(bus.as_fd(), config.node, &sharing) {
@@ -206,9 +219,11 @@ impl Directory {
                     None => continue,
                 },
             };
-            let Some(_locked) = lock(place.as_fd(), LOCK_LIMIT)? else {
+            let Some(_locked) = lock(place.as_fd(), OFlags::CREATE, LOCK_LIMIT)? else {
                 continue;
             };
+            // Somebody who left may have taken the mark away before this node's directory was there.
+            mark.put(bus.as_fd())?;
             sweep(place.as_fd())?;
             let listening = listen(place.as_fd(), &presence, socket_mode)?;
             return Ok(Self {
@@ -228,7 +243,7 @@ impl Directory {
     pub(crate) fn bind(&self, port: PortNumber) -> Result<ForeignListener, BindError> {
         let place = self.place.as_fd();
         let removed = || io::Error::other("the node's directory on the bus has been removed");
-        let _locked = lock(place, LOCK_LIMIT)?.ok_or_else(removed)?;
+        let _locked = lock(place, OFlags::empty(), LOCK_LIMIT)?.ok_or_else(removed)?;
         let name = port.to_string();
         match seqpacket::connect(&path_through(place, &name)) {
             Ok(other) => {
@@ -241,6 +256,14 @@ impl Directory {
             // Nobody, or somebody who died.
             Err(_) => {}
         }
+        match kind_of(place, name.as_ref())? {
+            None | Some(FileType::Socket) => {}
+            Some(_) => {
+                let message =
+                    format!("`{name}` in the node's directory on the bus is not a socket");
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, message).into());
+            }
+        }
         // Under another name first, so that who finds it can connect at once.
         let fresh = format!(".{name}");
         let socket = listen(place, &fresh, self.socket_mode)?;
@@ -251,8 +274,8 @@ impl Directory {
 
     /// Gives a port's name up.
     pub(crate) fn unbind(&self, port: PortNumber) {
-        if let Ok(Some(_locked)) = lock(self.place.as_fd(), LOCK_LIMIT) {
-            remove(self.place.as_fd(), port.to_string().as_ref());
+        if let Ok(Some(_locked)) = lock(self.place.as_fd(), OFlags::empty(), LOCK_LIMIT) {
+            remove_socket(self.place.as_fd(), port.to_string().as_ref());
         }
     }
 
@@ -276,8 +299,8 @@ impl Directory {
     fn leave(&self) -> io::Result<()> {
         {
             let place = self.place.as_fd();
-            if let Some(_locked) = lock(place, LOCK_LIMIT)? {
-                remove(place, self.presence.as_ref());
+            if let Some(_locked) = lock(place, OFlags::empty(), LOCK_LIMIT)? {
+                remove_socket(place, self.presence.as_ref());
                 clear(self.bus.as_fd(), place, self.node.as_str().as_ref())?;
             }
         }
@@ -286,18 +309,39 @@ impl Directory {
 }
 
 /// Clears what dead processes left on a bus, as far as this user may, and removes it if nobody uses it.
+///
+/// # Errors
+/// Those of removing it; it carries no mark.
 pub(crate) fn clear_bus(path: &Path, bus: BorrowedFd<'_>) -> io::Result<()> {
+    if mark::find(bus)?.is_none() {
+        return Err(denied(format!(
+            "{} carries no mark of a bus",
+            path.display()
+        )));
+    }
     for name in names(bus)? {
+        if node_of(&name).is_none() {
+            continue;
+        }
         let Ok(place) = open(bus, &name) else {
             continue;
         };
         // Of this user, or of anybody for root. Somebody who is busy there clears it.
         let owner = look(&place)?.st_uid;
         let may_clear = owner == own_user() || rustix::process::geteuid().is_root();
-        if may_clear && let Ok(Some(_locked)) = lock(place.as_fd(), Duration::ZERO) {
-            // One that cannot be cleared is no reason to keep the others.
-            let _kept = clear(bus, place.as_fd(), &name);
+        if !may_clear {
+            continue;
         }
+        // One that cannot be cleared is no reason to keep the others.
+        let _kept = match lock(place.as_fd(), OFlags::empty(), Duration::ZERO) {
+            Ok(Some(_locked)) => clear(bus, place.as_fd(), &name),
+            // Killed before it had a lock. Refused if it is not empty.
+            Ok(None) => remove_directory(bus, &name),
+            Err(error) => Err(error),
+        };
+    }
+    if !mark::remove_last(bus)? {
+        return Ok(());
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());
@@ -305,10 +349,18 @@ pub(crate) fn clear_bus(path: &Path, bus: BorrowedFd<'_>) -> io::Result<()> {
     let parent = walk(parent, None)?;
     let there = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if is_same(&there, &look(bus)?) {
-        // Refused while others are there.
-        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
+        // Refused while others are there, who see the mark again.
+        if let Err(error) = remove_directory(parent.as_fd(), name) {
+            Mark::Made.put(bus)?;
+            return Err(error);
+        }
     }
     Ok(())
+}
+
+/// Removes a directory that is empty.
+fn remove_directory(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
 impl Drop for Directory {
@@ -368,7 +420,7 @@ impl Sharing {
 }
 
 /// Opens a bus, which is made if it is not there. `None`: somebody else is making or removing it.
-fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<OwnedFd>> {
+fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<(OwnedFd, Mark)>> {
     let (Some(base), Some(name)) = (path.parent(), path.file_name()) else {
         let message = format!("{} is no path of a bus", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -377,7 +429,9 @@ fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<OwnedFd>> {
     let bus = match open(base.as_fd(), name) {
         Ok(bus) => bus,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if make_one(base.as_fd(), name, sharing.bus_mode(), sharing.group)?.is_none() {
+            check_maker(&base, path)?;
+            let (mode, mark) = (sharing.bus_mode(), Some(Mark::Made));
+            if make_one(base.as_fd(), name, mode, sharing.group, mark)?.is_none() {
                 return Ok(None);
             }
             match open(base.as_fd(), name) {
@@ -390,6 +444,7 @@ fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<OwnedFd>> {
     };
     let found = look(&bus)?;
     sharing.check(path, &found)?;
+    let mark = mark::require(bus.as_fd(), path)?;
     if is_open_to_others(&found) && found.st_mode & 0o1000 == 0 {
         // Made before Tautline knew better, or by hand.
         let mode = Mode::from_raw_mode(found.st_mode & 0o7777 | SHARED);
@@ -400,7 +455,7 @@ fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<OwnedFd>> {
             )));
         }
     }
-    Ok(Some(bus))
+    Ok(Some((bus, mark)))
 }
 
 /// The directory in which a bus is or shall be.
@@ -447,7 +502,7 @@ fn open_place(
     let mode = sharing.mode & 0o755 | 0o2700;
     let place = match open(bus, name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if make_one(bus, name, mode, sharing.group)?.is_none() {
+            if make_one(bus, name, mode, sharing.group, None)?.is_none() {
                 return Ok(None);
             }
             open(bus, name)
@@ -490,16 +545,17 @@ fn open_place(
 
 /// Listens under a name in a directory that only this user can write.
 fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<ForeignListener> {
-    remove(place, name.as_ref());
+    remove_socket(place, name.as_ref());
     let socket = seqpacket::listen(&path_through(place, name), mode)?;
     // The process's mask may have taken bits away.
     set_mode(place, name, mode)?;
     Ok(socket)
 }
 
-/// Locks a node's directory until the result is dropped; `None` if it has been removed meanwhile.
-fn lock(place: BorrowedFd<'_>, limit: Duration) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+/// Locks a node's directory until the result is dropped; `None` if it has been removed meanwhile, or has no file of a
+/// lock. `make` is `OFlags::CREATE` for the node that opens its own directory, and empty for all others.
+fn lock(place: BorrowedFd<'_>, make: OFlags, limit: Duration) -> io::Result<Option<OwnedFd>> {
+    let flags = make | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // To open somebody's pipe must not wait for its other end.
     let flags = flags | OFlags::NONBLOCK;
     let deadline = Instant::now() + limit;
@@ -533,8 +589,11 @@ fn lock(place: BorrowedFd<'_>, limit: Duration) -> io::Result<Option<OwnedFd>> {
 fn clear(bus: BorrowedFd<'_>, place: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     sweep(place)?;
     if names(place)? == [LOCK] {
-        remove(place, LOCK.as_ref());
-        rustix::fs::unlinkat(bus, name, AtFlags::REMOVEDIR)?;
+        let lock = rustix::fs::statat(place, LOCK, AtFlags::SYMLINK_NOFOLLOW)?;
+        if lock.st_size == 0 {
+            rustix::fs::unlinkat(place, LOCK, AtFlags::empty())?;
+            remove_directory(bus, name)?;
+        }
     }
     Ok(())
 }
@@ -542,11 +601,11 @@ fn clear(bus: BorrowedFd<'_>, place: BorrowedFd<'_>, name: &OsStr) -> io::Result
 /// Removes the sockets that nobody listens on any more. The directory is locked.
 fn sweep(place: BorrowedFd<'_>) -> io::Result<()> {
     for name in names(place)? {
-        if name != LOCK
-            && let Some(text) = name.to_str()
+        if let Some(text) = name.to_str()
+            && is_socket_name(text)
             && is_dead(place, text)
         {
-            remove(place, &name);
+            remove_socket(place, &name);
         }
     }
     Ok(())
@@ -558,13 +617,16 @@ fn is_dead(place: BorrowedFd<'_>, name: &str) -> bool {
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes a name, wherever it leads.
-fn remove(directory: BorrowedFd<'_>, name: &OsStr) {
-    // Gone already, or the next to come clears it.
-    let _gone = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+/// Removes a socket. Whatever else has the name stays: connecting to a file is refused as to a dead socket.
+fn remove_socket(directory: BorrowedFd<'_>, name: &OsStr) {
+    if kind_of(directory, name).ok().flatten() == Some(FileType::Socket) {
+        // Gone already, or the next to come clears it.
+        let _gone = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+    }
 }
 
-fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+/// Names in a directory, as many as are looked at.
+pub(super) fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -640,6 +702,98 @@ mod tests {
         directory.unbind(port(8));
         drop(socket);
         assert!(!place.join("8").exists());
+    }
+
+    #[test]
+    fn a_directory_with_other_things_in_it_is_no_bus() {
+        let config = config("home");
+        let home = PathBuf::from(&config.name);
+        std::fs::create_dir_all(home.join("motor")).unwrap();
+        std::fs::write(home.join("motor/7"), "key").unwrap();
+        let names = || {
+            let entries = std::fs::read_dir(home.join("motor")).unwrap();
+            entries
+                .map(|entry| entry.unwrap().file_name())
+                .collect::<Vec<_>>()
+        };
+        let refused = Directory::open(&config).unwrap_err().to_string();
+        assert!(
+            refused.contains("is not a bus: it contains `motor`"),
+            "{refused}"
+        );
+        let bus = open_to_watch(&home).unwrap();
+        assert!(clear_bus(&home, bus.as_fd()).is_err());
+        assert_eq!(names(), ["7"]);
+        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 1);
+        std::fs::remove_dir_all(home).unwrap();
+    }
+
+    #[test]
+    fn nothing_but_sockets_of_ours_is_removed_or_replaced() {
+        let config = config("files");
+        let directory = Directory::open(&config).unwrap();
+        let bus = directory.path.clone();
+        let place = bus.join("motor");
+        for name in ["7", ".8", ".1.2", "notes"] {
+            std::fs::write(place.join(name), "mine").unwrap();
+        }
+        // A dead socket of another program.
+        drop(std::os::unix::net::UnixListener::bind(place.join("other.sock")).unwrap());
+        std::fs::create_dir(bus.join("arm")).unwrap();
+        std::fs::write(bus.join("arm/key"), "mine").unwrap();
+        for number in [7, 8] {
+            assert!(matches!(
+                directory.bind(port(number)),
+                Err(BindError::Io(_))
+            ));
+            directory.unbind(port(number));
+        }
+        drop(Directory::open(&config).unwrap());
+        drop(directory);
+        for name in [
+            "motor/7",
+            "motor/.8",
+            "motor/.1.2",
+            "motor/notes",
+            "arm/key",
+        ] {
+            assert_eq!(
+                std::fs::read_to_string(bus.join(name)).unwrap(),
+                "mine",
+                "{name}"
+            );
+        }
+        assert!(place.join("other.sock").exists());
+        assert!(!bus.join("arm").join(LOCK).exists());
+        // The bus still carries its mark, so it can be joined.
+        drop(Directory::open(&config).unwrap());
+        std::fs::remove_dir_all(bus).unwrap();
+    }
+
+    #[test]
+    fn an_empty_directory_becomes_a_bus_and_stays() {
+        let config = config("found");
+        std::fs::create_dir(&config.name).unwrap();
+        drop(Directory::open(&config).unwrap());
+        assert_eq!(std::fs::read_dir(&config.name).unwrap().count(), 0);
+        std::fs::remove_dir(&config.name).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_made_in_the_directory_of_another_user() {
+        let base = PathBuf::from(config("theirs").name);
+        std::fs::create_dir(&base).unwrap();
+        if std::os::unix::fs::chown(&base, Some(65_534), None).is_err() {
+            println!("SKIPPED: only root can give a directory away");
+        } else {
+            for name in ["bus", "above/bus"] {
+                let name = base.join(name);
+                let config = BusConfig::new(name.to_str().unwrap(), "motor".parse().unwrap());
+                let refused = Directory::open(&config).unwrap_err().to_string();
+                assert!(refused.contains("directory of user 65534"), "{refused}");
+            }
+        }
+        std::fs::remove_dir(&base).unwrap();
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod entry;
 mod following;
 mod handover;
 mod incoming;
+mod mark;
 mod newest;
 pub mod observe;
 mod place;

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use super::mark::{self, Mark};
+
 /// Links on the way to a bus at most, as the kernel has it for a path.
 const LINKS_MAX: u32 = 40;
 
@@ -67,7 +69,10 @@ pub(super) fn walk(path: &Path, make: Option<u32>) -> io::Result<OwnedFd> {
         match open_path(reached.as_fd(), &name) {
             Ok(next) => reached = next,
             Err(error) if error.kind() == io::ErrorKind::NotFound => match make {
-                Some(mode) => make_one(reached.as_fd(), &name, mode, None)?,
+                Some(mode) => {
+                    check_maker(&reached, &path)?;
+                    make_one(reached.as_fd(), &name, mode, None, None)?
+                }
                 None => return Err(error),
             }
             .map_or_else(|| left.push(name), |next| reached = next),
@@ -126,12 +131,13 @@ fn link_target(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<
 }
 
 /// Makes a directory whole before anybody sees it: under a name of its own first, with group and mode set by
-/// descriptor. `None` if somebody else has made one meanwhile.
+/// descriptor. A bus has its mark from the first. `None` if somebody else has made one meanwhile.
 pub(super) fn make_one(
     parent: BorrowedFd<'_>,
     name: &OsStr,
     mode: u32,
     group: Option<u32>,
+    mark: Option<Mark>,
 ) -> io::Result<Option<OwnedFd>> {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Relaxed);
@@ -145,7 +151,7 @@ pub(super) fn make_one(
         Err(Errno::EXIST) => return Ok(None),
         result => result?,
     }
-    let made = furnish(parent, &fresh, mode, group).and_then(|made| {
+    let made = furnish(parent, &fresh, mode, group, mark).and_then(|made| {
         match rustix::fs::renameat_with(
             parent,
             fresh.as_str(),
@@ -163,6 +169,11 @@ pub(super) fn make_one(
         }
     });
     if !matches!(made, Ok(Some(_))) {
+        if mark.is_some()
+            && let Ok(made) = open_path(parent, fresh.as_ref())
+        {
+            mark::remove(made.as_fd());
+        }
         let _gone = rustix::fs::unlinkat(parent, fresh.as_str(), AtFlags::REMOVEDIR);
     }
     // A user who can write the parent may have swapped the two; so the caller opens and checks what has the name now.
@@ -173,11 +184,24 @@ pub(super) fn make_one(
     }))
 }
 
+/// Refuses to make something in a directory of a user who is neither this one nor root.
+pub(super) fn check_maker(parent: &OwnedFd, path: &Path) -> io::Result<()> {
+    let owner = look(parent)?.st_uid;
+    if owner == 0 || owner == own_user() {
+        return Ok(());
+    }
+    Err(denied(format!(
+        "{} would be made in a directory of user {owner}: make the directory of the bus as that user, or name another",
+        path.display()
+    )))
+}
+
 fn furnish(
     parent: BorrowedFd<'_>,
     name: &str,
     mode: u32,
     group: Option<u32>,
+    mark: Option<Mark>,
 ) -> io::Result<OwnedFd> {
     let made = open(parent, name.as_ref())?;
     if look(&made)?.st_uid != own_user() {
@@ -186,6 +210,9 @@ fn furnish(
     // The group first: to change it may clear bits of the mode. The process's mask has no say.
     if let Some(group) = group {
         rustix::fs::fchown(&made, None, Some(Gid::from_raw(group)))?;
+    }
+    if let Some(mark) = mark {
+        mark.put(made.as_fd())?;
     }
     rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))?;
     Ok(made)
@@ -207,6 +234,15 @@ pub(super) fn set_mode(directory: BorrowedFd<'_>, name: &str, mode: u32) -> io::
         rustix::fs::chmod(itself, Mode::from_raw_mode(mode))?;
     }
     Ok(())
+}
+
+/// The kind of what has this name itself, not of what a link leads to; `None` if nothing has it.
+pub(super) fn kind_of(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FileType>> {
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 pub(super) fn denied(why: String) -> io::Error {
