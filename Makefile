@@ -160,11 +160,11 @@ task-sets: ## long: TASK_SETS (1,000,000) random task sets simulated; none that 
 
 flood: ## long, root: ten unprivileged clients under a flood, killed at random for FLOOD_SECONDS (60)
 	@scripts/setup.sh --for build
-	TAUTLINE_FLOOD_SECONDS=$(FLOOD_SECONDS) cargo test --locked -p tautline --test control_flood -- --nocapture
+	TAUTLINE_FLOOD_SECONDS=$(FLOOD_SECONDS) cargo test --locked -p tautline --test machine control_flood:: -- --nocapture
 
 vbus-kills: ## long: VBUS_KILLS (10,000) processes of each kind killed on a bus, what is received checked
 	@scripts/setup.sh --for build
-	TAUTLINE_KILLS=$(VBUS_KILLS) cargo test --locked -p tautline --test vbus_kill -- --show-output
+	TAUTLINE_KILLS=$(VBUS_KILLS) cargo test --locked -p tautline --test user vbus_kill:: -- --show-output
 
 partition-thousand: ## long, root: a partition made and removed PARTITION_ROUNDS (1,000) times; every setting as before
 	@scripts/setup.sh --for build

@@ -174,7 +174,7 @@ repeat_failed() {
 # `make test-kernels` is the long form.
 stage_kernels() {
     # With a test named, cargo chooses the features of crates that stage `tests` has built: nothing is built again.
-    cargo build --locked --workspace --bin kernel-tests --test bpf_load
+    cargo build --locked --workspace --bin kernel-tests --test machine
     "$target/debug/kernel-tests" --quick --out "$target/kernel-tests-quick"
 }
 

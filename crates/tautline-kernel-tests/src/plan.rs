@@ -74,13 +74,23 @@ pub(crate) fn cells(
     }
     let mut cells = Vec::new();
     if parts.contains(&Part::Load) {
-        cells.push(test("", "", "every program loads", &["bpf_load"]));
+        cells.push(test(
+            "",
+            "",
+            "every program loads",
+            &["machine", "bpf_load::"],
+        ));
     }
     if parts.contains(&Part::Veth) {
         let (driver, mode) = ("veth", "all");
-        cells.push(test(driver, mode, "conformance", &["conformance"]));
-        cells.push(test(driver, mode, "twin", &["demux_twin"]));
-        cells.push(test(driver, mode, "link xsk", &["xsk"]));
+        cells.push(test(
+            driver,
+            mode,
+            "conformance",
+            &["machine", "conformance::"],
+        ));
+        cells.push(test(driver, mode, "twin", &["machine", "demux_twin::"]));
+        cells.push(test(driver, mode, "link xsk", &["machine", "link_xsk::"]));
     }
     if parts.contains(&Part::Cards) {
         for driver in DRIVERS.iter().filter(|driver| has_driver(driver)) {
@@ -131,9 +141,15 @@ fn guests() -> [Cell; 2] {
 /// Link `xdp` says which kernel has what it needs, and a node takes `packet`.
 fn without_xdp() -> Vec<Cell> {
     let both = ["--skip", "xdp_to_", "--skip", "xsk_to_"];
-    let suites = [&["conformance", "packet::", "udp::"], &both[..]].concat();
+    let conformance = ["machine", "conformance::packet::", "conformance::udp::"];
+    let suites = [&conformance[..], &both[..]].concat();
     vec![
-        test("veth", "", "xdp refused, packet taken", &["old_kernel"]),
+        test(
+            "veth",
+            "",
+            "xdp refused, packet taken",
+            &["machine", "old_kernel::"],
+        ),
         test("veth", "", "conformance of packet and udp", &suites),
     ]
 }
@@ -141,23 +157,33 @@ fn without_xdp() -> Vec<Cell> {
 /// The suites of one mode. Those of two links at once run over virtual cables: on a card each test begins with seconds
 /// of waiting for its link.
 fn on_cards(driver: &Driver, mode: Mode, zero_copy: bool) -> Vec<Cell> {
-    let (name, suites, twin): (_, &[&str], _) = match mode {
-        Mode::Native if zero_copy => ("native, zero-copy", &["xdp::", "xsk::"], "native"),
-        Mode::Native => ("native", &["xdp::", "xsk::"], "native"),
-        Mode::Generic => ("generic", &["xdp_generic::", "xsk_generic::"], "generic"),
+    let (name, suites, twin_mode) = match mode {
+        Mode::Native if zero_copy => ("native, zero-copy", ["xdp", "xsk"], "native"),
+        Mode::Native => ("native", ["xdp", "xsk"], "native"),
+        Mode::Generic => ("generic", ["xdp_generic", "xsk_generic"], "generic"),
     };
-    let exact = ["--skip", "to_xdp::", "--skip", "to_xsk::"];
-    let conformance = [&["conformance"], suites, &exact].concat();
+    let [xdp, xsk] = suites.map(|suite| format!("conformance::{suite}::"));
+    let conformance = ["machine", &xdp, &xsk];
+    let twin_tests = [
+        "kernel_and_process_deliver_alike",
+        "the_kernel_polices_by_the_same_clock",
+    ];
+    let [alike, policing] = twin_tests.map(|test| format!("demux_twin::{test}_{twin_mode}"));
     let mut cells = vec![
         test(driver.name, name, "conformance", &conformance),
-        test(driver.name, name, "twin", &["demux_twin", twin]),
+        test(driver.name, name, "twin", &["machine", &alike, &policing]),
     ];
     if mode == Mode::Native && zero_copy {
-        cells.push(test(driver.name, name, "link xsk", &["xsk"]));
+        cells.push(test(
+            driver.name,
+            name,
+            "link xsk",
+            &["machine", "link_xsk::"],
+        ));
         // Without the tests that need programs which are not in the guest.
         let fragments = [
-            "udp_fragments",
-            "xsk::",
+            "machine",
+            "udp_fragments::xsk::",
             "--skip",
             "python",
             "--skip",

@@ -12,21 +12,11 @@ use tautline_lab::load::find_program;
 
 use crate::plan::Part;
 
-/// Test programs of crate `tautline`.
-const TESTS: [&str; 6] = [
-    "bpf_load",
-    "conformance",
-    "demux_twin",
-    "old_kernel",
-    "udp_fragments",
-    "xsk",
-];
+/// Test program of crate `tautline`, which has the suites of the links.
+const TESTS: [&str; 1] = ["machine"];
 
 /// Test program of the command, for guests on KVM.
 const GUEST_TESTS: [&str; 1] = ["guest"];
-
-/// Test programs of `--quick`.
-const QUICK_TESTS: [&str; 1] = ["bpf_load"];
 
 /// Debian's packages with the programs that tests and demo run: the demo writes a setting of a host through a shell.
 const PACKAGES: [&str; 4] = ["iproute2", "ethtool", "iperf3", "dash"];
@@ -100,7 +90,7 @@ impl Programs {
 
     /// Builds what `--quick` needs for this machine's own architecture, as `make test` does.
     pub(crate) fn build_quick(workspace: &Path) -> io::Result<Programs> {
-        let tests = named("--test", &QUICK_TESTS);
+        let tests = named("--test", &TESTS);
         Ok(Programs {
             files: cargo(workspace, &["test", "--no-run"], &tests, None)?,
             init: std::env::current_exe()?,

@@ -20,6 +20,7 @@ pub mod interface;
 pub mod interrupt;
 mod lingering;
 pub mod netdev;
+pub mod own_test;
 pub mod process_namespace;
 pub mod python;
 pub mod settings;

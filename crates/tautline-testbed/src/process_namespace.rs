@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use crate::own_test;
+
 /// Variable by which a test knows that it is inside.
 const INSIDE: &str = "TAUTLINE_TEST_INSIDE";
 
@@ -21,11 +23,10 @@ pub fn is_inside(test: &str) -> bool {
         return true;
     }
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let program = std::env::current_exe().expect("the test's own program");
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "--kill-child", "--"])
-        .arg(program)
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .arg(own_test::own_program())
+        .args(own_test::arguments(test))
         .env(INSIDE, "1")
         .stdin(Stdio::null())
         .output()

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tautline_testbed::own_test;
 
 const ROLE: &str = "TAUTLINE_TEST_ROLE";
 
@@ -27,10 +28,8 @@ pub fn ready() {
 /// The command that runs `test` of this binary in `role`. It runs in the network namespace of the
 /// thread that spawns it.
 pub fn again(test: &str, role: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(ROLE, role);
+    let mut command = own_test::again(test);
+    command.env(ROLE, role);
     command
 }
 

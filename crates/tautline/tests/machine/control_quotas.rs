@@ -1,0 +1,331 @@
+//! Quotas of the users of a control process: each is reached by a process of another user, the refusal names it and
+//! says how to raise it, and others are served meanwhile.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use crate::common::child;
+use crate::common::control::{NOBODY, allow, client_node, served, start_client, start_control};
+use crate::common::stranger::{connect, control_socket, hello, send};
+use crate::common::unprivileged::become_user;
+use crate::common::{hosts, port};
+use rustix::net::RecvFlags;
+use tautline::control::SharedTable;
+use tautline::{
+    LinkKind, MacAddress, Node, NodeConfig, QueuingOptions, Typed, TypedQueuingPort, neighbour,
+};
+use tautline_testbed::hosts::{Host, Hosts};
+
+/// Users with an entry each, beside [`NOBODY`]; the first of them.
+const CROWD: u32 = 61_000;
+
+fn entry(user: u32, rest: &str) -> String {
+    format!("[[allow]]\nuser = \"{user}\"\nports = [\"70-79\"]\n{rest}\n")
+}
+
+/// Connects as often as it may, and keeps the connections; why not more often.
+fn connect_until_refused(tries: usize) -> (Vec<OwnedFd>, Option<String>) {
+    let socket = control_socket("taut0");
+    let mut kept = Vec::new();
+    for _ in 0..tries {
+        let connection = connect(&socket);
+        let _reset_if_refused = send(&connection, &hello(), &[]);
+        let mut reply = [0; 400];
+        let bytes = match rustix::net::recv(&connection, &mut reply[..], RecvFlags::empty()) {
+            Ok((_, bytes)) => bytes,
+            Err(error) => return (kept, Some(error.to_string())),
+        };
+        let text = String::from_utf8_lossy(&reply[..bytes]).into_owned();
+        if text.contains("connections") {
+            return (kept, Some(text));
+        }
+        kept.push(connection);
+    }
+    (kept, None)
+}
+
+/// Opens and closes a port as root, in the second host.
+fn root_is_served(hosts: &Hosts) {
+    let open = || {
+        let node = Node::open(NodeConfig::on("taut0").with_link(LinkKind::Xdp)).unwrap();
+        let options = QueuingOptions::default();
+        drop(node.queuing_port(port(90), &options).unwrap());
+    };
+    hosts.inside(Host::B, open).unwrap();
+}
+
+#[test]
+fn a_user_has_the_connections_of_its_entry() {
+    const TEST: &str = "a_user_has_the_connections_of_its_entry";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        become_user(NOBODY);
+        let (kept, why) = connect_until_refused(9);
+        let why = why.expect("it is refused none");
+        assert_eq!(kept.len(), 5, "{why}");
+        assert!(
+            why.contains("has 5 connections, as many as [[allow]] entry 1 (user 65534) gives; raise its connections_max"),
+            "{why}"
+        );
+        // One that is gone makes room.
+        drop(kept);
+        let again = (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            connect_until_refused(1).1.is_none()
+        });
+        assert!(again, "none of them was given back");
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("60", "connections_max = 5"));
+    hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
+    root_is_served(&hosts);
+}
+
+#[test]
+fn numbers_that_a_user_keeps_of_closed_ports_count() {
+    const TEST: &str = "numbers_that_a_user_keeps_of_closed_ports_count";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let node = client_node(NOBODY).unwrap();
+        let open = |number| node.queuing_port(port(number), &QueuingOptions::default());
+        // As often as it likes, if it gives them back.
+        for number in 70..79 {
+            drop(open(number).unwrap());
+        }
+        let kept: Vec<OwnedFd> = (70..72)
+            .flat_map(|number| {
+                let opened = open(number).unwrap();
+                let copies = copies_of_files();
+                drop(opened);
+                copies
+            })
+            .collect();
+        assert!(open(70).is_err(), "it holds this number itself");
+        let refused = open(79).unwrap_err().to_string();
+        assert!(refused.contains("ports_max"), "{refused}");
+        drop(kept);
+        drop(open(79).unwrap());
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &entry(NOBODY, "ports_max = 2"));
+    hosts.inside(Host::B, || child::run(TEST, "keeps")).unwrap();
+    root_is_served(&hosts);
+}
+
+/// Copies of this process's descriptors of regular files, those of its claims among them.
+#[allow(unsafe_code)] // They are borrowed by number: the library does not give them away.
+fn copies_of_files() -> Vec<OwnedFd> {
+    let numbers = std::fs::read_dir("/proc/self/fd").unwrap();
+    let paths = numbers.map(|entry| entry.unwrap().path());
+    let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    let files: Vec<PathBuf> = paths.filter(is_file).collect();
+    assert!(!files.is_empty());
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse().ok();
+    let numbers = files.iter().filter_map(number);
+    // SAFETY: they are open, and stay so for this call.
+    let held = numbers.map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+    held.map(|one| one.try_clone_to_owned().unwrap()).collect()
+}
+
+#[test]
+fn users_who_fill_the_table_keep_no_entry_out() {
+    const TEST: &str = "users_who_fill_the_table_keep_no_entry_out";
+    const USERS: u32 = 16;
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        if role == "late" {
+            let node = client_node(NOBODY).unwrap();
+            let options = QueuingOptions::default();
+            drop(node.queuing_port(port(60), &options).unwrap());
+            return;
+        }
+        become_user(role.parse().unwrap());
+        let (kept, why) = connect_until_refused(200);
+        println!("kept {}", kept.len());
+        let why = why.expect("it is refused none");
+        assert!(why.contains("connections_max"), "{why}");
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let crowd: String = (0..USERS).map(|user| entry(CROWD + user, "")).collect();
+    let _control = start_control(&hosts, TEST, &(crowd + &allow("60", "")));
+    let _crowd: Vec<_> = (0..USERS)
+        .map(|user| start_client(&hosts, TEST, &(CROWD + user).to_string()))
+        .collect();
+    hosts.inside(Host::B, || child::run(TEST, "late")).unwrap();
+    root_is_served(&hosts);
+}
+
+#[test]
+fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
+    const TEST: &str = "a_user_has_the_ports_of_its_entry_whatever_the_connections";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let first = client_node(NOBODY).unwrap();
+        let second = Node::open(NodeConfig::on("taut0").with_link(LinkKind::Xdp)).unwrap();
+        let options = QueuingOptions {
+            depth: 2,
+            ..QueuingOptions::default()
+        };
+        let mut open = vec![first.queuing_port(port(60), &options).unwrap()];
+        open.push(second.queuing_port(port(61), &options).unwrap());
+        for node in [&first, &second] {
+            let error = node.queuing_port(port(62), &options).unwrap_err();
+            assert!(
+                error.to_string().ends_with(
+                    "[[allow]] entry 1 (user 65534) gives 2 ports at a time, which are open; raise its ports_max"
+                ),
+                "{error}"
+            );
+        }
+        drop(open.pop());
+        let _room = first.queuing_port(port(62), &options).unwrap();
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("\"60-69\"", "ports_max = 2"));
+    hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
+    root_is_served(&hosts);
+}
+
+#[test]
+fn a_user_enters_the_neighbours_of_its_entry_and_root_has_places_left() {
+    const TEST: &str = "a_user_enters_the_neighbours_of_its_entry_and_root_has_places_left";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let user: u32 = role.parse().unwrap();
+        become_user(user);
+        let mut table = SharedTable::connect("taut0").unwrap().unwrap();
+        let mut entered = 0;
+        let error = loop {
+            match table.add(&of(user, entered)) {
+                Ok(()) => entered += 1,
+                Err(error) => break error.to_string(),
+            }
+        };
+        println!("entered {entered}: {error}");
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let operators = entry(CROWD, "neighbours = true\nneighbours_max = 5")
+        + &entry(CROWD + 1, "neighbours = true\nneighbours_max = 300");
+    let _control = start_control(&hosts, TEST, &operators);
+    let start = |user: u32| {
+        let mut command = child::again(TEST, &user.to_string());
+        command.stdin(std::process::Stdio::null());
+        let output = hosts.inside(Host::B, || command.output().unwrap()).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = start(CROWD);
+    assert!(said.contains("entered 5: "), "{said}");
+    assert!(said.contains("raise its neighbours_max"), "{said}");
+    let said = start(CROWD + 1);
+    assert!(said.contains("entered 219: "), "{said}");
+    assert!(
+        said.contains("32 places left of 256, which are kept for root"),
+        "{said}"
+    );
+    let enter = || {
+        let mut table = SharedTable::connect("taut0").unwrap().unwrap();
+        table.add(&of(0, 0)).unwrap();
+    };
+    hosts.inside(Host::B, enter).unwrap();
+}
+
+#[derive(Clone, Copy, Debug, Typed)]
+#[repr(C)]
+struct Value {
+    number: u32,
+}
+
+/// Opens typed ports from `first` on; the refusals of all ports of the node that declare nothing.
+fn declare(node: &Node, first: u16, count: u16) -> (Vec<TypedQueuingPort<Value>>, Vec<String>) {
+    let options = QueuingOptions {
+        depth: 2,
+        ..QueuingOptions::default()
+    };
+    let open = |number| node.typed_queuing_port(port(number), &options).unwrap();
+    let ports = (first..first + count).map(open).collect();
+    let status = node.status().ports.into_iter();
+    let refused = status.filter_map(|status| status.declarations.unwrap().unavailable);
+    (ports, refused.collect())
+}
+
+#[test]
+fn a_user_declares_the_ports_of_its_entry_and_root_has_places_left() {
+    const TEST: &str = "a_user_declares_the_ports_of_its_entry_and_root_has_places_left";
+    const KEPT: &str = "of these 16 are left, which are kept for root";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let (user, first, count, declared) = match role.as_str() {
+            "few" => (CROWD, 100, 5, 3),
+            "many" => (CROWD + 1, 200, 115, 109),
+            other => panic!("no role: {other}"),
+        };
+        let node = client_node(user).unwrap();
+        let (mut ports, refused) = declare(&node, first, count);
+        assert_eq!(refused.len(), usize::from(count - declared), "{refused:?}");
+        let why = match user {
+            CROWD => "as many as [[allow]] entry 1 (user 61000) gives; raise its declarations_max",
+            _ => KEPT,
+        };
+        assert!(refused.iter().all(|said| said.contains(why)), "{refused:?}");
+        if user == CROWD {
+            // One that is closed makes room.
+            ports.remove(0);
+            let (another, refused) = declare(&node, 110, 1);
+            assert_eq!(refused.len(), 2, "{refused:?}");
+            ports.extend(another);
+        }
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let entry = |user: u32, rest: &str| {
+        format!("[[allow]]\nuser = \"{user}\"\nports = [\"100-399\"]\n{rest}\n")
+    };
+    let users = entry(CROWD, "declarations_max = 3")
+        + &entry(
+            CROWD + 1,
+            "declarations_max = 300\nmemory_bytes_max = 400000000",
+        );
+    let _control = start_control(&hosts, TEST, &users);
+    let _few = start_client(&hosts, TEST, "few");
+    let _many = start_client(&hosts, TEST, "many");
+    let declared = || {
+        let node = Node::open(NodeConfig::on("taut0").with_link(LinkKind::Xdp)).unwrap();
+        let (_ports, refused) = declare(&node, 90, 2);
+        assert_eq!(refused, Vec::<String>::new());
+    };
+    hosts.inside(Host::B, declared).unwrap();
+}
+
+/// A neighbour that nobody else enters.
+fn of(user: u32, number: u32) -> tautline::Neighbour {
+    let last = user.wrapping_mul(1_000) + number;
+    let mut neighbour = neighbour(&format!("n{user}-{number}"), [10, 9, 0, 1].into());
+    neighbour.form = tautline::Form::Ethernet;
+    neighbour.ip = None;
+    neighbour.mac = MacAddress([
+        2,
+        1,
+        (last >> 24) as u8,
+        (last >> 16) as u8,
+        (last >> 8) as u8,
+        last as u8,
+    ]);
+    neighbour
+}

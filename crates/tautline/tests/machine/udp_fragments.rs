@@ -1,0 +1,719 @@
+//! Datagrams in IP fragments for ports of plain UDP: from ordinary programs, in every order, and as attackers
+//! make them.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::udp::{Meeting, PORT, bytes, changed, frames, ip, set};
+use crate::common::wire::Wire;
+use crate::common::{
+    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, hosts, is_here,
+};
+use aya::maps::{Array, Map, MapData};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tautline::link::PlainUdp;
+use tautline::{LinkKind, Priority, QueuingOptions, ReassemblyStatus, SendError, UdpChecksum};
+use tautline_proto::ip::DATAGRAM_BYTES_MAX;
+use tautline_proto::ip::send::MTU_BYTES_MIN;
+use tautline_proto::wire::ParseError;
+use tautline_testbed::hosts::Host;
+
+/// Runs the tests on each link: all of them where fragments come past the kernel's stack, those with ordinary
+/// programs where it puts them together.
+macro_rules! suite {
+    (@tests $side:expr; $($test:ident)*) => {$(
+        #[test]
+        fn $test() {
+            if let Some(meeting) = meeting($side) {
+                super::$test(meeting);
+            }
+        }
+    )*};
+    (@through_sockets $side:expr) => {
+        suite!(@tests $side;
+            any_length_passes_both_ways
+            without_checksum_and_with_options_in_the_ip_header
+            a_python_script_is_answered
+            a_python_server_answers
+            socat_answers
+        );
+    };
+    (@past_the_stack $side:expr) => {
+        suite!(@through_sockets $side);
+        suite!(@tests $side;
+            any_order_with_duplicates
+            fragments_for_other_ports_stay_with_linux
+            attacks_are_dropped_and_counted
+            a_tiny_first_fragment_with_the_whole_udp_header_is_one_of_many
+            a_note_of_another_cpu_may_be_newer
+            one_wrong_bit_and_holes
+            impossible_sources_and_port_zero
+            a_flood_of_first_fragments_leaves_others_alone
+            a_datagram_is_cut_as_small_as_can_be
+        );
+    };
+    ($($name:ident: $side:expr, $way:ident;)*) => {$(
+        mod $name {
+            use super::*;
+
+            suite!(@$way $side);
+        }
+    )*};
+}
+
+suite! {
+    xdp: XDP, past_the_stack;
+    xdp_generic: XDP_GENERIC, past_the_stack;
+    xdp_tc: XDP_TC, past_the_stack;
+    xsk: XSK, past_the_stack;
+    xsk_generic: XSK_GENERIC, past_the_stack;
+    packet: PACKET, through_sockets;
+    udp: UDP, through_sockets;
+}
+
+/// Whole, the shortest in fragments, three fragments, and the longest.
+const LENGTHS: [usize; 10] = [
+    1,
+    1472,
+    1473,
+    1480,
+    1489,
+    3000,
+    8192,
+    32_768,
+    65_506,
+    DATAGRAM_BYTES_MAX,
+];
+/// Has no machine: frames that claim to come from it are made by hand.
+const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 50);
+
+fn longest() -> QueuingOptions {
+    QueuingOptions {
+        message_bytes_max: DATAGRAM_BYTES_MAX,
+        ..QueuingOptions::default()
+    }
+}
+
+fn meeting(side: Side) -> Option<Meeting> {
+    is_here(side).then_some(())?;
+    Some(Meeting::with(hosts()?, side, &longest()))
+}
+
+/// Counters, each of which must be as given, and no other.
+fn counted(change: impl FnOnce(&mut ReassemblyStatus)) -> ReassemblyStatus {
+    let mut counted = ReassemblyStatus::default();
+    change(&mut counted);
+    counted
+}
+
+/// Frames of a datagram from port 7 of host A to ours.
+fn by_hand(
+    meeting: &Meeting,
+    payload: &[u8],
+    identification: u16,
+    mtu_bytes: usize,
+) -> Vec<Vec<u8>> {
+    let from = SocketAddrV4::new(ip(&meeting.hosts, Host::A), 7);
+    frames(
+        meeting,
+        from,
+        meeting.own(),
+        payload,
+        (identification, mtu_bytes),
+    )
+}
+
+fn send_all(wire: &Wire, frames: &[Vec<u8>]) {
+    for frame in frames {
+        assert!(wire.send(frame));
+    }
+}
+
+/// Nothing has come; what has come was looked at.
+fn assert_nothing(meeting: &mut Meeting, buffer: &mut [u8]) {
+    assert_eq!(meeting.port.receive(buffer), Ok(None));
+}
+
+/// Sends a datagram from the kernel socket, whole or not, and receives it.
+fn pass(meeting: &mut Meeting, length: usize, buffer: &mut [u8]) {
+    let sent = bytes(length);
+    meeting.socket.send_to(&sent, meeting.own()).unwrap();
+    let received = meeting.receive(buffer);
+    assert_eq!(received.length, length);
+    assert_eq!(received.source, meeting.peer());
+    assert!(buffer[..length] == sent, "{length} bytes");
+}
+
+fn any_length_passes_both_ways(mut meeting: Meeting) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let to = meeting.port.reply_to(meeting.peer()).unwrap();
+    for length in LENGTHS {
+        pass(&mut meeting, length, &mut buffer);
+        let sent = &buffer[..length];
+        meeting.port.send_to(to, Priority::NORMAL, sent).unwrap();
+        let mut back = vec![0; DATAGRAM_BYTES_MAX];
+        assert_eq!(meeting.socket.recv(&mut back).unwrap(), length);
+        assert!(back[..length] == *sent, "{length} bytes");
+    }
+    meeting.socket.send_to(&bytes(5000), meeting.own()).unwrap();
+    let deadline = tautline::now() + PATIENCE;
+    let lent = meeting.port.receive_lent_until(deadline).unwrap().unwrap();
+    assert!(lent.bytes() == bytes(5000));
+    assert_eq!(lent.datagram().checksum, UdpChecksum::Valid);
+    drop(lent);
+    let status = meeting.status();
+    let whole_bytes_max = match meeting.node.report().capabilities.plain_udp {
+        PlainUdp::PastTheStack => 1472,
+        _ => 1496,
+    };
+    let in_fragments = LENGTHS
+        .iter()
+        .filter(|&&length| length > whole_bytes_max)
+        .count() as u64;
+    let expected = counted(|counted| counted.completed = in_fragments + 1);
+    assert_eq!(status.reassembly, expected);
+    assert_eq!(status.received, LENGTHS.len() as u64 + 1);
+}
+
+fn without_checksum_and_with_options_in_the_ip_header(mut meeting: Meeting) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let one = 1i32.to_ne_bytes();
+    set(&meeting.socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, &one);
+    for length in LENGTHS {
+        pass(&mut meeting, length, &mut buffer);
+    }
+    set(
+        &meeting.socket,
+        libc::SOL_SOCKET,
+        libc::SO_NO_CHECK,
+        &0i32.to_ne_bytes(),
+    );
+    // Record route, with room for nine; it stands in the first fragment only. Then one that stands in all.
+    let mut record_route = vec![7, 39, 4];
+    record_route.resize(40, 0);
+    for options in [&record_route[..], &[0x94, 4, 0, 0]] {
+        set(&meeting.socket, libc::IPPROTO_IP, libc::IP_OPTIONS, options);
+        for length in [1, 1433, 3000, DATAGRAM_BYTES_MAX - options.len()] {
+            pass(&mut meeting, length, &mut buffer);
+        }
+    }
+    assert_eq!(meeting.status().received, LENGTHS.len() as u64 + 8);
+}
+
+fn any_order_with_duplicates(mut meeting: Meeting) {
+    let seed = 0x0f4a_6e17;
+    println!("seed {seed:#x}");
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let mut out_of_order = 0;
+    for round in 0..60u16 {
+        let length = 1473 + random.next_u64() as usize % (50_000 - 1473);
+        let mtu_bytes = if round % 3 == 0 { 1500 } else { 1020 };
+        let mut frames = by_hand(&meeting, &bytes(length), round, mtu_bytes);
+        match round {
+            0 => {}
+            1 => frames.reverse(),
+            _ => shuffle(&mut frames, &mut random),
+        }
+        if round % 4 == 3 {
+            let again = frames[random.next_u64() as usize % frames.len()].clone();
+            frames.insert(random.next_u64() as usize % frames.len(), again);
+        }
+        let is_first = |frame: &Vec<u8>| frame[20..22] == [0x20, 0];
+        out_of_order += frames.iter().take_while(|frame| !is_first(frame)).count() as u64;
+        send_all(&wire, &frames);
+        let received = meeting.receive(&mut buffer);
+        assert_eq!(received.length, length, "round {round}");
+        assert!(buffer[..length] == bytes(length), "round {round}");
+        assert_eq!(received.checksum, UdpChecksum::Valid);
+    }
+    assert_nothing(&mut meeting, &mut buffer);
+    let reassembly = meeting.status().reassembly;
+    // One that is there twice is one of those out of order.
+    assert_eq!(reassembly.completed, 60);
+    assert!(reassembly.duplicates <= 15, "{reassembly:?}");
+    assert_eq!(reassembly.overlaps + reassembly.inconsistent, 0);
+    assert_eq!(
+        meeting.node.status().counters.out_of_order_fragments,
+        out_of_order
+    );
+}
+
+/// Another CPU may note a fragment just after this one has looked at the clock. The note is then newer than the look.
+fn a_note_of_another_cpu_may_be_newer(mut meeting: Meeting) {
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let mut frames = by_hand(&meeting, &bytes(3000), 1, 1500);
+    send_all(&wire, &frames.split_off(1));
+    while meeting.node.status().counters.out_of_order_fragments < 2 {
+        std::thread::yield_now();
+    }
+    // Of all tests that run at this time: to others it says only that there may be something to look at.
+    let later = tautline::now() + Duration::from_secs(3600);
+    for map in aya::maps::loaded_maps().filter_map(Result::ok) {
+        if map.name_as_str() != Some("held_groups") {
+            continue;
+        }
+        let Ok(map) = MapData::from_id(map.id()) else {
+            continue;
+        };
+        let map = Map::from_map_data(map).unwrap();
+        let mut groups: Array<_, [u64; 2]> = map.try_into().unwrap();
+        for group in 0..groups.len() {
+            let [next, _] = groups.get(&group, 0).unwrap();
+            groups.set(group, [next, later.as_nanos()], 0).unwrap();
+        }
+    }
+    send_all(&wire, &frames);
+    let received = meeting.receive(&mut buffer);
+    assert!(buffer[..received.length] == bytes(3000));
+}
+
+fn shuffle(frames: &mut [Vec<u8>], random: &mut Xoshiro256PlusPlus) {
+    for place in 1..frames.len() {
+        frames.swap(place, random.next_u64() as usize % (place + 1));
+    }
+}
+
+/// Ports of Linux on the same address get theirs, in whatever order, and beside ours.
+fn fragments_for_other_ports_stay_with_linux(mut meeting: Meeting) {
+    let own = *meeting.own().ip();
+    let bind = || UdpSocket::bind((own, PORT + 1)).unwrap();
+    let linux = meeting.hosts.inside(Host::B, bind).unwrap();
+    linux.set_read_timeout(Some(PATIENCE)).unwrap();
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let from = SocketAddrV4::new(ip(&meeting.hosts, Host::A), 7);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    for (identification, length) in [(1, 3000), (2, 20_000), (3, DATAGRAM_BYTES_MAX)] {
+        let sent = bytes(length);
+        let to = SocketAddrV4::new(own, PORT + 1);
+        let theirs = frames(&meeting, from, to, &sent, (identification, 1500));
+        let mut backwards = theirs.clone();
+        backwards.reverse();
+        for (again, order) in (0..).zip([theirs, backwards]) {
+            let ours = by_hand(&meeting, &sent, 100 + 2 * identification + again, 1500);
+            for (theirs, ours) in order.iter().zip(&ours) {
+                assert!(wire.send(theirs) && wire.send(ours));
+            }
+            assert_eq!(linux.recv(&mut buffer).unwrap(), length);
+            assert!(buffer[..length] == sent, "{length} bytes");
+            let received = meeting.receive(&mut buffer);
+            assert!(received.length == length && buffer[..length] == sent);
+        }
+    }
+}
+
+/// Frames that never make a datagram, and what is counted for them.
+type Attack = (&'static str, Vec<Vec<u8>>, ReassemblyStatus);
+
+/// A fragment by hand: offset in bytes, whether more follow, what it carries.
+fn fragment(
+    like: &[u8],
+    identification: u16,
+    offset: usize,
+    more: bool,
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut frame = like[..34].to_vec();
+    frame.extend(payload);
+    let field = (offset / 8) as u16 | if more { 0x2000 } else { 0 };
+    let length = (20 + payload.len()) as u16;
+    let changes = [(16, length), (18, identification), (20, field)];
+    let octets = changes.map(|(place, value)| {
+        let [high, low] = value.to_be_bytes();
+        [(place, high), (place + 1, low)]
+    });
+    changed(&frame, octets.as_flattened())
+}
+
+fn attacks(meeting: &Meeting) -> Vec<Attack> {
+    let packet = by_hand(meeting, &bytes(1000), 0, 1500)[0][34..].to_vec();
+    let like = by_hand(meeting, &bytes(3000), 0, 1500)[0].clone();
+    let part = |identification, offset: usize, more, length: usize| {
+        let payload: Vec<_> = (offset..offset + length)
+            .map(|place| packet.get(place).copied().unwrap_or(0x5A))
+            .collect();
+        fragment(&like, identification, offset, more, &payload)
+    };
+    let other = |identification, offset, more, length| {
+        fragment(&like, identification, offset, more, &vec![0xEE; length])
+    };
+    let mut other_length = part(3, 0, true, 504);
+    other_length[34 + 5] ^= 1;
+    let mut lies = part(7, 0, true, 504);
+    lies[34 + 4] ^= 1;
+    let mut lies_low = part(8, 0, true, 504);
+    lies_low[34 + 5] ^= 8;
+    vec![
+        (
+            "teardrop: the second ends within the first",
+            vec![
+                part(1, 0, true, 504),
+                other(1, 24, false, 4),
+                part(1, 504, false, 504),
+            ],
+            counted(|counted| (counted.overlaps, counted.condemned) = (1, 1)),
+        ),
+        (
+            "the second lies over the end of the first",
+            vec![part(2, 0, true, 504), part(2, 496, false, 512)],
+            counted(|counted| counted.overlaps = 1),
+        ),
+        (
+            "other bytes over the first, its header included",
+            vec![part(3, 0, true, 504), other_length],
+            counted(|counted| counted.overlaps = 1),
+        ),
+        (
+            "ping of death: beyond what a datagram can be",
+            vec![part(4, 0, true, 504), other(4, 65_528, false, 1480)],
+            counted(|counted| counted.too_long = 1),
+        ),
+        (
+            "one byte beyond",
+            vec![part(5, 0, true, 504), other(5, 65_512, false, 4)],
+            counted(|counted| counted.too_long = 1),
+        ),
+        (
+            "two ends",
+            vec![
+                part(6, 0, true, 504),
+                part(6, 504, false, 496),
+                other(6, 2000, false, 8),
+            ],
+            counted(|counted| (counted.inconsistent, counted.condemned) = (1, 0)),
+        ),
+        (
+            "a length that says more",
+            vec![lies, part(7, 504, false, 504)],
+            counted(|counted| counted.inconsistent = 1),
+        ),
+        (
+            "a length that says less",
+            vec![lies_low, part(8, 504, false, 504)],
+            counted(|counted| counted.inconsistent = 1),
+        ),
+        (
+            "a fragment that ends within a block",
+            vec![part(9, 0, true, 501), part(9, 504, false, 504)],
+            counted(|counted| (counted.inconsistent, counted.condemned) = (1, 1)),
+        ),
+        (
+            "a fragment without bytes",
+            vec![part(10, 0, true, 504), part(10, 504, true, 0)],
+            counted(|counted| counted.inconsistent = 1),
+        ),
+        // Linux's, and unfinished for ever.
+        (
+            "a first one too tiny for a UDP header",
+            vec![part(11, 0, true, 4)],
+            counted(|_| {}),
+        ),
+    ]
+}
+
+fn attacks_are_dropped_and_counted(mut meeting: Meeting) {
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    for (name, frames, expected) in attacks(&meeting) {
+        let before = meeting.status().reassembly;
+        send_all(&wire, &frames);
+        // The message after it shows that it is through, and that others are unaffected.
+        pass(&mut meeting, 20_000, &mut buffer);
+        assert_nothing(&mut meeting, &mut buffer);
+        let after = meeting.status().reassembly;
+        let difference = counted(|counted| {
+            counted.completed = after.completed - before.completed - 1;
+            counted.overlaps = after.overlaps - before.overlaps;
+            counted.too_long = after.too_long - before.too_long;
+            counted.inconsistent = after.inconsistent - before.inconsistent;
+            counted.condemned = after.condemned - before.condemned;
+        });
+        assert_eq!(difference, expected, "{name}");
+    }
+}
+
+fn a_tiny_first_fragment_with_the_whole_udp_header_is_one_of_many(mut meeting: Meeting) {
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    // 8 bytes in each: the first has nothing but the header.
+    let frames = by_hand(&meeting, &bytes(400), 9, 68);
+    let packet: Vec<_> = frames
+        .iter()
+        .flat_map(|frame| &frame[34..])
+        .copied()
+        .collect();
+    for (place, part) in packet.chunks(8).enumerate() {
+        let more = 8 * place + 8 < packet.len();
+        assert!(wire.send(&fragment(&frames[0], 10, 8 * place, more, part)));
+    }
+    assert_eq!(meeting.receive(&mut buffer).length, 400);
+    assert!(buffer[..400] == bytes(400));
+}
+
+fn one_wrong_bit_and_holes(mut meeting: Meeting) {
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let good = by_hand(&meeting, &bytes(5000), 0, 1500);
+    let renumber = |frame: &[u8], identification: u8| changed(frame, &[(19, identification)]);
+    for (identification, (frame, place)) in [(0, 41), (0, 60), (1, 34), (2, 900), (3, 100)]
+        .into_iter()
+        .enumerate()
+    {
+        let mut wrong: Vec<_> = good
+            .iter()
+            .map(|frame| renumber(frame, identification as u8))
+            .collect();
+        wrong[frame][place] ^= 0x10;
+        send_all(&wire, &wrong);
+    }
+    pass(&mut meeting, 5000, &mut buffer);
+    assert_eq!(meeting.status().bad_checksum, 5);
+    // One fragment of four is lost: nothing is delivered, and once the time limit has passed it is given up.
+    let mut holes: Vec<_> = good.iter().map(|frame| renumber(frame, 200)).collect();
+    holes.remove(2);
+    send_all(&wire, &holes);
+    pass(&mut meeting, 5000, &mut buffer);
+    let deadline = tautline::now() + PATIENCE;
+    while meeting.status().reassembly.expired == 0 {
+        assert_nothing(&mut meeting, &mut buffer);
+        assert!(tautline::now() < deadline, "it is given up");
+    }
+    // Too late: with it nothing is complete.
+    assert!(wire.send(&renumber(&good[2], 200)));
+    pass(&mut meeting, 5000, &mut buffer);
+    assert_nothing(&mut meeting, &mut buffer);
+}
+
+fn impossible_sources_and_port_zero(mut meeting: Meeting) {
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let own = meeting.own().ip().octets();
+    let wrong = [
+        own,
+        [10, 77, 0, 255],
+        [255; 4],
+        [0; 4],
+        [224, 0, 0, 1],
+        [127, 0, 0, 1],
+    ];
+    let invalid = ParseError::InvalidSource.index();
+    for (count, source) in (1..).zip(wrong) {
+        let source: Vec<_> = (26..).zip(source).collect();
+        for frame in by_hand(&meeting, &bytes(3000), count, 1500) {
+            assert!(wire.send(&changed(&frame, &source)));
+        }
+        pass(&mut meeting, 3000, &mut buffer);
+        assert_nothing(&mut meeting, &mut buffer);
+        let counters = meeting.node.status().counters;
+        assert_eq!(
+            counters.malformed[invalid],
+            u64::from(count),
+            "first fragments"
+        );
+    }
+    // To port 0: Linux's. From port 0: it wants no answer.
+    let frames = by_hand(&meeting, &bytes(3000), 50, 1500);
+    assert!(wire.send(&changed(&frames[0], &[(36, 0), (37, 0)])));
+    assert!(wire.send(&frames[1]) && wire.send(&frames[2]));
+    let mut from_zero = by_hand(&meeting, &bytes(3000), 51, 1500);
+    from_zero[0] = changed(&from_zero[0], &[(34, 0), (35, 0), (40, 0), (41, 0)]);
+    send_all(&wire, &from_zero);
+    let received = meeting.receive(&mut buffer);
+    assert_eq!((received.length, received.source.port()), (3000, 0));
+    assert_eq!(received.checksum, UdpChecksum::Absent);
+    assert_nothing(&mut meeting, &mut buffer);
+}
+
+/// First fragments that never complete, of one stranger and of many, beside a peer that speaks all the time.
+fn a_flood_of_first_fragments_leaves_others_alone(mut meeting: Meeting) {
+    let wire = Wire::on(&meeting.hosts, Host::A);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let from = SocketAddrV4::new(STRANGER, 7);
+    let first = frames(&meeting, from, meeting.own(), &bytes(1600), (0, 1500)).remove(0);
+    let before = meeting.status();
+    for round in 0..300u16 {
+        for flood in 0..10 {
+            let [high, low] = (round * 10 + flood).to_be_bytes();
+            assert!(wire.send(&changed(&first, &[(18, high), (19, low)])));
+        }
+        pass(&mut meeting, 8192, &mut buffer);
+    }
+    let status = meeting.status();
+    assert_eq!(status.received, 300);
+    assert_eq!(status.dropped_full, [0; 8]);
+    // The stranger's share is four; all but the last ones were given up for its own next.
+    let reassembly = status.reassembly;
+    assert!(
+        reassembly.quota_reached + reassembly.expired >= 3_000 - 4,
+        "{reassembly:?}"
+    );
+    assert_eq!(reassembly.crowded_out, 0);
+    assert_eq!(status.memory_bytes, before.memory_bytes);
+    // In many names: whoever began first and is not done goes; a datagram whose fragments come together
+    // passes between.
+    for round in 0..300u16 {
+        for flood in 0..10u16 {
+            let name = (round * 10 + flood) % 199;
+            let address = [(28, 1), (29, 20 + name as u8)];
+            assert!(wire.send(&changed(&first, &address)));
+        }
+        pass(&mut meeting, 8192, &mut buffer);
+    }
+    let status = meeting.status();
+    assert_eq!(status.received, 600);
+    assert!(status.reassembly.crowded_out > 1000, "{status:?}");
+}
+
+/// The longest into more packets than the rings of link `xsk` hold: then none of them is sent.
+fn a_datagram_is_cut_as_small_as_can_be(mut meeting: Meeting) {
+    let room = (8i32 << 20).to_ne_bytes();
+    let force = libc::SO_RCVBUFFORCE;
+    set(&meeting.socket, libc::SOL_SOCKET, force, &room);
+    let to = meeting.port.reply_to(meeting.peer()).unwrap();
+    meeting.port.limit_packets(to, MTU_BYTES_MIN);
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    for length in [DATAGRAM_BYTES_MAX, 41, 49_000] {
+        let sent = bytes(length);
+        let result = meeting.port.send_to(to, Priority::NORMAL, &sent);
+        if meeting.node.report().link == LinkKind::Xsk && length == DATAGRAM_BYTES_MAX {
+            assert_eq!(result, Err(SendError::TransmitQueueFull));
+            continue;
+        }
+        result.unwrap();
+        assert_eq!(meeting.socket.recv(&mut buffer).unwrap(), length);
+        assert!(buffer[..length] == sent, "{length} bytes");
+    }
+}
+
+/// An unmodified program in host A, gone when this is dropped.
+struct Program(Child);
+
+impl Program {
+    fn start(meeting: &Meeting, command: &[&str]) -> Option<Self> {
+        let found = Command::new(command[0])
+            .arg("-V")
+            .stdin(Stdio::null())
+            .output();
+        if found.is_err() {
+            println!("SKIPPED: no {} on this machine", command[0]);
+            return None;
+        }
+        let child = Command::new("ip")
+            .args(["netns", "exec", meeting.hosts.name(Host::A)])
+            .args(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        Some(Self(child.unwrap()))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _gone = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+/// An ordinary client: sends datagrams of many lengths and expects each back.
+const CLIENT: &str = "
+import socket, sys
+port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+port.settimeout(5)
+port.connect((sys.argv[1], int(sys.argv[2])))
+for length in map(int, sys.argv[3:]):
+    sent = bytes(place * 7 % 256 for place in range(length))
+    port.send(sent)
+    assert port.recv(65536) == sent, length
+print('all came back')
+";
+
+/// An ordinary server: sends back what comes.
+const SERVER: &str = "
+import socket, sys
+port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+port.bind((sys.argv[1], int(sys.argv[2])))
+print('ready', flush=True)
+while True:
+    datagram, sender = port.recvfrom(65536)
+    port.sendto(datagram, sender)
+";
+
+fn a_python_script_is_answered(mut meeting: Meeting) {
+    let (address, port) = (meeting.own().ip().to_string(), PORT.to_string());
+    let lengths: Vec<_> = LENGTHS.iter().map(ToString::to_string).collect();
+    let mut command = vec!["python3", "-c", CLIENT, &address, &port];
+    command.extend(lengths.iter().map(String::as_str));
+    let Some(mut client) = Program::start(&meeting, &command) else {
+        return;
+    };
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    for length in LENGTHS {
+        let received = meeting.receive(&mut buffer);
+        assert_eq!(received.length, length);
+        let to = meeting.port.reply_to(received.source).unwrap();
+        let answer = &buffer[..length];
+        meeting.port.send_to(to, Priority::NORMAL, answer).unwrap();
+    }
+    let mut said = String::new();
+    let output = client.0.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut said).unwrap();
+    assert_eq!(said, "all came back\n");
+}
+
+/// Sends datagrams of many lengths to a server in host A, and expects each back.
+fn ask(meeting: &mut Meeting, port: u16) {
+    let address = ip(&meeting.hosts, Host::A);
+    let to = meeting
+        .port
+        .destination(&address.to_string(), port)
+        .unwrap();
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    for length in LENGTHS {
+        let sent = bytes(length);
+        meeting.port.send_to(to, Priority::NORMAL, &sent).unwrap();
+        let received = meeting.receive(&mut buffer);
+        assert_eq!(received.source, SocketAddrV4::new(address, port));
+        assert!(
+            received.length == length && buffer[..length] == sent,
+            "{length} bytes"
+        );
+    }
+}
+
+fn a_python_server_answers(mut meeting: Meeting) {
+    let address = ip(&meeting.hosts, Host::A).to_string();
+    let command = ["python3", "-c", SERVER, &address, "7000"];
+    let Some(mut server) = Program::start(&meeting, &command) else {
+        return;
+    };
+    let mut said = String::new();
+    let output = server.0.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut said).unwrap();
+    ask(&mut meeting, 7000);
+}
+
+fn socat_answers(mut meeting: Meeting) {
+    let address = format!("UDP4-LISTEN:7000,bind={}", ip(&meeting.hosts, Host::A));
+    let command = ["socat", "-b", "70000", &address, "PIPE"];
+    let Some(_server) = Program::start(&meeting, &command) else {
+        return;
+    };
+    let bound = || std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
+    let deadline = tautline::now() + PATIENCE;
+    while !meeting
+        .hosts
+        .inside(Host::A, bound)
+        .unwrap()
+        .contains(":1B58 ")
+    {
+        assert!(tautline::now() < deadline, "socat listens");
+    }
+    ask(&mut meeting, 7000);
+}

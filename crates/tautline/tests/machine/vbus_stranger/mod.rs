@@ -1,0 +1,893 @@
+//! Attacks on a bus by a member of another user: each is made for real by a process of that user, and must
+//! harm the attacker alone. `docs/security.md` has the table of cases.
+
+#![allow(unsafe_code)] // Takes descriptors of the library's by their numbers.
+
+mod bed;
+
+use std::fs::{self, File, Permissions};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant as Clock};
+
+use crate::common::unprivileged::become_user;
+use crate::common::{PATIENCE, bus, child, port};
+use bed::*;
+use rustix::event::{PollFd, PollFlags, poll};
+use tautline::vbus::Observer;
+use tautline::{BusConfig, BusRule, Node, PortError, Priority, QueuingOptions, SendError, now};
+use tautline_shm::vbus::handshake::{Message, Step};
+
+#[test]
+fn a_swapped_link_changes_no_file() {
+    const TEST: &str = "a_swapped_link_changes_no_file";
+    if let Some((secret, config)) = attacker() {
+        as_stranger();
+        println!("{}", child::READY);
+        let bus = Path::new(&config.name);
+        let names = [".victim.7", "victim.7", "victim/.7", "victim/7", "victim"];
+        loop {
+            for name in names {
+                let path = bus.join(name);
+                let _gone = fs::remove_file(&path);
+                let _made = symlink(&secret, &path);
+            }
+        }
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("links");
+    let secret = PathBuf::from(format!("{}-secret", config.name));
+    fs::write(&secret, "secret").unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    let node = open(&config, "victim");
+    let stranger = attack(TEST, secret.to_str().unwrap(), &config);
+    for _ in 0..300 {
+        let options = QueuingOptions::default();
+        // The name may be taken away from it in the middle, which is an error and no more.
+        drop(node.queuing_port(port(7), &options));
+    }
+    drop(stranger);
+    drop(node);
+    let found = fs::metadata(&secret).unwrap();
+    let access = (found.mode() & 0o7777, found.uid(), found.gid());
+    fs::remove_file(&secret).unwrap();
+    assert_eq!(access, (0o600, 0, 0), "mode, user and group of the secret");
+}
+
+#[test]
+fn a_bus_that_a_stranger_made_is_not_joined() {
+    const TEST: &str = "a_bus_that_a_stranger_made_is_not_joined";
+    if let Some(path) = child::role() {
+        become_user(VICTIM);
+        let config = BusConfig::new(&path, "victim".parse().unwrap());
+        match try_open(&config, "victim") {
+            Ok(_) => println!("joined"),
+            Err(error) => println!("refused: {error}"),
+        }
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let base = std::env::temp_dir().join(format!("taut-{}", std::process::id()));
+    fs::DirBuilder::new().mode(0o700).create(&base).unwrap();
+    fs::set_permissions(&base, Permissions::from_mode(0o1777)).unwrap();
+    // Both places that the victim might look for its bus in, and one that it names itself.
+    let below = format!("tautline-{VICTIM}");
+    for directory in [below.as_str(), "tautline", "own"] {
+        let bus = base.join(directory).join("vbus/cell");
+        fs::create_dir_all(&bus).unwrap();
+        for path in bus.ancestors().take(3) {
+            chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+    }
+    let named = base.join("own/vbus/cell");
+    let named = named.to_str().unwrap();
+    let link = base.join("link");
+    symlink("/", &link).unwrap();
+    rustix::fs::chownat(
+        rustix::fs::CWD,
+        &link,
+        Some(rustix::fs::Uid::from_raw(STRANGER)),
+        None,
+        rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .unwrap();
+    let through = format!("{}{}", link.display(), base.display());
+    let through = format!("{through}/mine");
+    fs::create_dir(base.join("mine")).unwrap();
+    chown(base.join("mine"), Some(VICTIM), Some(VICTIM)).unwrap();
+    let mut answers = Vec::new();
+    for (bus, runtime) in [
+        ("cell", None),
+        ("cell", Some(&base)),
+        (named, None),
+        (through.as_str(), None),
+    ] {
+        let mut command = child::again(TEST, bus);
+        command.env("TMPDIR", &base).env_remove("XDG_RUNTIME_DIR");
+        if let Some(runtime) = runtime {
+            command.env("XDG_RUNTIME_DIR", runtime);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = said
+            .lines()
+            .find(|line| line.contains("joined") || line.contains("refused: "));
+        answers.push(line.expect("no answer").to_owned());
+    }
+    fs::remove_dir_all(&base).unwrap();
+    for answer in &answers {
+        assert!(answer.contains("refused: "), "{answers:#?}");
+    }
+    println!("{answers:#?}");
+}
+
+#[test]
+fn a_descriptor_that_blocks_on_close_freezes_nobody() {
+    const TEST: &str = "a_descriptor_that_blocks_on_close_freezes_nobody";
+    if let Some((what, config)) = attacker() {
+        // A name of its own, as any member has.
+        as_stranger();
+        let _node = open(&config, "stranger");
+        let connect = connect_message("stranger", 7);
+        for count in [1, 2, 3, 8, 1, 2, 3, 8] {
+            let socket = dial(&config.name, "victim", 7).unwrap();
+            let sockets: Vec<OwnedFd> = (0..count).map(|_| lingering()).collect();
+            let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+            let taken = match what.as_str() {
+                // Where no descriptor is due.
+                "early" => send(&socket, &connect, &borrowed),
+                // Where one is, and further messages behind.
+                "due" => {
+                    assert!(send(&socket, &connect, &[]));
+                    let offer = answer(&socket).expect("no offer");
+                    assert_eq!(offer.step, Step::Offer);
+                    let here = Message {
+                        step: Step::Here,
+                        epoch: offer.epoch,
+                        index: offer.index,
+                        memory_bytes: 1 << 16,
+                        ..connect
+                    };
+                    let taken = send(&socket, &here, &borrowed);
+                    let _more = send(&socket, &here, &borrowed);
+                    taken
+                }
+                other => panic!("{other}"),
+            };
+            give_up(sockets, taken);
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    for what in ["early", "due"] {
+        let (config, node, mut victim) = shared_bus_with_victim(what);
+        let stranger = attack(TEST, what, &config);
+        assert_served(&config, &mut victim);
+        in_time("closing the port", move || drop(victim));
+        in_time("closing the node", move || drop(node));
+        drop(stranger);
+    }
+}
+
+#[test]
+fn a_watcher_is_not_frozen_by_a_port() {
+    const TEST: &str = "a_watcher_is_not_frozen_by_a_port";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let bus = Path::new(&config.name);
+        fs::DirBuilder::new()
+            .mode(0o755)
+            .create(bus.join("stranger"))
+            .unwrap();
+        let listeners: Vec<OwnedFd> = places(&config.name, "stranger", 9)
+            .iter()
+            .map(|path| listen(path))
+            .collect();
+        println!("{}", child::READY);
+        let threads = listeners.into_iter().map(|listener| {
+            std::thread::spawn(move || {
+                let socket = loop {
+                    let socket = rustix::net::accept(&listener).unwrap();
+                    if answer(&socket).is_some() {
+                        break socket;
+                    }
+                };
+                // As a view, which the watcher keeps until it has all; by then nobody else has the descriptor.
+                let view = Message {
+                    step: Step::View,
+                    ..connect_message("stranger", 9)
+                };
+                let lingering = lingering();
+                let taken = send(&socket, &view, &[lingering.as_fd()]);
+                give_up(vec![lingering], taken);
+                send(&socket, &view, &[]);
+                std::thread::park();
+            })
+        });
+        for thread in threads.collect::<Vec<_>>() {
+            thread.join().unwrap();
+        }
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("watched");
+    let _node = open(&config, "victim");
+    let _stranger = attack(TEST, "listen", &config);
+    let name = config.name.clone();
+    let seen = in_time("watching", move || {
+        Observer::open(&name, "stranger.9".parse().unwrap()).map(|_| ())
+    });
+    println!("{}", seen.expect_err("a view of nothing"));
+}
+
+#[test]
+fn one_user_does_not_take_all_entries() {
+    const TEST: &str = "one_user_does_not_take_all_entries";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let nodes: Vec<Node> = (0..40)
+            .map(|number| open(&config, &format!("s{number}")))
+            .collect();
+        let mut ports: Vec<_> = nodes.iter().map(|node| queuing(node, 1)).collect();
+        let mut connected = 0;
+        for port in &mut ports {
+            let to = port.destination("victim", 7.try_into().unwrap()).unwrap();
+            connected += usize::from(port.send(to, Priority::NORMAL, b"mine").is_ok());
+        }
+        println!("the stranger has {connected} connections");
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let (config, _node, mut victim) = shared_bus_with_victim("entries");
+    let _stranger = attack(TEST, "all", &config);
+    assert_served(&config, &mut victim);
+}
+
+/// Reads port 7 of the victim with a memory of its own, as far as the socket's handshake has come with `Follow`.
+fn offer_to_publisher(socket: &OwnedFd, memory: &(Message, Vec<OwnedFd>)) -> bool {
+    let (view, descriptors) = memory;
+    let offer = Message {
+        epoch: 7,
+        memory_bytes: view.memory_bytes,
+        ..message(Step::Offer, "stranger", 7)
+    };
+    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let taken = send(socket, &offer, &[descriptors[0].as_fd(), bell.as_fd()]);
+    let is_shown = taken && answer(socket).is_some_and(|message| message.step == Step::Here);
+    let accepted = Message {
+        epoch: 7,
+        ..message(Step::Accepted, "stranger", 7)
+    };
+    is_shown && send(socket, &accepted, &[])
+}
+
+#[test]
+fn handshakes_of_readers_that_are_under_way_take_no_more_places() {
+    const TEST: &str = "handshakes_of_readers_that_are_under_way_take_no_more_places";
+    /// Readers that one other user may have.
+    const MOST: usize = 24;
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let node = open(&config, "stranger");
+        let _port = sampling(&node, 3);
+        // The memory of a port that is real, which any handshake can offer.
+        let own = dial(&config.name, "stranger", 3).unwrap();
+        assert!(send(&own, &message(Step::Observe, "stranger", 3), &[]));
+        let memory = answer_with_descriptors(&own).unwrap();
+        let follow = || {
+            let socket = dial(&config.name, "victim", 7)?;
+            let sent = send(&socket, &message(Step::Follow, "stranger", 7), &[]);
+            let connect = answer(&socket).filter(|_| sent)?;
+            (connect.step == Step::Connect).then_some(socket)
+        };
+        let one_by_one = (1..MOST).filter_map(|_| {
+            let socket = follow()?;
+            offer_to_publisher(&socket, &memory).then_some(socket)
+        });
+        let mut readers: Vec<OwnedFd> = one_by_one.collect();
+        assert_eq!(readers.len(), MOST - 1);
+        // All ask while there is room for one.
+        let asking: Vec<OwnedFd> = (0..10).filter_map(|_| follow()).collect();
+        assert!(asking.len() > 1, "{} ask at once", asking.len());
+        let shown = asking.into_iter();
+        readers.extend(shown.filter(|socket| offer_to_publisher(socket, &memory)));
+        println!("the stranger has {} readers", readers.len());
+        assert_eq!(readers.len(), MOST);
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("readers");
+    let node = open(&config, "victim");
+    let mut victim = sampling(&node, 7);
+    let readers = victim.readers().unwrap();
+    let _stranger = attack(TEST, "all", &config);
+    let node = open(&config, "honest");
+    let mut honest = sampling(&node, 3);
+    honest.follow("victim", victim.number()).unwrap();
+    victim.send(readers, Priority::NORMAL, b"value").unwrap();
+    let mut buffer = [0; 64];
+    let sample = honest
+        .read_new_until(now() + PATIENCE, &mut buffer)
+        .unwrap();
+    let length = sample.expect("there is a place for root's reader").length;
+    assert_eq!(&buffer[..length], b"value");
+}
+
+#[test]
+fn one_user_does_not_take_all_descriptors() {
+    const TEST: &str = "one_user_does_not_take_all_descriptors";
+    const LIMIT: u64 = 128;
+    const WANTED: usize = 40;
+    if let Some((what, config)) = attacker() {
+        if what == "victim" {
+            limit_descriptors(LIMIT);
+            let node = open(&config, "victim");
+            let _ports: Vec<_> = (7..11).map(|number| queuing(&node, number)).collect();
+            // Goes on once the attacker is at it.
+            child::ready();
+            let opened: Result<Vec<File>, _> =
+                (0..WANTED).map(|_| File::open("/dev/null")).collect();
+            println!("the victim opens {WANTED} files: {}", opened.is_ok());
+            child::ready();
+            return;
+        }
+        as_stranger();
+        let _node = open(&config, "stranger");
+        let mut held = Vec::new();
+        for attempt in 0..400 {
+            let number = 7 + attempt % 4;
+            if let Some(socket) = dial(&config.name, "victim", number) {
+                let _sent = send(&socket, &connect_message("stranger", number), &[]);
+                held.push(socket);
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("descriptors");
+    // Ours, so that the bus stays.
+    let node = open(&config, "honest");
+    let mut victim = attack(TEST, "victim", &config);
+    let stranger = attack(TEST, "stranger", &config);
+    victim.let_go();
+    let said = victim.wait_for("the victim opens");
+    drop((victim, stranger, node));
+    assert!(said.contains("true"), "{said}");
+}
+
+#[test]
+fn connections_that_come_and_go_lock_no_real_time_process_up() {
+    const TEST: &str = "connections_that_come_and_go_lock_no_real_time_process_up";
+    const LIMIT: u64 = 1024;
+    /// Longer than the test, and short enough for the machine if it fails.
+    const LIFE_SECONDS: u32 = 30;
+    const ATTACKED: Duration = Duration::from_secs(2);
+    const WATCHED: Duration = Duration::from_secs(1);
+    if let Some((what, config)) = attacker() {
+        if what == "victim" {
+            // SAFETY: no pointers.
+            unsafe { libc::alarm(LIFE_SECONDS) };
+            limit_descriptors(LIMIT);
+            let cpus = tautline_testbed::child::allowed_cpus().unwrap();
+            tautline_testbed::child::pin(*cpus.last().unwrap()).unwrap();
+            if let Err(error) = tautline_testbed::child::schedule_fifo(50) {
+                println!(
+                    "SKIPPED: {TEST} needs SCHED_FIFO: {error}; {}",
+                    child::READY
+                );
+                return;
+            }
+            let node = open(&config, "victim");
+            let _port = queuing(&node, 7);
+            return child::ready();
+        }
+        as_stranger();
+        println!("{}", child::READY);
+        let (mut count, started) = (0, Clock::now());
+        while started.elapsed() < ATTACKED {
+            count += usize::from(dial(&config.name, "victim", 7).is_some());
+        }
+        println!("the stranger has come and gone {count} times");
+        return child::ready();
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("realtime");
+    let node = open(&config, "honest");
+    let mut honest = queuing(&node, 1);
+    let victim = attack(TEST, "victim", &config);
+    let policies = policies_of(victim.pid());
+    let is_skipped = !policies
+        .iter()
+        .any(|(_, policy)| *policy == libc::SCHED_FIFO);
+    if is_skipped {
+        println!("SKIPPED: {TEST} needs SCHED_FIFO");
+        return;
+    }
+    let before = descriptors_of(victim.pid());
+    let mut stranger = attack(TEST, "stranger", &config);
+    let mut most = 0;
+    let started = Clock::now();
+    while started.elapsed() < ATTACKED {
+        most = most.max(descriptors_of(victim.pid()));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let came = stranger.wait_for("come and gone");
+    drop(stranger);
+    // The last connections are turned away.
+    std::thread::sleep(WATCHED);
+    let used = cpu_time_of(victim.pid());
+    std::thread::sleep(WATCHED);
+    let used = cpu_time_of(victim.pid()).saturating_sub(used);
+    let after = descriptors_of(victim.pid());
+    let found = honest.destination_until("victim", port(7), now() + PATIENCE);
+    println!(
+        "{} descriptors, {before} before, {most} at most, {after} after",
+        came.trim()
+    );
+    println!("{used:?} of {WATCHED:?} used afterwards; {policies:?}");
+    drop(victim);
+    assert!(used < WATCHED / 4, "it spins: {used:?}");
+    assert!(most < LIMIT as usize / 2, "{most} descriptors");
+    assert!(after <= before + 4, "{after} descriptors, {before} before");
+    found.unwrap();
+    let of_bus = policies.iter().filter(|(name, _)| name == "taut-vbus");
+    let of_bus: Vec<i32> = of_bus.map(|(_, policy)| *policy).collect();
+    assert_eq!(of_bus, [libc::SCHED_OTHER]);
+}
+
+#[test]
+fn descriptors_that_cannot_be_closed_take_no_more_than_a_share() {
+    const TEST: &str = "descriptors_that_cannot_be_closed_take_no_more_than_a_share";
+    const LIMIT: u64 = 1024;
+    if let Some((what, config)) = attacker() {
+        if what == "victim" {
+            limit_descriptors(LIMIT);
+            let node = open(&config, "victim");
+            let _port = queuing(&node, 7);
+            return child::ready();
+        }
+        as_stranger();
+        let _node = open(&config, "stranger");
+        println!("{}", child::READY);
+        // Two for each thread that closes for this user.
+        let mut blocking: Vec<OwnedFd> = (0..8).map(|_| lingering()).collect();
+        let file = File::open("/dev/null").unwrap();
+        let connect = connect_message("stranger", 7);
+        let offered = (0..16).filter_map(|_| {
+            let socket = dial(&config.name, "victim", 7)?;
+            let offer = send(&socket, &connect, &[])
+                .then(|| answer(&socket))
+                .flatten()?;
+            (offer.step == Step::Offer).then_some((socket, offer))
+        });
+        let offered: Vec<_> = offered.collect();
+        let mut taken = 0;
+        for (socket, offer) in &offered {
+            let here = Message {
+                step: Step::Here,
+                epoch: offer.epoch,
+                index: offer.index,
+                memory_bytes: 1 << 16,
+                ..connect
+            };
+            if let Some(first) = blocking.pop() {
+                let both = [first, blocking.pop().unwrap()];
+                let is_taken = send(socket, &here, &both.each_ref().map(AsFd::as_fd));
+                give_up(both.into(), is_taken);
+                // The victim is to have them before the others come.
+                std::thread::sleep(Duration::from_millis(20));
+            } else {
+                taken += usize::from(send(socket, &here, &[file.as_fd(); 200]));
+            }
+        }
+        println!("{} offered, {taken} times 200 descriptors", offered.len());
+        return child::ready();
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("share");
+    let node = open(&config, "honest");
+    let mut honest = queuing(&node, 1);
+    let victim = attack(TEST, "victim", &config);
+    let before = descriptors_of(victim.pid());
+    let mut stranger = attack(TEST, "stranger", &config);
+    let said = stranger.wait_for("times 200 descriptors");
+    std::thread::sleep(Duration::from_millis(200));
+    let after = descriptors_of(victim.pid());
+    println!("{said}{before} descriptors before, {after} after");
+    let found = honest.destination_until("victim", port(7), now() + PATIENCE);
+    drop((victim, stranger));
+    assert!(!said.contains(" 0 times 200"), "{said}");
+    assert!(
+        after <= LIMIT as usize / 2,
+        "{after} of {LIMIT} descriptors"
+    );
+    found.unwrap();
+}
+
+#[test]
+fn without_descriptors_the_service_does_not_spin() {
+    const TEST: &str = "without_descriptors_the_service_does_not_spin";
+    const WATCHED: Duration = Duration::from_secs(1);
+    if let Some((_, config)) = attacker() {
+        let node = open(&config, "victim");
+        let mut victim = queuing(&node, 7);
+        // Every descriptor that this process may have is in use.
+        let mut files = Vec::new();
+        limit_descriptors(64);
+        while let Ok(file) = File::open("/dev/null") {
+            files.push(file);
+        }
+        println!("{}", child::READY);
+        let used = || {
+            let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            Duration::try_from(usage).unwrap()
+        };
+        std::thread::sleep(WATCHED / 4);
+        let before = used();
+        std::thread::sleep(WATCHED);
+        let spent = used() - before;
+        drop(files);
+        let mut buffer = [0; 64];
+        let message = victim.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+        println!(
+            "it used {} ms, and then served: {}",
+            spent.as_millis(),
+            message.is_some()
+        );
+        child::ready();
+        return;
+    }
+    let config = bus("spin");
+    let node = open(&config, "honest");
+    let mut victim = attack(TEST, "victim", &config);
+    let mut honest = queuing(&node, 1);
+    let to = honest.destination("victim", port(7)).unwrap();
+    let started = Clock::now();
+    while honest.send(to, Priority::NORMAL, b"at last").is_err() {
+        assert!(started.elapsed() < 2 * PATIENCE, "never served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let said = victim.wait_for("it used");
+    let spent: u128 = said.split_whitespace().nth(2).unwrap().parse().unwrap();
+    assert!(said.contains("served: true"), "{said}");
+    // A thread that spins uses whatever the machine's other work leaves it.
+    assert!(spent < WATCHED.as_millis() / 10, "{said}");
+}
+
+#[test]
+fn a_member_replaces_nobodys_port() {
+    const TEST: &str = "a_member_replaces_nobodys_port";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let bus = Path::new(&config.name);
+        for path in places(&config.name, "victim", 7) {
+            let _gone = fs::remove_file(&path);
+            let _gone = fs::rename(&path, path.with_extension("gone"));
+        }
+        let _gone = fs::rename(bus.join("victim"), bus.join("gone"));
+        let _gone = fs::remove_dir_all(bus.join("victim"));
+        let node = try_open(&config, "victim").ok();
+        let impostor = node.as_ref().and_then(|node| {
+            let options = QueuingOptions::default();
+            node.queuing_port(7.try_into().unwrap(), &options).ok()
+        });
+        println!("the stranger is in its place: {}", impostor.is_some());
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let (config, _node, mut victim) = shared_bus_with_victim("replace");
+    let _stranger = attack(TEST, "replace", &config);
+    assert_served(&config, &mut victim);
+}
+
+#[test]
+fn a_member_sends_under_no_other_name() {
+    const TEST: &str = "a_member_sends_under_no_other_name";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let _node = open(&config, "stranger");
+        for name in ["honest", "nobody-there", "stranger"] {
+            let socket = dial(&config.name, "victim", 7).unwrap();
+            assert!(send(&socket, &connect_message(name, 7), &[]));
+            println!(
+                "as {name}: {:?}",
+                answer(&socket).map(|message| message.step)
+            );
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let (config, node, victim) = shared_bus_with_victim("names");
+    let honest = open(&config, "honest");
+    let mut child = child::again(TEST, &format!("names:{}", config.name));
+    let output = child.stdin(std::process::Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    drop((victim, node, honest));
+    assert!(said.contains("as honest: Some(Refused)"), "{said}");
+    assert!(said.contains("as nobody-there: Some(Refused)"), "{said}");
+    assert!(said.contains("as stranger: Some(Offer)"), "{said}");
+}
+
+#[test]
+fn a_held_lock_stops_nobody() {
+    const TEST: &str = "a_held_lock_stops_nobody";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let mut held = Vec::new();
+        let mut paths = vec![PathBuf::from(&config.name)];
+        while let Some(path) = paths.pop() {
+            if let Ok(entries) = fs::read_dir(&path) {
+                paths.extend(entries.map(|entry| entry.unwrap().path()));
+            }
+            if let Ok(file) = File::open(&path) {
+                use rustix::fs::{FlockOperation, flock};
+                let _held = flock(&file, FlockOperation::NonBlockingLockExclusive);
+                held.push(file);
+            }
+        }
+        println!("the stranger holds {}", held.len());
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let (config, node, mut victim) = shared_bus_with_victim("lock");
+    let _stranger = attack(TEST, "lock", &config);
+    let copy = config.clone();
+    in_time("opening and closing", move || {
+        drop(queuing(&open(&copy, "other"), 8));
+        drop(queuing(&node, 9));
+        assert_served(&copy, &mut victim);
+        drop((victim, node));
+    });
+}
+
+#[test]
+fn an_entry_gives_ports_and_names_to_its_user_alone() {
+    const TEST: &str = "an_entry_gives_ports_and_names_to_its_user_alone";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let _own = open(&config, "stranger");
+        // Nobody has taken it yet, but the victim knows to whom it belongs.
+        let reserved = open(&config, "honest");
+        let _port = queuing(&reserved, 9);
+        for (name, number) in [("stranger", 7), ("stranger", 8), ("honest", 8)] {
+            let socket = dial(&config.name, "victim", number).unwrap();
+            let _sent = send(&socket, &connect_message(name, number), &[]);
+            let step = answer(&socket).map(|message| message.step);
+            println!("as {name} to {number}: {step:?}");
+        }
+        child::ready();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let shared = shared_bus("allow");
+    let config = BusConfig {
+        allow: vec![
+            BusRule {
+                ports: vec![8..=8],
+                ..BusRule::of(&STRANGER.to_string())
+            },
+            BusRule {
+                nodes: vec!["honest".parse().unwrap()],
+                ..BusRule::of(&VICTIM.to_string())
+            },
+        ],
+        ..shared.clone()
+    };
+    let node = open(&config, "victim");
+    let mut victim = queuing(&node, 7);
+    let other = queuing(&node, 8);
+    let mut stranger = attack(TEST, "allow", &config);
+    let soon = now() + Duration::from_millis(100);
+    let absent = victim.destination_until("honest", port(9), soon);
+    stranger.let_go();
+    drop(stranger);
+    let mut child = child::again(TEST, &format!("allow:{}", config.name));
+    let output = child.stdin(std::process::Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    drop((victim, other, node));
+    assert!(
+        matches!(absent, Err(PortError::PeerAbsent { .. })),
+        "{absent:?}"
+    );
+    // Turned away before it has said anything, so the refusal itself may be lost.
+    assert!(said.contains("as stranger to 7"), "{said}");
+    assert!(!said.contains("as stranger to 7: Some(Offer)"), "{said}");
+    assert!(said.contains("as stranger to 8: Some(Offer)"), "{said}");
+    assert!(said.contains("as honest to 8: Some(Refused)"), "{said}");
+}
+
+#[test]
+fn a_full_event_holds_no_sender_up() {
+    const TEST: &str = "a_full_event_holds_no_sender_up";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let node = open(&config, "stranger");
+        let mut trap = queuing(&node, 9);
+        println!("{}", child::READY);
+        while trap
+            .receive_until(now() + PATIENCE, &mut [0; 64])
+            .unwrap()
+            .is_none()
+        {}
+        // From here on it says that it sleeps, to be woken by its event, and each of its events is full and lets
+        // writes wait.
+        let _descriptor = trap.descriptor();
+        let spoilt = own_events().filter(|event| {
+            let flags = rustix::fs::fcntl_getfl(event).unwrap();
+            let _left = rustix::io::read(event, &mut [0; 8]);
+            assert_eq!(
+                rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes()),
+                Ok(8)
+            );
+            rustix::fs::fcntl_setfl(event, flags - rustix::fs::OFlags::NONBLOCK).is_ok()
+        });
+        println!("spoilt {}", spoilt.count());
+        return child::ready();
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let (config, _node, mut victim) = shared_bus_with_victim("full");
+    let mut stranger = attack(TEST, "full", &config);
+    let to = victim.destination("stranger", port(9)).unwrap();
+    let started = Clock::now();
+    while let Err(error) = victim.send(to, Priority::NORMAL, b"come") {
+        assert!(started.elapsed() < PATIENCE, "not connected: {error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let spoilt = stranger.wait_for("spoilt ");
+    assert_ne!(spoilt.trim(), "spoilt 0");
+    let mut victim = in_time("sending to a full event", move || {
+        // The first wakes it; none of them waits.
+        for _ in 0..4 {
+            victim.send(to, Priority::NORMAL, b"wake").unwrap();
+        }
+        victim
+    });
+    assert_served(&config, &mut victim);
+}
+
+#[test]
+fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
+    const TEST: &str = "an_event_that_is_watched_a_thousandfold_is_signalled_seldom";
+    const WATCHES: usize = 5_000;
+    if let Some((_, config)) = attacker() {
+        limit_descriptors(WATCHES as u64 + 100);
+        as_stranger();
+        let node = open(&config, "stranger");
+        let mut trap = queuing(&node, 9);
+        println!("{}", child::READY);
+        while trap
+            .receive_until(now() + PATIENCE, &mut [0; 64])
+            .unwrap()
+            .is_none()
+        {}
+        let events: Vec<OwnedFd> = own_events().collect();
+        let watch = |number: usize| {
+            use rustix::event::epoll;
+            let watch = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            let event = &events[number % events.len()];
+            epoll::add(&watch, event, epoll::EventData::new_u64(0), flags).unwrap();
+            watch
+        };
+        let watches: Vec<OwnedFd> = (0..WATCHES - events.len()).map(watch).collect();
+        println!("watched by {}", watches.len());
+        std::thread::spawn(|| {
+            child::ready();
+            std::process::exit(0);
+        });
+        // Says that it sleeps, all the time; later it does.
+        let (mut sleeps, mut buffer) = (false, [0; 64]);
+        loop {
+            while let Some(message) = trap.receive(&mut buffer).unwrap() {
+                match &buffer[..message.length] {
+                    b"sleep" => sleeps = true,
+                    [b'#', number] => println!("woken by {number}."),
+                    _ => {}
+                }
+            }
+            let descriptor = trap.descriptor().unwrap();
+            if sleeps {
+                let mut wait = [PollFd::new(&descriptor, PollFlags::IN)];
+                poll(&mut wait, None).unwrap();
+            }
+        }
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let (config, node, mut victim) = shared_bus_with_victim("watched");
+    let mut stranger = attack(TEST, "watched", &config);
+    let to = victim.destination("stranger", port(9)).unwrap();
+    let started = Clock::now();
+    let mut send = || match victim.send(to, Priority::NORMAL, b"come") {
+        Ok(()) | Err(SendError::ReceiverFull) => true,
+        Err(_) => false,
+    };
+    while !send() {
+        assert!(started.elapsed() < PATIENCE, "not connected");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    stranger.wait_for("watched by ");
+    let withheld = || node.status().ports[0].wakes_withheld;
+    let started = Clock::now();
+    while withheld() == 0 {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "it is woken however dear it is"
+        );
+        send();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    println!("not woken for the first time after {:?}", started.elapsed());
+    assert_served(&config, &mut victim);
+
+    // Such a receiver is woken late, and not never: its answer may be waited for.
+    victim.send(to, Priority::NORMAL, b"sleep").unwrap();
+    let (started, before) = (Clock::now(), withheld());
+    for number in (0..=u8::MAX).cycle() {
+        victim.send(to, Priority::NORMAL, &[b'#', number]).unwrap();
+        stranger.wait_for(&format!("woken by {number}."));
+        if withheld() > before + 5 {
+            break;
+        }
+        assert!(started.elapsed() < 2 * PATIENCE, "it is never dear");
+        // It needs a moment to fall asleep.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// The events of this process.
+fn own_events() -> impl Iterator<Item = OwnedFd> {
+    let all = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(Result::ok);
+    let events = all.filter(|entry| {
+        let shown = fs::read_link(entry.path());
+        shown.is_ok_and(|shown| shown == Path::new("anon_inode:[eventfd]"))
+    });
+    let numbers = events.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let numbers: Vec<i32> = numbers.collect();
+    numbers.into_iter().map(|number| {
+        // SAFETY: open, as was seen just now; nothing in this process closes it meanwhile.
+        let event = unsafe { BorrowedFd::borrow_raw(number) };
+        event.try_clone_to_owned().unwrap()
+    })
+}

@@ -1,0 +1,162 @@
+//! Messages of up to 16 MiB on a bus: whole at the limit, refused one byte above it, in memory that is taken when a
+//! port or a connection is made, and reported.
+
+use crate::common::readers::{
+    STRANGER, number_of, open, role, stranger_may_have, value, with_group,
+};
+use crate::common::unprivileged::become_user;
+use crate::common::{PATIENCE, bus, child, port};
+use tautline::{
+    BusConfig, Node, PortError, Priority, QueuingOptions, QueuingPort, SamplingOptions, SendError,
+    now,
+};
+
+const LARGEST: usize = 16 << 20;
+
+fn queuing(node: &Node, number: u16, depth: u32, bytes: usize) -> Result<QueuingPort, PortError> {
+    let options = QueuingOptions {
+        depth,
+        message_bytes_max: bytes,
+        ..QueuingOptions::default()
+    };
+    node.queuing_port(port(number), &options)
+}
+
+fn sampling(bytes: usize) -> SamplingOptions {
+    SamplingOptions {
+        value_bytes_max: bytes,
+        ..SamplingOptions::default()
+    }
+}
+
+#[test]
+fn a_picture_is_whole_for_one_and_for_many() {
+    let config = bus("large");
+    let (node, other) = (open(&config, "camera"), open(&config, "viewer"));
+    let mut lens = node.sampling_port(port(5), &sampling(LARGEST)).unwrap();
+    let mut screen = other.sampling_port(port(6), &sampling(LARGEST)).unwrap();
+    let readers = lens.readers().unwrap();
+    screen.follow("camera", port(5)).unwrap();
+    let mut buffer = vec![0; LARGEST];
+    lens.send(readers, Priority::NORMAL, &value(1, LARGEST))
+        .unwrap();
+    let sample = screen
+        .read_new_until(now() + PATIENCE, &mut buffer)
+        .unwrap();
+    assert_eq!(sample.unwrap().length, LARGEST);
+    assert_eq!(number_of(&buffer), 1);
+    let over = vec![0; LARGEST + 1];
+    let refused = SendError::LargerThanReceiver {
+        bytes: LARGEST + 1,
+        largest: LARGEST,
+    };
+    assert_eq!(lens.send(readers, Priority::NORMAL, &over), Err(refused));
+    // Four cells, once; and two copies beside them at the reader.
+    let cells = 4 * LARGEST;
+    let own = node.status().ports[0].memory_bytes;
+    assert!((cells..cells + (1 << 20)).contains(&own), "{own}");
+    let reading = other.status().ports[0].memory_bytes;
+    let needed = cells + 2 * LARGEST;
+    assert!((needed..needed + (1 << 20)).contains(&reading), "{reading}");
+
+    let mut pictures = queuing(&other, 7, 2, LARGEST).unwrap();
+    let mut sender = queuing(&node, 8, 2, 64).unwrap();
+    let deadline = now() + 4 * PATIENCE;
+    // From the small port to the large one, in memory that is as large as that says.
+    let to = sender.reply_to_until(
+        tautline::Source {
+            address: tautline::Address::Bus("viewer".parse().unwrap()),
+            port: port(7),
+        },
+        deadline,
+    );
+    let to = to.unwrap();
+    for number in [2, 3] {
+        let sent = sender.send(to, Priority::NORMAL, &value(number, LARGEST));
+        sent.unwrap();
+    }
+    assert_eq!(sender.send(to, Priority::NORMAL, &over), Err(refused));
+    let full = sender.send(to, Priority::NORMAL, &value(4, LARGEST));
+    assert_eq!(full, Err(SendError::ReceiverFull));
+    for number in [2, 3] {
+        let message = pictures.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!((message.length, number_of(&buffer)), (LARGEST, number));
+    }
+    let status = other.status();
+    let taken = status
+        .ports
+        .iter()
+        .find(|port| port.number.get() == 7)
+        .unwrap();
+    assert!(
+        taken.memory_bytes > 16 * LARGEST,
+        "all eight classes: {taken:?}"
+    );
+}
+
+#[test]
+fn a_port_beyond_the_limits_is_refused_with_the_reason() {
+    let config = bus("large-limits");
+    let node = open(&config, "camera");
+    let cases = [
+        (2, LARGEST + 1, "1 to 16,777,216 bytes"),
+        (4, LARGEST, "more than 257 MiB; lower the depth"),
+    ];
+    for (depth, bytes, reason) in cases {
+        let error = queuing(&node, 5, depth, bytes).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    let error = node.sampling_port(port(5), &sampling(LARGEST + 1));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("1 to 16,777,216 bytes"), "{error}");
+    // A slot is as large as a message: no depth for fragments is needed.
+    queuing(&node, 5, 2, 1 << 20).unwrap();
+    let elsewhere = Node::open(tautline::NodeConfig::udp([127, 0, 0, 1].into())).unwrap();
+    let error = queuing(&elsewhere, 2993, 64, 65_537)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("1 to 65,536 bytes"), "{error}");
+}
+
+/// Another user's port chooses what a sender pins for it, up to a bound of its own.
+#[test]
+fn a_strangers_port_does_not_make_a_sender_take_much_memory() {
+    const TEST: &str = "a_strangers_port_does_not_make_a_sender_take_much_memory";
+    if let Some((_, config)) = role() {
+        become_user(STRANGER);
+        let node = open(&with_group(config), "stranger");
+        let _greedy = queuing(&node, 6, 2, LARGEST).unwrap();
+        let _modest = queuing(&node, 7, 2, 1 << 20).unwrap();
+        return child::ready();
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: {TEST} needs root to act as two users");
+        return;
+    }
+    let config = BusConfig {
+        allow: stranger_may_have(5..=5),
+        ..with_group(bus("large-stranger"))
+    };
+    let mut own = config.clone();
+    own.node = "camera".parse().unwrap();
+    let neighbour = tautline::bus_neighbour("stranger".parse().unwrap());
+    let node = tautline::NodeConfig::vbus(own)
+        .with_neighbour(neighbour)
+        .unwrap();
+    let node = Node::open(node).unwrap();
+    let mut sender = queuing(&node, 5, 2, 64).unwrap();
+    let _stranger = child::Helper::start(TEST, &format!("stranger:{}", config.name));
+    let deadline = now() + PATIENCE;
+    let modest = sender
+        .destination_until("stranger", port(7), deadline)
+        .unwrap();
+    sender
+        .send(modest, Priority::NORMAL, &[1; 1 << 20])
+        .unwrap();
+    let soon = now() + PATIENCE / 10;
+    let greedy = sender.destination_until("stranger", port(6), soon);
+    assert!(
+        matches!(greedy, Err(PortError::PeerAbsent { .. })),
+        "{greedy:?}"
+    );
+}

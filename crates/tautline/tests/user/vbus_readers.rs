@@ -1,0 +1,388 @@
+//! One memory that many read: a sampling port on a bus publishes once, and each reader is bounded by itself.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant as Clock};
+
+use crate::common::readers::{
+    STRANGER, number_of, open, reader_count, role, stranger_may_have, value, wait_until, with_group,
+};
+use crate::common::unprivileged::become_user;
+use crate::common::{PATIENCE, bus, child, port};
+use tautline::{
+    BusConfig, Destination, Node, NodeConfig, PortError, Priority, SamplingOptions, SamplingPort,
+    SendError, now,
+};
+
+/// Larger than what a reader copies where it looks.
+const VALUE_BYTES: usize = 3000;
+fn options(value_bytes_max: usize) -> SamplingOptions {
+    SamplingOptions {
+        value_bytes_max,
+        ..SamplingOptions::default()
+    }
+}
+
+fn sampling(node: &Node, number: u16) -> SamplingPort {
+    let options = options(VALUE_BYTES);
+    node.sampling_port(port(number), &options).unwrap()
+}
+
+fn camera(config: &BusConfig) -> (Node, SamplingPort, Destination) {
+    let node = open(config, "camera");
+    let mut lens = sampling(&node, 5);
+    let readers = lens.readers().unwrap();
+    (node, lens, readers)
+}
+
+/// The next value of a port, by its number, and how many were replaced before it.
+fn next(port: &mut SamplingPort) -> (u64, u64) {
+    let mut buffer = vec![0; port.value_bytes_max()];
+    let deadline = now() + PATIENCE;
+    let sample = port.read_new_until(deadline, &mut buffer).unwrap();
+    let sample = sample.expect("no value comes");
+    assert!(sample.new && sample.source.to_string().contains("camera"));
+    (number_of(&buffer[..sample.length]), sample.overwritten)
+}
+
+fn publish(lens: &mut SamplingPort, readers: Destination, number: u64) {
+    let bytes = value(number, VALUE_BYTES);
+    lens.send(readers, Priority::NORMAL, &bytes).unwrap();
+}
+
+/// A port that follows the camera, which knows of it.
+fn follower(config: &BusConfig, name: &str, number: u16) -> (Node, SamplingPort) {
+    let node = open(config, name);
+    let mut screen = sampling(&node, number);
+    screen.follow("camera", port(5)).unwrap();
+    (node, screen)
+}
+
+#[test]
+fn each_reader_gets_each_value_and_one_that_comes_late_the_last() {
+    let config = bus("readers");
+    let (node, mut lens, readers) = camera(&config);
+    assert_eq!(lens.readers().unwrap(), readers);
+    // Nobody reads.
+    publish(&mut lens, readers, 1);
+    let mut screens: Vec<_> = (0..3)
+        .map(|number| follower(&config, &format!("viewer{number}"), 6))
+        .collect();
+    for (_, screen) in &mut screens {
+        assert_eq!(next(screen), (1, 0), "the last value from before");
+    }
+    for number in 2..20 {
+        publish(&mut lens, readers, number);
+        for (_, screen) in &mut screens {
+            assert_eq!(next(screen), (number, 0));
+            // The same once more, not new.
+            let mut buffer = vec![0; VALUE_BYTES];
+            let again = screen.read(&mut buffer).unwrap().unwrap();
+            assert!(!again.new && number_of(&buffer) == number);
+            assert!(screen.read_lent().unwrap().unwrap().bytes.slice().is_some());
+        }
+    }
+    let mut loan = lens.lend(readers, Priority::HIGHEST, VALUE_BYTES).unwrap();
+    loan.copy_from_slice(&value(20, VALUE_BYTES));
+    loan.send().unwrap();
+    publish(&mut lens, readers, 21);
+    for (_, screen) in &mut screens {
+        assert_eq!(next(screen), (21, 1), "one was replaced");
+    }
+    wait_until("three readers", || reader_count(&node) == 3);
+    let larger = vec![0; VALUE_BYTES + 1];
+    let error = lens.send(readers, Priority::NORMAL, &larger).unwrap_err();
+    assert!(matches!(
+        error,
+        SendError::LargerThanReceiver {
+            largest: VALUE_BYTES,
+            ..
+        }
+    ));
+    // A reader that closes its port is no longer one.
+    screens.truncate(1);
+    wait_until("one reader", || reader_count(&node) == 1);
+    publish(&mut lens, readers, 22);
+    assert_eq!(next(&mut screens[0].1), (22, 0));
+    let status = screens[0].0.status().ports.remove(0);
+    assert_eq!(
+        (status.frames, status.readers),
+        (21, None),
+        "of those that it could see"
+    );
+}
+
+#[test]
+fn values_of_all_sizes_are_published_in_one_batch() {
+    let config = bus("readers-batch");
+    let (_node, mut lens, readers) = camera(&config);
+    let (_other, mut screen) = follower(&config, "viewer", 6);
+    for bytes in [8, 40, 48, 256, 264, VALUE_BYTES] {
+        let values: Vec<_> = (1..=3).map(|number| value(number, bytes)).collect();
+        let batch: Vec<_> = values
+            .iter()
+            .map(|message| tautline::Outgoing {
+                to: readers,
+                priority: Priority::NORMAL,
+                message,
+            })
+            .collect();
+        assert_eq!(lens.send_batch(&batch), Ok(3));
+        assert_eq!(next(&mut screen), (3, 2), "{bytes} bytes");
+    }
+}
+
+#[test]
+fn a_reader_must_take_what_is_published() {
+    let config = bus("readers-size");
+    let (_node, mut lens, readers) = camera(&config);
+    let other = open(&config, "viewer");
+    let mut small = other
+        .sampling_port(port(6), &options(VALUE_BYTES - 1))
+        .unwrap();
+    let error = small.follow("camera", port(5)).unwrap_err();
+    let told =
+        "port 5 of `camera` is sampling and publishes up to 3000 bytes, which do not fit this port";
+    assert_eq!(error.to_string(), told);
+    assert!(matches!(
+        error,
+        PortError::PeerOtherShape {
+            bytes: VALUE_BYTES,
+            ..
+        }
+    ));
+    let mut large = other
+        .sampling_port(port(7), &options(VALUE_BYTES + 1))
+        .unwrap();
+    large.follow("camera", port(5)).unwrap();
+    publish(&mut lens, readers, 9);
+    assert_eq!(next(&mut large), (9, 0));
+    let unknown = large.follow("nobody", port(5)).unwrap_err();
+    assert!(matches!(unknown, PortError::PeerUnknown { .. }));
+    let elsewhere = NodeConfig::udp([127, 0, 0, 1].into());
+    let elsewhere = Node::open(elsewhere).unwrap();
+    let mut udp = elsewhere
+        .sampling_port(port(2991), &SamplingOptions::default())
+        .unwrap();
+    assert!(matches!(
+        udp.readers(),
+        Err(PortError::NotOnLink { link: "udp", .. })
+    ));
+}
+
+#[test]
+fn a_port_that_publishes_later_is_found() {
+    let config = bus("readers-later");
+    let early = BusConfig {
+        wait: Duration::from_millis(20),
+        ..config.clone()
+    };
+    let waiting = open(&early, "viewer");
+    let mut screen = sampling(&waiting, 6);
+    let error = screen.follow("camera", port(5)).unwrap_err();
+    assert!(matches!(error, PortError::PeerAbsent { .. }), "{error}");
+    let node = open(&config, "camera");
+    let mut lens = sampling(&node, 5);
+    // It is there, and publishes nothing for anybody.
+    let error = screen.follow("camera", port(5)).unwrap_err();
+    assert!(matches!(error, PortError::PeerAbsent { .. }), "{error}");
+    let readers = lens.readers().unwrap();
+    publish(&mut lens, readers, 4);
+    assert_eq!(next(&mut screen), (4, 0));
+}
+
+/// A writer that never pauses, and readers of which one is slow.
+#[test]
+fn no_reader_sees_a_torn_value_or_holds_the_writer() {
+    let config = bus("readers-torn");
+    let (_node, mut lens, readers) = camera(&config);
+    let screens: Vec<_> = (0..3)
+        .map(|number| follower(&config, &format!("viewer{number}"), 6))
+        .collect();
+    let ended = AtomicBool::new(false);
+    let published = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for (index, (node, mut screen)) in screens.into_iter().enumerate() {
+            let (ended, published) = (&ended, &published);
+            scope.spawn(move || {
+                let (mut last, mut seen, mut replaced) = (0, 0, 0);
+                let mut buffer = vec![0; VALUE_BYTES];
+                loop {
+                    let is_over = ended.load(SeqCst);
+                    if let Some(sample) = screen.read(&mut buffer).unwrap() {
+                        let number = number_of(&buffer[..sample.length]);
+                        assert!(number >= last, "went back from {last} to {number}");
+                        assert_eq!(sample.new, number > last);
+                        last = number;
+                        seen += u64::from(sample.new);
+                        replaced += sample.overwritten;
+                    }
+                    if is_over {
+                        break;
+                    }
+                    if index == 0 {
+                        thread::sleep(Duration::from_millis(3));
+                    }
+                }
+                assert_eq!(last, published.load(SeqCst), "the last value is there");
+                assert_eq!(seen + replaced, last, "each was seen or counted");
+                drop(node);
+            });
+        }
+        let started = Clock::now();
+        let mut number = 0;
+        while started.elapsed() < Duration::from_millis(300) || number < 100 {
+            number += 1;
+            publish(&mut lens, readers, number);
+        }
+        published.store(number, SeqCst);
+        ended.store(true, SeqCst);
+    });
+}
+
+/// All readers sleep before each value: two by futex, one on its descriptor.
+#[test]
+fn readers_that_sleep_are_woken() {
+    const VALUES: u64 = 300;
+    let config = bus("readers-sleep");
+    let (_node, mut lens, readers) = camera(&config);
+    let taken = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for index in 0..3 {
+            let (config, taken) = (&config, &taken);
+            scope.spawn(move || {
+                let (_node, mut screen) = follower(config, &format!("viewer{index}"), 6);
+                screen.set_spin(Duration::ZERO);
+                taken.fetch_add(1, SeqCst);
+                for number in 1..=VALUES {
+                    if index < 2 {
+                        assert_eq!(next(&mut screen), (number, 0));
+                    } else {
+                        let mut buffer = vec![0; VALUE_BYTES];
+                        loop {
+                            let _armed = screen.descriptor();
+                            match screen.read(&mut buffer).unwrap() {
+                                Some(sample) if sample.new => break,
+                                _ => {}
+                            }
+                            let descriptor = screen.descriptor().unwrap();
+                            let mut polled = [rustix::event::PollFd::new(
+                                &descriptor,
+                                rustix::event::PollFlags::IN,
+                            )];
+                            let limit = PATIENCE.try_into().unwrap();
+                            let ready = rustix::event::poll(&mut polled, Some(&limit)).unwrap();
+                            assert_eq!(ready, 1, "value {number} wakes nobody");
+                        }
+                        assert_eq!(number_of(&buffer), number);
+                    }
+                    taken.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for number in 1..=VALUES {
+            let started = Clock::now();
+            while taken.load(SeqCst) < 3 * number {
+                assert!(
+                    started.elapsed() < PATIENCE * 2,
+                    "value {number} is not taken by all"
+                );
+                thread::sleep(Duration::from_micros(50));
+            }
+            publish(&mut lens, readers, number);
+        }
+    });
+}
+
+#[test]
+fn a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again() {
+    const TEST: &str = "a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again";
+    match role() {
+        Some((what, config)) if what == "viewer" => {
+            let (_node, mut screen) = follower(&config, "killed", 6);
+            screen.set_spin(Duration::ZERO);
+            println!("{}", child::READY);
+            loop {
+                next(&mut screen);
+            }
+        }
+        Some((what, config)) => {
+            let (_node, mut lens, readers) = camera(&config);
+            println!("{}", child::READY);
+            let base: u64 = what.parse().unwrap();
+            for number in 1.. {
+                publish(&mut lens, readers, base + number);
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+        None => {}
+    }
+    let config = bus("readers-kill");
+    // Keeps the bus, so that children find it.
+    let (_other, mut screen) = {
+        let node = open(&config, "viewer");
+        let mut screen = sampling(&node, 6);
+        screen.follow("camera", port(5)).unwrap();
+        (node, screen)
+    };
+    for life in 1..=3_u64 {
+        let base = life * 1_000_000;
+        let writer = child::Helper::start(TEST, &format!("{base}:{}", config.name));
+        for _ in 0..3 {
+            drop(child::Helper::start(
+                TEST,
+                &format!("viewer:{}", config.name),
+            ));
+            let (number, _) = next(&mut screen);
+            assert!(number < base + 1_000_000);
+        }
+        let started = Clock::now();
+        while next(&mut screen).0 <= base {
+            assert!(
+                started.elapsed() < PATIENCE,
+                "the new writer is not followed"
+            );
+        }
+        drop(writer);
+        // The last value stays.
+        let mut buffer = vec![0; VALUE_BYTES];
+        let kept = screen.read(&mut buffer).unwrap().expect("it is kept");
+        assert!(number_of(&buffer[..kept.length]) > base);
+    }
+}
+
+#[test]
+fn a_stranger_reads_only_with_an_entry() {
+    const TEST: &str = "a_stranger_reads_only_with_an_entry";
+    if let Some((what, config)) = role() {
+        // The group of the bus.
+        become_user(STRANGER);
+        let node = open(&with_group(config), "stranger");
+        let mut screen = sampling(&node, 6);
+        let followed = screen.follow("camera", port(5));
+        match what.as_str() {
+            "denied" => {
+                let error = followed.unwrap_err();
+                assert!(matches!(error, PortError::PeerDenies { .. }), "{error}");
+            }
+            _ => {
+                followed.unwrap();
+                assert_eq!(next(&mut screen), (3, 0));
+            }
+        }
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: {TEST} needs root to act as two users");
+        return;
+    }
+    for (what, ports) in [("denied", 8..=8), ("given", 5..=5)] {
+        let config = BusConfig {
+            allow: stranger_may_have(ports),
+            ..with_group(bus("readers-stranger"))
+        };
+        let (_node, mut lens, readers) = camera(&config);
+        publish(&mut lens, readers, 3);
+        child::run(TEST, &format!("{what}:{}", config.name));
+    }
+}

@@ -1,0 +1,481 @@
+//! Messages that many read: a queuing port on a bus publishes once, and each reader is bounded by itself. A reader that
+//! falls behind is lapped, and counts what it has lost.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant as Clock};
+
+use crate::common::readers::{
+    STRANGER, number_of, open, reader_count, role, stranger_may_have, value, wait_until, with_group,
+};
+use crate::common::unprivileged::become_user;
+use crate::common::{PATIENCE, bus, child, port};
+use tautline::vbus::{Observer, PortName};
+use tautline::{
+    Address, BusConfig, Destination, Node, Outgoing, PortError, Priority, QueuingOptions,
+    QueuingPort, SendError, Source, now,
+};
+
+/// Not a multiple of a cache line.
+const BYTES: usize = 1_000;
+const DEPTH: u32 = 8;
+
+fn options(depth: u32, message_bytes_max: usize) -> QueuingOptions {
+    QueuingOptions {
+        depth,
+        message_bytes_max,
+        ..QueuingOptions::default()
+    }
+}
+
+fn queuing(node: &Node, number: u16) -> QueuingPort {
+    node.queuing_port(port(number), &options(DEPTH, BYTES))
+        .unwrap()
+}
+
+fn camera(config: &BusConfig) -> (Node, QueuingPort, Destination) {
+    let node = open(config, "camera");
+    let mut events = queuing(&node, 5);
+    let readers = events.readers().unwrap();
+    (node, events, readers)
+}
+
+/// A port that follows the camera, which knows of it.
+fn follower(config: &BusConfig, name: &str) -> (Node, QueuingPort) {
+    let node = open(config, name);
+    let mut log = queuing(&node, 6);
+    log.follow("camera", port(5)).unwrap();
+    (node, log)
+}
+
+fn publish(events: &mut QueuingPort, readers: Destination, priority: Priority, number: u64) {
+    let sent = events.send(readers, priority, &value(number, BYTES));
+    sent.unwrap();
+}
+
+/// The number of the next message.
+fn next(log: &mut QueuingPort) -> u64 {
+    let mut buffer = [0; BYTES];
+    let message = log.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+    let message = message.expect("no message comes");
+    assert!(message.source.to_string().contains("camera"));
+    number_of(&buffer[..message.length])
+}
+
+/// The number of the next message, if it is there, by a view of where it lies.
+fn next_lent(log: &mut QueuingPort) -> Option<u64> {
+    let message = log.receive_lent().unwrap()?;
+    Some(number_of(
+        message.bytes().slice().expect("a copy of the port's own"),
+    ))
+}
+
+#[test]
+fn each_reader_gets_each_message_once_and_the_most_urgent_first() {
+    let config = bus("messages");
+    let (node, mut events, readers) = camera(&config);
+    assert_eq!(events.readers().unwrap(), readers);
+    // Nobody reads, and whoever comes later does not get it.
+    publish(&mut events, readers, Priority::NORMAL, 1);
+    let mut logs: Vec<_> = (0..3)
+        .map(|number| follower(&config, &format!("viewer{number}")))
+        .collect();
+    for number in 2..30 {
+        publish(&mut events, readers, Priority::NORMAL, number);
+        for (_, log) in &mut logs {
+            assert_eq!(next(log), number);
+            assert_eq!(next_lent(log), None);
+        }
+    }
+    publish(&mut events, readers, Priority::LOWEST, 30);
+    let mut loan = events.lend(readers, Priority::HIGHEST, BYTES).unwrap();
+    loan.copy_from_slice(&value(31, BYTES));
+    loan.send().unwrap();
+    let bytes = [32, 33].map(|number| value(number, BYTES));
+    let batch = bytes.each_ref().map(|message| Outgoing {
+        to: readers,
+        priority: Priority::NORMAL,
+        message,
+    });
+    assert_eq!(events.send_batch(&batch), Ok(2));
+    for (_, log) in &mut logs {
+        let taken = std::array::from_fn(|_| next_lent(log).unwrap());
+        assert_eq!(taken, [31, 32, 33, 30]);
+        assert_eq!((next_lent(log), log.overwritten()), (None, 0));
+    }
+    wait_until("three readers", || reader_count(&node) == 3);
+    let larger = vec![0; BYTES + 1];
+    let error = events.send(readers, Priority::NORMAL, &larger).unwrap_err();
+    assert!(matches!(
+        error,
+        SendError::LargerThanReceiver { largest: BYTES, .. }
+    ));
+    logs.truncate(1);
+    wait_until("one reader", || reader_count(&node) == 1);
+    publish(&mut events, readers, Priority::NORMAL, 34);
+    assert_eq!(next(&mut logs[0].1), 34);
+    let status = logs[0].0.status().ports.remove(0);
+    assert_eq!((status.received, status.overwritten), (33, 0));
+    assert!(status.memory_bytes > BYTES * DEPTH as usize * 8);
+}
+
+#[test]
+fn a_reader_that_falls_behind_is_told_how_many_it_has_lost() {
+    const PUBLISHED: u64 = 100;
+    let config = bus("messages-lapped");
+    let (node, mut events, readers) = camera(&config);
+    let (_idle, mut behind) = follower(&config, "viewer0");
+    let (other, mut prompt) = follower(&config, "viewer1");
+    for number in 1..=PUBLISHED {
+        publish(&mut events, readers, Priority::NORMAL, number);
+        assert_eq!(next(&mut prompt), number);
+    }
+    publish(&mut events, readers, Priority::HIGHEST, PUBLISHED + 1);
+    assert_eq!(next(&mut prompt), PUBLISHED + 1);
+    // A class that it has kept up with loses nothing.
+    assert_eq!(next(&mut behind), PUBLISHED + 1);
+    assert_eq!(behind.overwritten(), 0);
+    // The slot that comes next may be being written.
+    let kept = u64::from(DEPTH) - 1;
+    let lost = PUBLISHED - kept;
+    for number in lost + 1..=PUBLISHED {
+        assert_eq!(next(&mut behind), number);
+        assert_eq!(behind.overwritten(), lost);
+    }
+    assert_eq!(next_lent(&mut behind), None);
+    assert_eq!(prompt.overwritten(), 0);
+    let seen = node.status().ports.remove(0).readers.unwrap();
+    let mut losses: Vec<u64> = seen.iter().map(|reader| reader.overwritten).collect();
+    losses.sort_unstable();
+    assert_eq!(losses, [0, lost], "the publisher sees it");
+    let observe = |name: &str| {
+        let name: PortName = name.parse().unwrap();
+        Observer::open(&config.name, name).unwrap().figures()
+    };
+    let published = observe("camera.5").published.unwrap();
+    assert_eq!(published.count, PUBLISHED + 1);
+    assert!(published.newest_age_ns.is_some());
+    let losses: u64 = published
+        .readers
+        .iter()
+        .map(|reader| reader.overwritten)
+        .sum();
+    assert_eq!(losses, lost, "a watcher of the publisher sees it");
+    let watched = observe("viewer0.6").producers.remove(0);
+    assert_eq!(watched.overwritten, lost, "a watcher of the reader sees it");
+    assert_eq!(watched.queued, [0; 8]);
+    let peer = other.status().ports.remove(0).peers.remove(0);
+    assert_eq!((peer.received, peer.lost), (PUBLISHED + 1, 0));
+}
+
+#[test]
+fn a_reader_must_take_what_is_published() {
+    let config = bus("messages-size");
+    let (_node, mut events, readers) = camera(&config);
+    let other = open(&config, "viewer");
+    let open_port = |number, depth, bytes| {
+        let options = options(depth, bytes);
+        other.queuing_port(port(number), &options).unwrap()
+    };
+    let mut small = open_port(6, DEPTH, BYTES - 1);
+    let error = small.follow("camera", port(5)).unwrap_err();
+    assert!(
+        matches!(error, PortError::PeerOtherShape { bytes: BYTES, .. }),
+        "{error}"
+    );
+    // Its own depth is for those who send to it.
+    let mut large = open_port(7, 2, BYTES + 1);
+    large.follow("camera", port(5)).unwrap();
+    for number in 1..=3 {
+        publish(&mut events, readers, Priority::NORMAL, number);
+    }
+    let mut buffer = [0; BYTES + 1];
+    for number in 1..=3 {
+        let message = large.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+        assert_eq!(number_of(&buffer[..message.unwrap().length]), number);
+    }
+    let values = tautline::SamplingOptions::default();
+    let mut state = other.sampling_port(port(8), &values).unwrap();
+    let error = state.follow("camera", port(5)).unwrap_err();
+    assert!(matches!(error, PortError::PeerOtherShape { .. }), "{error}");
+}
+
+/// Ports of files: one publishes from its opening on, the other ones look for it from theirs.
+#[test]
+fn ports_of_a_file_publish_and_follow() {
+    let config = bus("messages-file");
+    let open = |node: &str, ports: &str| {
+        let bus = &config.name;
+        let text = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{node}\"\n{ports}");
+        Node::open(text.parse().unwrap()).unwrap()
+    };
+    let both = |more: &str| {
+        let port = |name, number, kind| {
+            format!("[[port]]\nname = \"{name}\"\nnumber = {number}\nkind = \"{kind}\"\n")
+        };
+        let follows = |publisher| match more {
+            "follow" => format!("follow = [\"camera.{publisher}\"]\n"),
+            more => format!("{more}\n"),
+        };
+        let (queue, state) = (port("events", 5, "queuing"), port("state", 6, "sampling"));
+        format!("{queue}{}{state}{}", follows(5), follows(6))
+    };
+    let viewer = format!("[[neighbour]]\nname = \"camera\"\n{}", both("follow"));
+    let viewer = open("viewer", &viewer);
+    // The publisher is not there yet.
+    let mut log = viewer.queuing_port_named("events").unwrap();
+    let mut screen = viewer.sampling_port_named("state").unwrap();
+    let camera = open("camera", &both("readers = true"));
+    let mut events = camera.queuing_port_named("events").unwrap();
+    let mut state = camera.sampling_port_named("state").unwrap();
+    let count = || {
+        let ports = camera.status().ports.into_iter();
+        let counts = ports.map(|port| port.readers.expect("it publishes").len());
+        counts.collect::<Vec<_>>()
+    };
+    wait_until("both have a reader", || count() == [1, 1]);
+    let (to_log, to_screen) = (events.readers().unwrap(), state.readers().unwrap());
+    events.send(to_log, Priority::NORMAL, b"event").unwrap();
+    state.send(to_screen, Priority::NORMAL, b"value").unwrap();
+    let mut buffer = [0; 1_484];
+    let message = log.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+    assert_eq!(buffer[..message.unwrap().length], *b"event");
+    let sample = screen
+        .read_new_until(now() + PATIENCE, &mut buffer)
+        .unwrap();
+    assert_eq!(buffer[..sample.unwrap().length], *b"value");
+}
+
+/// A port that follows two publishers, and to which a third one sends.
+#[test]
+fn messages_of_several_publishers_and_senders_are_served_in_turn() {
+    let config = bus("messages-several");
+    let (node, mut events, readers) = camera(&config);
+    let mut more = queuing(&node, 15);
+    let more_readers = more.readers().unwrap();
+    let (viewer, mut log) = follower(&config, "viewer");
+    log.follow("camera", port(15)).unwrap();
+    let mut own = queuing(&viewer, 16);
+    let to_log = own.reply_to(Source {
+        address: Address::Bus("viewer".parse().unwrap()),
+        port: port(6),
+    });
+    for number in [10, 11] {
+        publish(&mut events, readers, Priority::NORMAL, number);
+    }
+    publish(&mut more, more_readers, Priority::NORMAL, 20);
+    let third = value(30, BYTES);
+    own.send(to_log.unwrap(), Priority::NORMAL, &third).unwrap();
+    let taken = std::array::from_fn(|_| take(&mut log).expect("all are there"));
+    assert_eq!(taken, [10, 20, 30, 11]);
+    assert_eq!((take(&mut log), log.overwritten()), (None, 0));
+}
+
+/// The number of the next message, if it is there.
+fn take(log: &mut QueuingPort) -> Option<u64> {
+    let mut buffer = [0; BYTES];
+    let message = log.receive(&mut buffer).unwrap()?;
+    Some(number_of(&buffer[..message.length]))
+}
+
+/// A writer that never pauses, and readers of which one is slow.
+#[test]
+fn no_reader_takes_a_torn_message_or_holds_the_writer() {
+    let config = bus("messages-torn");
+    let (_node, mut events, readers) = camera(&config);
+    let logs: Vec<_> = (0..3)
+        .map(|number| follower(&config, &format!("viewer{number}")))
+        .collect();
+    let ended = AtomicBool::new(false);
+    let published = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for (index, (node, mut log)) in logs.into_iter().enumerate() {
+            let (ended, published) = (&ended, &published);
+            scope.spawn(move || {
+                let (mut last, mut seen) = (0, 0);
+                loop {
+                    let is_over = ended.load(SeqCst);
+                    let found = match seen % 2 {
+                        0 => next_lent(&mut log),
+                        _ => take(&mut log),
+                    };
+                    match found {
+                        Some(number) => {
+                            assert!(number > last, "went back from {last} to {number}");
+                            last = number;
+                            seen += 1;
+                        }
+                        None if is_over => break,
+                        None => {}
+                    }
+                    if index == 0 && !is_over {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                assert_eq!(last, published.load(SeqCst), "the last message is there");
+                assert_eq!(seen + log.overwritten(), last, "each was seen or counted");
+                assert!(index > 0 || log.overwritten() > 0, "it was slow");
+                drop(node);
+            });
+        }
+        let started = Clock::now();
+        let mut number = 0;
+        while started.elapsed() < Duration::from_millis(300) || number < 1_000 {
+            number += 1;
+            publish(&mut events, readers, Priority::NORMAL, number);
+        }
+        published.store(number, SeqCst);
+        ended.store(true, SeqCst);
+    });
+}
+
+/// All readers sleep before each message: two by futex, one on its descriptor.
+#[test]
+fn readers_that_sleep_are_woken() {
+    const MESSAGES: u64 = 300;
+    let config = bus("messages-sleep");
+    let (_node, mut events, readers) = camera(&config);
+    let taken = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for index in 0..3 {
+            let (config, taken) = (&config, &taken);
+            scope.spawn(move || {
+                let (_node, mut log) = follower(config, &format!("viewer{index}"));
+                log.set_spin(Duration::ZERO);
+                let _armed = log.descriptor().filter(|_| index == 2);
+                taken.fetch_add(1, SeqCst);
+                for number in 1..=MESSAGES {
+                    if index < 2 {
+                        assert_eq!(next(&mut log), number);
+                    } else {
+                        let found = loop {
+                            if let Some(found) = next_lent(&mut log) {
+                                break found;
+                            }
+                            let descriptor = log.descriptor().unwrap();
+                            let mut polled = [rustix::event::PollFd::new(
+                                &descriptor,
+                                rustix::event::PollFlags::IN,
+                            )];
+                            let limit = PATIENCE.try_into().unwrap();
+                            let ready = rustix::event::poll(&mut polled, Some(&limit)).unwrap();
+                            assert_eq!(ready, 1, "message {number} wakes nobody");
+                        };
+                        assert_eq!(found, number);
+                    }
+                    taken.fetch_add(1, SeqCst);
+                }
+                let mut buffer = [0; BYTES];
+                let soon = now() + Duration::from_millis(5);
+                assert_eq!(log.receive_until(soon, &mut buffer), Ok(None), "a deadline");
+            });
+        }
+        for number in 1..=MESSAGES {
+            wait_until("the message before is taken by all", || {
+                taken.load(SeqCst) >= 3 * number
+            });
+            publish(&mut events, readers, Priority::NORMAL, number);
+        }
+    });
+}
+
+#[test]
+fn a_dead_reader_of_messages_harms_nobody_and_a_dead_writer_is_followed_again() {
+    const TEST: &str = "a_dead_reader_of_messages_harms_nobody_and_a_dead_writer_is_followed_again";
+    match role() {
+        Some((what, config)) if what == "viewer" => {
+            let (_node, mut log) = follower(&config, "killed");
+            log.set_spin(Duration::ZERO);
+            println!("{}", child::READY);
+            loop {
+                next(&mut log);
+            }
+        }
+        Some((what, config)) => {
+            let (_node, mut events, readers) = camera(&config);
+            println!("{}", child::READY);
+            let base: u64 = what.parse().unwrap();
+            for number in 1.. {
+                publish(&mut events, readers, Priority::NORMAL, base + number);
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+        None => {}
+    }
+    let config = bus("messages-kill");
+    // Keeps the bus, so that children find it. The port follows a publisher that is not there yet.
+    let viewer = open(&config, "viewer");
+    let mut log = queuing(&viewer, 6);
+    let early = log.follow("camera", port(5));
+    assert!(early.is_ok() || matches!(early, Err(PortError::PeerAbsent { .. })));
+    for life in 1..=3_u64 {
+        let base = life * 1_000_000;
+        let writer = child::Helper::start(TEST, &format!("{base}:{}", config.name));
+        for _ in 0..3 {
+            drop(child::Helper::start(
+                TEST,
+                &format!("viewer:{}", config.name),
+            ));
+            assert!(next(&mut log) < base + 1_000_000);
+        }
+        let started = Clock::now();
+        while next(&mut log) <= base {
+            assert!(
+                started.elapsed() < PATIENCE,
+                "the new writer is not followed"
+            );
+        }
+        drop(writer);
+        // Messages that the dead one had published are still taken, in order.
+        let mut last = base;
+        while let Some(number) = next_lent(&mut log) {
+            assert!(number > last);
+            last = number;
+        }
+    }
+}
+
+#[test]
+fn a_stranger_reads_messages_only_with_an_entry() {
+    const TEST: &str = "a_stranger_reads_messages_only_with_an_entry";
+    if let Some((what, config)) = role() {
+        // The group of the bus.
+        become_user(STRANGER);
+        let node = open(&with_group(config), "stranger");
+        let mut log = queuing(&node, 6);
+        let followed = log.follow("camera", port(5));
+        match what.as_str() {
+            "denied" => {
+                let error = followed.unwrap_err();
+                assert!(matches!(error, PortError::PeerDenies { .. }), "{error}");
+            }
+            _ => {
+                followed.unwrap();
+                println!("{}", child::READY);
+                assert_eq!(next(&mut log), 3);
+                println!("taken");
+                child::ready();
+            }
+        }
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: {TEST} needs root to act as two users");
+        return;
+    }
+    for (what, ports) in [("denied", 8..=8), ("given", 5..=5)] {
+        let config = BusConfig {
+            allow: stranger_may_have(ports),
+            ..with_group(bus("messages-stranger"))
+        };
+        let (_node, mut events, readers) = camera(&config);
+        let role = format!("{what}:{}", config.name);
+        if what == "denied" {
+            child::run(TEST, &role);
+            continue;
+        }
+        let mut stranger = child::Helper::start(TEST, &role);
+        publish(&mut events, readers, Priority::NORMAL, 3);
+        stranger.wait_for("taken");
+    }
+}
