@@ -75,7 +75,7 @@ fn a_refusal_names_the_task_and_by_how_much_and_a_reason_lifts_it() {
         "{shown}"
     );
     assert!(
-        shown.contains("if all execution times were 0.96 times as long"),
+        shown.contains("if all execution times were 0.961 times as long"),
         "{shown}"
     );
     let accepted = format!("{OVERLOADED}accept = \"a late picture\\u001b is no harm\"\n");
@@ -107,6 +107,62 @@ fn json_has_every_bound_and_nothing_else_is_printed() {
     assert_eq!(vision["response_ns"], 11_000_000);
     assert_eq!(vision["excess_ns"], 1_000_000);
     assert_eq!(vision["slack_ns"], serde_json::Value::Null);
+}
+
+/// Rounded to the nearest, both factors would be promises that do not hold.
+#[test]
+fn headroom_is_never_rounded_up() {
+    let scratch = Scratch::new("task-headroom");
+    let one = |worst_case: &str| {
+        let content = format!(
+            "[[task]]\nname = \"a\"\nperiod = \"10ms\"\ndeadline = \"2ms\"\nworst_case = \"1ms\"\n\
+             [[task]]\nname = \"b\"\nperiod = \"99ms\"\ndeadline = \"3ms\"\nworst_case = \"{worst_case}\"\n"
+        );
+        text(&check(&[&write(&scratch, &content)]).stdout)
+    };
+    let shown = one("1006us");
+    assert!(shown.contains("were 1.495 times as long"), "{shown}");
+    let shown = one("2001us");
+    assert!(shown.contains("were 0.999 times as long"), "{shown}");
+}
+
+#[test]
+fn rates_without_a_common_multiple_hold_under_priorities() {
+    let scratch = Scratch::new("task-rates");
+    let content = "[[task]]\nname = \"camera\"\nperiod = \"16.666666ms\"\nworst_case = \"500us\"\n\
+         [[task]]\nname = \"control\"\nperiod = \"20ms\"\nworst_case = \"400us\"\n";
+    let output = check(&[&write(&scratch, content)]);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", text(&output.stderr));
+    assert!(shown.contains("no short hyperperiod"), "{shown}");
+}
+
+#[test]
+fn a_better_minor_frame_is_proposed() {
+    let scratch = Scratch::new("task-minor-frame");
+    let tasks = "[[task]]\nname = \"fast\"\nperiod = \"4ms\"\nworst_case = \"500us\"\n\
+         [[task]]\nname = \"long\"\nperiod = \"12ms\"\nphase = \"2ms\"\nworst_case = \"2500us\"\n";
+    let declared = format!("schedule = \"table\"\nminor_frame = \"2ms\"\n{tasks}");
+    let output = check(&[&write(&scratch, &declared)]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    let proposed = "every deadline would hold with minor_frame = \"3000000ns\" (3.00 ms)";
+    assert!(shown.contains(proposed), "{shown}");
+    let found = format!("schedule = \"table\"\n{tasks}");
+    assert!(check(&[&write(&scratch, &found)]).status.success());
+}
+
+#[test]
+fn a_set_beyond_the_share_that_the_kernel_leaves_is_named() {
+    let scratch = Scratch::new("task-kernel-share");
+    let content = "[[task]]\nname = \"a\"\nperiod = \"10ms\"\nworst_case = \"9999us\"\n";
+    let runtime = fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap();
+    let is_limited = runtime.trim() == "950000";
+    let shown = |rest: &str| text(&check(&[&write(&scratch, &format!("{content}{rest}"))]).stdout);
+    let note = "note: this kernel leaves real-time tasks 95.0 % of a CPU, less than the 100.0 %";
+    assert_eq!(shown("").contains(note), is_limited, "{}", shown(""));
+    let partition = shown("[partition]\nname = \"own\"\ncpus = \"1\"\n");
+    assert!(!partition.contains("note:"), "{partition}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::demand::earliest_deadline;
 use crate::error::SetError;
 use crate::response::fixed_priority;
-use crate::table::{Table, table_responses};
+use crate::table::{Table, better_minor_frame, table_responses};
 use crate::task::{Scheduling, TaskSet, ns};
 
 /// Largest factor that headroom tells, in thousandths. Lower: tiny tasks look as if they had less room. Higher: more
@@ -65,8 +65,9 @@ impl TaskResponse {
 pub struct Analysis {
     /// Name of the mode; empty if the set declares none.
     pub mode: String,
-    /// Least common multiple of the periods: the major frame of a table.
-    pub hyperperiod: Duration,
+    /// Least common multiple of the periods: the major frame of a table. `None` if it is too long to look at, which no
+    /// other scheduling needs.
+    pub hyperperiod: Option<Duration>,
     /// Share of the CPU that the tasks take, in millionths, rounded up.
     pub utilisation_ppm: u64,
     /// Bounds, the most urgent task first; without priorities in the order of declaration.
@@ -128,6 +129,13 @@ impl Analysis {
         missed.filter(|one| set.tasks()[one.task].accept.is_none())
     }
 
+    /// Minor frame with which the table would be admitted, where the declared one is refused.
+    #[must_use]
+    pub fn better_minor_frame(&self, set: &TaskSet) -> Option<Duration> {
+        let is_refused = !self.is_admitted(set);
+        is_refused.then(|| better_minor_frame(set, &self.mode))?
+    }
+
     /// Longest time from the request of another mode until its tasks start: the jobs that run then come to their end
     /// first. `None` if one of them has no bound.
     #[must_use]
@@ -136,8 +144,9 @@ impl Analysis {
         self.responses.iter().try_fold(Duration::ZERO, longest)
     }
 
-    /// Factor in thousandths by which all worst cases and budgets together could be longer with every deadline still
-    /// held; below 1,000, by which they must be shorter. Found by bisection: some twenty analyses.
+    /// Factor in thousandths, rounded down, by which all worst cases, budgets and critical sections together could be
+    /// longer with every deadline still held; below 1,000, by which they must be shorter. Found by bisection: some
+    /// twenty analyses.
     #[must_use]
     pub fn headroom_permille(&self, set: &TaskSet) -> u64 {
         let holds = |permille| {
@@ -145,7 +154,11 @@ impl Analysis {
             let found = responses(&scaled, &self.mode);
             found.is_ok_and(|(all, _)| all.iter().all(TaskResponse::holds))
         };
-        let (mut held, mut missed) = (0, HEADROOM_MAX + 1);
+        // From what is known: a table may hold, and not hold with a little less.
+        let (mut held, mut missed) = match self.responses.iter().all(TaskResponse::holds) {
+            true => (1_000, HEADROOM_MAX + 1),
+            false => (0, 1_000),
+        };
         while missed - held > 1 {
             let middle = held.midpoint(missed);
             if holds(middle) {
@@ -201,8 +214,35 @@ mod tests {
         let analysis = Analysis::of(&set, "").unwrap();
         assert_eq!(analysis.headroom_permille(&set), 2_000);
         assert_eq!(analysis.utilisation_ppm, 500_000);
-        assert_eq!(analysis.hyperperiod, us(2_000));
+        assert_eq!(analysis.hyperperiod, Some(us(2_000)));
         assert_eq!(analysis.switch_time(), Some(us(750)));
+    }
+
+    #[test]
+    fn headroom_stretches_critical_sections_too() {
+        let mut tasks = vec![
+            Task::periodic("a", us(10_000), us(1_000)),
+            Task::periodic("b", us(100_000), us(10_000)),
+        ];
+        tasks[0].deadline = us(2_000);
+        tasks[1].critical_section = us(900);
+        let set = TaskSet::new(tasks).unwrap();
+        let analysis = Analysis::of(&set, "").unwrap();
+        // (1,000 + 900) · 1.052 < 2,000 < (1,000 + 900) · 1.053.
+        assert_eq!(analysis.headroom_permille(&set), 1_052);
+    }
+
+    #[test]
+    fn rates_without_a_common_multiple_are_analysed() {
+        let set = TaskSet::new(vec![
+            Task::periodic("camera", Duration::from_nanos(16_666_666), us(500)),
+            Task::periodic("control", us(20_000), us(400)),
+        ])
+        .unwrap();
+        let analysis = Analysis::of(&set, "").unwrap();
+        assert!(analysis.is_admitted(&set));
+        assert_eq!(analysis.hyperperiod, None);
+        assert_eq!(analysis.responses[1].response, Some(us(900)));
     }
 
     #[test]

@@ -120,8 +120,8 @@ impl Executive {
         let modes: Vec<String> = set.mode_names().map(str::to_owned).collect();
         let safe_mode = set.safe_mode();
         let windows = modes.iter().map(|mode| {
-            let windows = table_responses(set, mode).map_or(Vec::new(), |(table, _)| table.windows);
-            Windows::of(set.hyperperiod(mode), &windows, set.tasks().len())
+            let table = table_responses(set, mode).map(|(table, _)| table);
+            Windows::of(&table.unwrap_or_default(), set.tasks().len())
         });
         let windows = match set.scheduling() {
             Scheduling::Table => windows.collect(),

@@ -24,7 +24,7 @@ use crate::task::{Receive, TaskSet, ns};
 const WINDOW_PERIODS_MAX: u64 = 8;
 /// Most steps of one recurrence. Lower: sets with very different periods would be refused although they hold. Higher:
 /// a hostile file could keep the analysis busy for minutes.
-const STEPS_MAX: u32 = 200_000;
+pub(crate) const STEPS_MAX: u32 = 200_000;
 
 /// Response of one task of a mode under fixed priorities.
 pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResponse {
@@ -99,11 +99,14 @@ fn interference(set: &TaskSet, other: usize, window: u64) -> u64 {
 
 /// Time that receive processing takes away in a window: the burst, and the frames that come meanwhile.
 pub(crate) fn receive_time(one: &Receive, window: u64) -> u64 {
-    const SECOND_NS: u64 = 1_000_000_000;
-    // Rounded down, so that no frame is forgotten.
-    let distance_ns = SECOND_NS / u64::from(one.rate);
-    let frames = u64::from(one.burst).saturating_add(window / distance_ns);
+    let frames = u64::from(one.burst).saturating_add(window / distance_ns(one));
     frames.saturating_mul(ns(one.worst_case))
+}
+
+/// Distance of two frames in the long run, rounded down, so that no frame is forgotten.
+pub(crate) fn distance_ns(one: &Receive) -> u64 {
+    const SECOND_NS: u64 = 1_000_000_000;
+    SECOND_NS / u64::from(one.rate)
 }
 
 #[cfg(test)]

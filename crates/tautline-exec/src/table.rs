@@ -2,7 +2,8 @@
 //!
 //! A task runs in its windows and nowhere else, as in ARINC 653. Windows that are not declared are found here: the
 //! jobs of a hyperperiod, the nearest deadline first, go into the first minor frame that begins after their release
-//! and has room for them (the cyclic executive of Baker and Shaw). A window lasts for the charged time and for
+//! and has room for them (the cyclic executive of Baker and Shaw). Of the minor frames that divide the major one, the
+//! greatest common divisor of periods and phases is taken, and another one where that does not hold. A window lasts for the charged time and for
 //! all that can delay it: release jitter, blocking, overhead, and the receive processing meanwhile.
 
 use alloc::vec;
@@ -12,7 +13,7 @@ use core::time::Duration;
 use crate::analysis::TaskResponse;
 use crate::error::{Fault, Location, SetError};
 use crate::response::{fixed_point, receive_time};
-use crate::task::{Activation, TaskSet, common_divisor, ns};
+use crate::task::{Activation, HYPERPERIOD_MAX, Scheduling, TaskSet, common_divisor, ns};
 
 /// Most minor frames of a major frame. Lower: a fast task beside a slow one does not fit. Higher: a table of frames
 /// that nobody can check.
@@ -40,14 +41,15 @@ impl Window {
 /// Declarations for a table. The default leaves everything to be found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TablePlan {
-    /// Minor frame; `None` takes the greatest common divisor of periods and phases.
+    /// Minor frame; `None` takes the greatest common divisor of periods and phases, or the shortest other one with
+    /// which every deadline holds.
     pub minor_frame: Option<Duration>,
     /// Windows by start; none are found if there are any. Each mode takes those of its tasks.
     pub windows: Vec<Window>,
 }
 
 /// Table of one mode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// After it the table repeats: the hyperperiod.
     pub major_frame: Duration,
@@ -69,33 +71,129 @@ pub(crate) fn table_responses(
     set: &TaskSet,
     mode: &str,
 ) -> Result<(Table, Vec<TaskResponse>), SetError> {
-    let major_frame = set.hyperperiod(mode);
-    let minor_frame = minor_frame(set, mode, major_frame)?;
-    let needs: Vec<Option<u64>> = (0..set.tasks().len())
-        .map(|task| window_needed(set, task))
-        .collect();
-    let jobs = jobs(set, mode, ns(major_frame));
-    let mut ends = vec![Some(0); set.tasks().len()];
-    let windows = if set.plan().windows.is_empty() {
-        place(&jobs, &needs, ns(major_frame), ns(minor_frame), &mut ends)
-    } else {
-        let windows = declared(set, mode, major_frame, minor_frame)?;
-        for job in &jobs {
-            let end = served(&windows, job, ns(major_frame), set);
+    let work = Work::of(set, mode);
+    if !set.plan().windows.is_empty() {
+        return work.in_declared_windows();
+    }
+    if let Some(minor_frame) = set.plan().minor_frame {
+        return Ok(work.in_frames(checked(minor_frame, work.major_frame)?));
+    }
+    let first = checked(work.common_divisor(), work.major_frame);
+    let first = first.map(|minor_frame| work.in_frames(minor_frame));
+    match first {
+        Ok((table, responses)) if responses.iter().all(TaskResponse::holds) => {
+            Ok((table, responses))
+        }
+        first => work.in_other_frames().map_or(first, Ok),
+    }
+}
+
+/// The shortest minor frame with which every deadline of a mode holds or need not, where windows are found.
+pub(crate) fn better_minor_frame(set: &TaskSet, mode: &str) -> Option<Duration> {
+    let may_choose = set.scheduling() == Scheduling::Table && set.plan().windows.is_empty();
+    let found = may_choose.then(|| Work::of(set, mode).in_other_frames())??;
+    Some(found.0.minor_frame)
+}
+
+/// Jobs of a mode, for which a table is to be found.
+struct Work<'a> {
+    set: &'a TaskSet,
+    mode: &'a str,
+    major_frame: Duration,
+    /// By task: length of the window of a whole job, if there is one.
+    needs: Vec<Option<u64>>,
+    jobs: Vec<Job>,
+}
+
+impl<'a> Work<'a> {
+    fn of(set: &'a TaskSet, mode: &'a str) -> Work<'a> {
+        // Within the limit since the set was declared.
+        let major_frame = set.hyperperiod(mode).unwrap_or(HYPERPERIOD_MAX);
+        let tasks = 0..set.tasks().len();
+        Work {
+            set,
+            mode,
+            major_frame,
+            needs: tasks.map(|task| window_needed(set, task)).collect(),
+            jobs: jobs(set, mode, ns(major_frame)),
+        }
+    }
+
+    fn in_declared_windows(&self) -> Result<(Table, Vec<TaskResponse>), SetError> {
+        let major = self.major_frame;
+        let minor_frame = self.set.plan().minor_frame;
+        let minor_frame = checked(minor_frame.unwrap_or(self.common_divisor()), major)?;
+        let windows = declared(self.set, self.mode, major, minor_frame)?;
+        let mut ends = vec![Some(0); self.set.tasks().len()];
+        for job in &self.jobs {
+            let end = served(&windows, job, ns(major), self.set);
             ends[job.task] = latest(ends[job.task], end, job.release);
         }
-        windows
-    };
-    let responses = set
-        .members(mode)
-        .map(|task| response(set, task, needs[task], ends[task]))
-        .collect();
-    let table = Table {
-        major_frame,
-        minor_frame,
-        windows,
-    };
-    Ok((table, responses))
+        Ok(self.table(minor_frame, windows, &ends))
+    }
+
+    fn in_frames(&self, minor_frame: Duration) -> (Table, Vec<TaskResponse>) {
+        let (major, minor) = (ns(self.major_frame), ns(minor_frame));
+        let mut ends = vec![Some(0); self.set.tasks().len()];
+        let windows = place(&self.jobs, &self.needs, major, minor, &mut ends);
+        self.table(minor_frame, windows, &ends)
+    }
+
+    /// The table with the shortest minor frame with which every deadline holds or need not.
+    fn in_other_frames(&self) -> Option<(Table, Vec<TaskResponse>)> {
+        let accepts = |one: &TaskResponse| self.set.tasks()[one.task].accept.is_some();
+        let tables = self.other_frames().into_iter();
+        let mut tables = tables.map(|minor_frame| self.in_frames(minor_frame));
+        tables.find(|(_, all)| all.iter().all(|one| one.holds() || accepts(one)))
+    }
+
+    /// Minor frames, the shortest first, in which each task has room and a frame that begins soon enough.
+    fn other_frames(&self) -> Vec<Duration> {
+        let major = ns(self.major_frame);
+        let counts = (1..=FRAMES_MAX.min(major)).rev();
+        let frames = counts.filter(|count| major.is_multiple_of(*count));
+        let frames = frames.map(|count| Duration::from_nanos(major / count));
+        let fits = |frame: &Duration, task: usize| {
+            let declared = &self.set.tasks()[task];
+            let step = common_divisor(*frame, declared.period);
+            let into = ns(declared.phase()) % ns(step);
+            // The release that waits longest for the next frame.
+            let wait = ns(*frame) - if into == 0 { ns(step) } else { into };
+            let end = self.needs[task].map(|need| (need, wait.saturating_add(need)));
+            end.is_some_and(|(need, end)| need <= ns(*frame) && end <= ns(declared.deadline))
+        };
+        let is_bound = |task: &usize| self.set.tasks()[*task].accept.is_none();
+        let all = |frame: &Duration| {
+            let mut tasks = self.set.members(self.mode).filter(is_bound);
+            tasks.all(|task| fits(frame, task))
+        };
+        frames.filter(all).collect()
+    }
+
+    fn common_divisor(&self) -> Duration {
+        let members = self.set.members(self.mode);
+        members.fold(self.major_frame, |frame, task| {
+            let declared = &self.set.tasks()[task];
+            let frame = common_divisor(frame, declared.period);
+            common_divisor(frame, declared.phase())
+        })
+    }
+
+    fn table(
+        &self,
+        minor_frame: Duration,
+        windows: Vec<Window>,
+        ends: &[Option<u64>],
+    ) -> (Table, Vec<TaskResponse>) {
+        let members = self.set.members(self.mode);
+        let response = |task: usize| response(self.set, task, self.needs[task], ends[task]);
+        let table = Table {
+            major_frame: self.major_frame,
+            minor_frame,
+            windows,
+        };
+        (table, members.map(response).collect())
+    }
 }
 
 fn response(set: &TaskSet, task: usize, need: Option<u64>, end: Option<u64>) -> TaskResponse {
@@ -113,15 +211,9 @@ fn response(set: &TaskSet, task: usize, need: Option<u64>, end: Option<u64>) -> 
     }
 }
 
-fn minor_frame(set: &TaskSet, mode: &str, major: Duration) -> Result<Duration, SetError> {
+/// A minor frame, if it cuts the major frame evenly and not too finely.
+fn checked(frame: Duration, major: Duration) -> Result<Duration, SetError> {
     let at = |fault| SetError::new(Location::Set("minor_frame"), fault);
-    let frame = set.plan().minor_frame.unwrap_or_else(|| {
-        set.members(mode).fold(major, |frame, task| {
-            let declared = &set.tasks()[task];
-            let frame = common_divisor(frame, declared.period);
-            common_divisor(frame, declared.phase())
-        })
-    });
     let frames = ns(major).checked_div(ns(frame)).unwrap_or_default();
     if !(1..=FRAMES_MAX).contains(&frames) {
         let from = Duration::from_nanos(ns(major).div_ceil(FRAMES_MAX));
@@ -397,6 +489,43 @@ mod tests {
         let analysis = Analysis::of(&set, "").unwrap();
         let refused: Vec<usize> = analysis.refusals(&set).map(|one| one.task).collect();
         assert_eq!(refused, [0, 1, 2], "each has a job without a window");
+    }
+
+    #[test]
+    fn another_divisor_is_tried_where_the_greatest_common_one_does_not_hold() {
+        // The long job does not fit into 2 ms, and 4 ms divide all periods but for a phase.
+        let mut tasks = vec![
+            Task::periodic("fast", ms(4), us(500)),
+            Task::periodic("long", ms(12), us(2_500)),
+        ];
+        tasks[1].activation = Activation::Time { phase: ms(2) };
+        let declare = |plan: TablePlan| {
+            let machine = Machine::default();
+            TaskSet::declare(
+                Scheduling::Table,
+                machine,
+                Vec::new(),
+                Vec::new(),
+                tasks.clone(),
+            )
+            .unwrap()
+            .with_table(plan)
+            .unwrap()
+        };
+        let set = declare(TablePlan::default());
+        let analysis = Analysis::of(&set, "").unwrap();
+        assert!(analysis.is_admitted(&set));
+        assert_eq!(analysis.table.as_ref().unwrap().minor_frame, ms(3));
+        assert_eq!(analysis.better_minor_frame(&set), None);
+        // A frame that the file names is taken, and a better one proposed.
+        let plan = TablePlan {
+            minor_frame: Some(ms(2)),
+            windows: Vec::new(),
+        };
+        let set = declare(plan);
+        let analysis = Analysis::of(&set, "").unwrap();
+        assert_eq!(analysis.refusals(&set).count(), 1);
+        assert_eq!(analysis.better_minor_frame(&set), Some(ms(3)));
     }
 
     #[test]

@@ -31,10 +31,10 @@ pub const PRIORITY_MAX: u8 = 98;
 /// Most frames a second of receive processing, what 10 Gbit/s of the smallest frames are. Higher: two frames could
 /// come in less time than a nanosecond can tell apart after rounding.
 pub const RECEIVE_RATE_MAX: u32 = 14_880_952;
-/// Longest hyperperiod. Lower: ordinary mixtures of rates are refused. Higher: tables and pictures of more jobs than
-/// anybody can look at, up to years for periods without a common divisor.
+/// Longest hyperperiod of a table. Lower: tables of ordinary mixtures of rates are refused. Higher: tables of more jobs
+/// than anybody can look at, up to years for periods without a common divisor.
 pub const HYPERPERIOD_MAX: Duration = Duration::from_secs(60);
-/// Most jobs in a hyperperiod. Lower: 64 tasks at 1 kHz for a second do not fit. Higher: the analysis of a table
+/// Most jobs in the hyperperiod of a table. Lower: 64 tasks at 1 kHz for a second do not fit. Higher: the analysis of a table
 /// takes longer than somebody waits at a terminal.
 pub const JOBS_MAX: u64 = 100_000;
 
@@ -274,7 +274,9 @@ impl TaskSet {
             if set.members(mode).next().is_none() {
                 return Err(SetError::new(Location::Set("modes"), Fault::Empty));
             }
-            set.check_hyperperiod(mode)?;
+        }
+        if scheduling == Scheduling::Table {
+            set.check_table()?;
         }
         Ok(set)
     }
@@ -321,8 +323,8 @@ impl TaskSet {
         &self.plan
     }
 
-    /// The same with all worst cases and budgets changed by a factor in thousandths. Not for running: they may be
-    /// beyond the deadlines.
+    /// The same with all execution times changed by a factor in thousandths: worst cases, budgets and critical
+    /// sections. Not for running: they may be beyond the deadlines.
     pub(crate) fn scaled(&self, permille: u64) -> TaskSet {
         let scale = |time: Duration| {
             let scaled = u128::from(ns(time)) * u128::from(permille) / 1_000;
@@ -332,6 +334,7 @@ impl TaskSet {
         for task in &mut set.tasks {
             task.worst_case = scale(task.worst_case);
             task.budget = task.budget.map(scale);
+            task.critical_section = scale(task.critical_section);
         }
         set
     }
@@ -390,16 +393,10 @@ impl TaskSet {
         all.filter_map(move |(index, task)| task.runs_in(mode).then_some(index))
     }
 
-    /// Least common multiple of the periods of a mode. Tasks activated by messages have no fixed phase, so theirs
-    /// count only where there are no others.
+    /// Least common multiple of the periods of a mode; `None` if it is longer than [`HYPERPERIOD_MAX`] and than the
+    /// longest period. Tasks activated by messages have no fixed phase, so theirs count only where there are no others.
     #[must_use]
-    pub fn hyperperiod(&self, mode: &str) -> Duration {
-        // Within the limit since the set was declared.
-        self.common_multiple(mode).unwrap_or(HYPERPERIOD_MAX)
-    }
-
-    /// `Err` has the task whose period took the product beyond the limit.
-    fn common_multiple(&self, mode: &str) -> Result<Duration, usize> {
+    pub fn hyperperiod(&self, mode: &str) -> Option<Duration> {
         let by_time =
             |index: &usize| matches!(self.tasks[*index].activation, Activation::Time { .. });
         let mut members: Vec<usize> = self.members(mode).filter(by_time).collect();
@@ -408,37 +405,32 @@ impl TaskSet {
             members.sort_by_key(|index| core::cmp::Reverse(self.tasks[*index].period));
             members.truncate(1);
         }
-        let mut multiple: u64 = 1;
-        for index in members {
-            let period = ns(self.tasks[index].period);
-            multiple = (multiple / divisor(multiple, period))
-                .checked_mul(period)
-                .filter(|product| *product <= ns(PERIOD_MAX.max(HYPERPERIOD_MAX)))
-                .ok_or(index)?;
-        }
-        Ok(Duration::from_nanos(multiple))
+        let periods = || members.iter().map(|index| ns(self.tasks[*index].period));
+        // One task alone may have a long period: its hyperperiod has one job.
+        let max = periods().max()?.max(ns(HYPERPERIOD_MAX));
+        let multiple = periods().try_fold(1, |multiple: u64, period| {
+            let next = (multiple / divisor(multiple, period)).checked_mul(period)?;
+            (next <= max).then_some(next)
+        });
+        multiple.map(Duration::from_nanos)
     }
 
-    fn check_hyperperiod(&self, mode: &str) -> Result<(), SetError> {
-        let refused = |index| at_task(index, "period", Fault::HyperperiodTooLong);
-        let hyperperiod = self.common_multiple(mode).map_err(refused)?;
-        let longest = self
-            .members(mode)
-            .max_by_key(|index| self.tasks[*index].period);
-        let longest = longest.unwrap_or(0);
-        // One task alone may have a long period: its hyperperiod has one job.
-        if hyperperiod > HYPERPERIOD_MAX && hyperperiod > self.tasks[longest].period {
-            return Err(refused(longest));
-        }
-        let span = ns(hyperperiod.max(self.tasks[longest].period));
-        let jobs = |index: usize| span / ns(self.tasks[index].period);
-        let total: u64 = self.members(mode).map(jobs).sum();
-        if total > JOBS_MAX {
-            return Err(at_task(
-                longest,
-                "period",
-                Fault::TooManyJobs { jobs: total },
-            ));
+    /// Whether the tables of all modes have windows in a number that can be looked at.
+    fn check_table(&self) -> Result<(), SetError> {
+        for mode in self.mode_names() {
+            let longest = self
+                .members(mode)
+                .max_by_key(|index| self.tasks[*index].period);
+            let refused = |fault| at_task(longest.unwrap_or(0), "period", fault);
+            let span = self.hyperperiod(mode);
+            let span = ns(span.ok_or(refused(Fault::HyperperiodTooLong))?);
+            let jobs = self
+                .members(mode)
+                .map(|index| span / ns(self.tasks[index].period))
+                .sum();
+            if jobs > JOBS_MAX {
+                return Err(refused(Fault::TooManyJobs { jobs }));
+            }
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl Timeline {
     /// The time line of an analysed mode, of this length at most.
     #[must_use]
     pub fn of(set: &TaskSet, analysis: &Analysis, span_max: Duration) -> Timeline {
-        let span = analysis.hyperperiod.min(span_max);
+        let span = analysis.hyperperiod.unwrap_or(span_max).min(span_max);
         match &analysis.table {
             Some(table) => {
                 let windows = table.windows.iter().filter(|window| window.offset < span);

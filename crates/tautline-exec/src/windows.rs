@@ -4,9 +4,8 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::time::Duration;
 
-use crate::table::Window;
+use crate::table::Table;
 use crate::task::ns;
 
 /// Windows of one mode, by task. Looking one up takes a bisection.
@@ -26,13 +25,13 @@ pub(crate) struct Opening {
 }
 
 impl Windows {
-    pub(crate) fn of(major_frame: Duration, windows: &[Window], task_count: usize) -> Windows {
+    pub(crate) fn of(table: &Table, task_count: usize) -> Windows {
         let mut by_task = vec![Vec::new(); task_count];
-        for window in windows {
+        for window in &table.windows {
             by_task[window.task].push((ns(window.offset), ns(window.end())));
         }
         Windows {
-            major: ns(major_frame).max(1),
+            major: ns(table.major_frame).max(1),
             by_task,
         }
     }
@@ -81,6 +80,8 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Window;
+    use core::time::Duration;
 
     fn windows() -> Windows {
         let window = |task, offset, duration| Window {
@@ -88,8 +89,12 @@ mod tests {
             offset: Duration::from_nanos(offset),
             duration: Duration::from_nanos(duration),
         };
-        let windows = [window(0, 0, 10), window(1, 10, 5), window(0, 50, 20)];
-        Windows::of(Duration::from_nanos(100), &windows, 3)
+        let table = Table {
+            major_frame: Duration::from_nanos(100),
+            windows: vec![window(0, 0, 10), window(1, 10, 5), window(0, 50, 20)],
+            ..Table::default()
+        };
+        Windows::of(&table, 3)
     }
 
     fn at(start: u64, end: u64) -> Option<Opening> {

@@ -31,25 +31,25 @@ pub struct Picture {
 impl Picture {
     /// The picture of an analysed mode.
     pub fn of(set: &TaskSet, analysis: &Analysis) -> Picture {
-        let hyperperiod = analysis.hyperperiod;
-        let jobs: f64 = set
+        let rate: f64 = set
             .members(&analysis.mode)
-            .map(|task| hyperperiod.as_secs_f64() / set.tasks()[task].period.as_secs_f64())
+            .map(|task| 1.0 / set.tasks()[task].period.as_secs_f64())
             .sum();
-        let share = (JOBS_MAX as f64 / jobs).min(1.0);
-        let span = hyperperiod.mul_f64(share);
+        let longest = Duration::from_secs_f64(JOBS_MAX as f64 / rate);
+        let span = longest.min(analysis.hyperperiod.unwrap_or(longest));
         let content = match analysis.table {
             Some(_) => "Windows of the table",
             None => "Worst-case execution times, without jitter, blocking and receive processing",
         };
-        let part = match span < hyperperiod {
-            true => "the beginning of a",
-            false => "one",
+        let part = match analysis.hyperperiod {
+            Some(hyperperiod) if span == hyperperiod => "one hyperperiod",
+            Some(_) => "the beginning of a hyperperiod",
+            None => "the beginning",
         };
         Picture {
             names: set.tasks().iter().map(|task| task.name.clone()).collect(),
             timeline: Timeline::of(set, analysis, span),
-            caption: format!("{content}; {part} hyperperiod"),
+            caption: format!("{content}; {part}"),
             rows: analysis.responses.iter().map(|one| one.task).collect(),
         }
     }

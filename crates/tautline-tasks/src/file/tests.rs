@@ -255,15 +255,18 @@ fn programs_are_words_and_nothing_else() {
 }
 
 #[test]
-fn a_hyperperiod_of_years_is_refused_in_a_sentence() {
+fn a_table_of_years_is_refused_in_a_sentence() {
     let periods = ["99991us", "99989us", "99971us"];
     let tasks = periods.iter().enumerate().map(|(index, period)| {
         format!("[[task]]\nname = \"t{index}\"\nperiod = \"{period}\"\nworst_case = \"1us\"\n")
     });
-    let wrong = parse(&tasks.collect::<String>(), "f.toml").unwrap_err();
+    let tasks: String = tasks.collect();
+    parse(&tasks, "f.toml").expect("priorities need no hyperperiod");
+    let table = format!("schedule = \"table\"\n{tasks}");
+    let wrong = parse(&table, "f.toml").unwrap_err();
     assert_eq!(
         wrong.message,
-        "f.toml:7:10: task `t1`, `period`: the hyperperiod, the least common multiple of the periods, is longer \
+        "f.toml:4:10: task `t0`, `period`: the hyperperiod, the least common multiple of the periods, is longer \
          than 60s"
     );
     assert_eq!(
@@ -306,6 +309,8 @@ fn hostile_files_are_refused_quickly() {
     assert!(error(&many).contains("10000 are too many (at most 64)"));
     assert!(error(&TASK.replace("\"a\"", "\"\\u001b[2J\"")).contains("not a name"));
     assert!(error(&"[".repeat(100_000)).starts_with("f.toml:"));
-    let jobs = format!("{TASK}[[task]]\nname = \"b\"\nperiod = \"1h\"\nworst_case = \"1us\"\n");
+    let jobs = format!(
+        "schedule = \"table\"\n{TASK}[[task]]\nname = \"b\"\nperiod = \"1h\"\nworst_case = \"1us\"\n"
+    );
     assert!(error(&jobs).contains("hyperperiod"), "{}", error(&jobs));
 }

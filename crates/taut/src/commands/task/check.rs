@@ -1,6 +1,7 @@
 //! `taut task check`: real-time tasks of one CPU, analysed before they run.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -21,6 +22,13 @@ use super::{picture_columns, slack, task_count, time, time_cell};
 
 /// Characters of a reason that are shown. Lower: sentences are cut. Higher: one task fills the screen.
 const REASON_CHARS_MAX: usize = 200;
+
+/// Time that real-time threads may run in each period, in microseconds; -1 for all of it.
+const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+const RUNTIME_PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
+/// Share of ordinary threads, in nanoseconds, that of CPU 0 for all; for root with debugfs mounted.
+const SERVER_RUNTIME: &str = "/sys/kernel/debug/sched/fair_server/cpu0/runtime";
+const SERVER_PERIOD: &str = "/sys/kernel/debug/sched/fair_server/cpu0/period";
 
 /// Arguments of `taut task check`.
 #[derive(Debug, Args)]
@@ -45,6 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         .map_err(|error| CommandError::usage(format!("{name}: {error}"), error.remedy()))?;
     let report = Report {
         partition: file.partition,
+        kernel_ppm: kernel_ppm(file.set.scheduling()),
         ..Report::new(name, &file.set, modes)
     };
     cli::all([
@@ -68,6 +77,8 @@ struct Report<'a> {
     name: String,
     set: &'a TaskSet,
     partition: Option<PartitionConfig>,
+    /// Share of a CPU that the kernel of this machine leaves to real-time tasks, in millionths; `None` for all of it.
+    kernel_ppm: Option<u64>,
     modes: Vec<Analysis>,
     /// By mode: the factor by which execution times may grow or must shrink, in thousandths. It takes twenty analyses.
     headroom_permille: Vec<u64>,
@@ -86,6 +97,7 @@ impl Report<'_> {
             set,
             headroom_permille: headroom.collect(),
             partition: None,
+            kernel_ppm: None,
             modes,
         }
     }
@@ -158,10 +170,13 @@ impl Report<'_> {
         let mut line = place(mode);
         let _ = write!(
             line,
-            "utilisation {:.1} %, hyperperiod {}",
-            mode.utilisation_ppm as f64 / 1e4,
-            time(mode.hyperperiod)
+            "utilisation {:.1} %, ",
+            mode.utilisation_ppm as f64 / 1e4
         );
+        line += &match mode.hyperperiod {
+            Some(hyperperiod) => format!("hyperperiod {}", time(hyperperiod)),
+            None => "no short hyperperiod".to_owned(),
+        };
         if let Some(table) = &mode.table {
             let _ = write!(
                 line,
@@ -207,19 +222,47 @@ impl Report<'_> {
                 is_held = false;
                 lines.push(format!("{place}{}", self.miss(mode, one)));
             }
-            let factor = *permille as f64 / 1e3;
+            // Exact to the last digit: rounded, a factor could promise what does not hold.
+            let factor = format!("{}.{:03}", permille / 1_000, permille % 1_000);
             lines.push(match (is_held, permille) {
                 (true, _) => format!(
-                    "{place}holds: every deadline, and also if all execution times were {factor:.2} times as long"
+                    "{place}holds: every deadline, and also if all execution times were {factor} times as long"
                 ),
                 (false, 0) => format!("{place}shorter execution times alone would not help"),
                 (false, _) => format!(
-                    "{place}every deadline would hold if all execution times were {factor:.2} times as long"
+                    "{place}every deadline would hold if all execution times were {factor} times as long"
                 ),
             });
+            if let Some(frame) = mode.better_minor_frame(self.set) {
+                lines.push(format!(
+                    "{place}every deadline would hold with minor_frame = \"{}ns\" ({})",
+                    ns(frame),
+                    time(frame)
+                ));
+            }
         }
+        lines.extend(self.beyond_the_kernel());
         lines.extend(self.needless_reasons());
         lines
+    }
+
+    /// Modes that take more of a CPU than the kernel gives to real-time tasks outside a partition, which lifts that.
+    fn beyond_the_kernel(&self) -> Vec<String> {
+        let Some(share_ppm) = self.kernel_ppm.filter(|_| self.partition.is_none()) else {
+            return Vec::new();
+        };
+        let beyond = self.modes.iter();
+        let beyond = beyond.filter(|mode| mode.utilisation_ppm > share_ppm);
+        let line = |mode: &Analysis| {
+            format!(
+                "{}note: this kernel leaves real-time tasks {:.1} % of a CPU, less than the {:.1} % of the set: run it in a \
+                 [partition], which has all of its CPU, or set kernel.sched_rt_runtime_us to -1",
+                place(mode),
+                share_ppm as f64 / 1e4,
+                mode.utilisation_ppm as f64 / 1e4
+            )
+        };
+        beyond.map(line).collect()
     }
 
     fn miss(&self, mode: &Analysis, one: &TaskResponse) -> String {
@@ -234,6 +277,9 @@ impl Report<'_> {
             (_, _, Some(_)) => format!(
                 "`{name}` has a job without room in any window by its deadline of {deadline}"
             ),
+            _ if one.priority.is_none() => {
+                format!("`{name}` has no bound: the tasks can take the whole CPU")
+            }
             _ => format!(
                 "`{name}` has no bound: more urgent work leaves it no time within eight periods"
             ),
@@ -324,6 +370,7 @@ impl Report<'_> {
                 "cpus": partition.cpus,
                 "memory_bytes": partition.memory_bytes,
             })),
+            "kernel_share": self.kernel_ppm.map(|share| share as f64 / 1e6),
             "modes": self.modes.iter().zip(&self.headroom_permille)
                 .map(|(mode, permille)| self.mode_json(mode, *permille)).collect::<Value>(),
         })
@@ -348,7 +395,7 @@ impl Report<'_> {
             "mode": mode.mode,
             "admitted": mode.is_admitted(self.set),
             "utilisation": mode.utilisation_ppm as f64 / 1e6,
-            "hyperperiod_ns": ns(mode.hyperperiod),
+            "hyperperiod_ns": mode.hyperperiod.map(ns),
             "switch_ns_max": mode.switch_time().map(ns),
             "headroom": permille as f64 / 1e3,
             "tasks": mode.responses.iter().map(|one| self.task_json(one)).collect::<Value>(),
@@ -381,6 +428,21 @@ impl Report<'_> {
             "accept": task.accept,
         })
     }
+}
+
+/// Share of a CPU that this machine's kernel leaves to real-time tasks, in millionths; `None` if it is all, or unknown.
+/// From Linux 6.12 on, deadlines are admitted beside a server that keeps a share of each CPU for ordinary threads.
+fn kernel_ppm(scheduling: Scheduling) -> Option<u64> {
+    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    let share = |used: i64, whole: i64| used.checked_mul(1_000_000)?.checked_div(whole);
+    let (runtime, period) = (number(RUNTIME)?, number(RUNTIME_PERIOD)?);
+    let share_ppm = u64::try_from(share(runtime, period)?).ok()?;
+    let server = || share(number(SERVER_RUNTIME)?, number(SERVER_PERIOD)?);
+    let kept = match scheduling {
+        Scheduling::EarliestDeadline => server().and_then(|kept| u64::try_from(kept).ok()),
+        _ => None,
+    };
+    Some(share_ppm.saturating_sub(kept.unwrap_or(0))).filter(|share| *share < 1_000_000)
 }
 
 /// Beginning of a line about a mode; empty where a set has none.

@@ -286,7 +286,7 @@ impl Report<'_> {
         let span = self
             .set
             .hyperperiod(self.set.mode_names().next().unwrap_or_default());
-        let span = span.min(SPAN_MAX);
+        let span = span.unwrap_or(SPAN_MAX).min(SPAN_MAX);
         let jobs = || tasks.iter().flat_map(|task| &task.jobs);
         let last = jobs().map(|job| job.release).max().unwrap_or_default();
         let known = tasks
