@@ -11,6 +11,7 @@
 //! | `subscription`, `publication` | from a topic to ports; from a port to a topic |
 //! | `status` | counters, and the state for whoever asks |
 //! | `dds` | the participant of DDS |
+//! | `receive`, `datagrams` | the function by which DDS receives; datagrams that it does not get |
 //! | `config` | the file |
 //! | `cdr`, `mapping`, `definition` | messages as bytes; fields of ports and messages; definitions of messages |
 
@@ -19,10 +20,12 @@
 mod arguments;
 mod cdr;
 mod config;
+mod datagrams;
 mod dds;
 mod definition;
 mod mapping;
 mod publication;
+mod receive;
 mod run;
 mod status;
 mod subscription;
@@ -39,6 +42,10 @@ use config::Config;
 
 /// Exit status after a panic, which is Rust's own.
 const PANICKED: i32 = 101;
+/// Memory that the program may take: its own, not that of ports, which others map too. DDS remembers every participant
+/// that it has heard of. Lower: a file with many topics finds no memory for its threads. Higher: hostile participants
+/// take more of the machine's memory before the program ends.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// Show the ports of a cell as topics of ROS 2, and deliver topics to ports.
 #[derive(Debug, Parser)]
@@ -64,6 +71,7 @@ fn read(file: &Path) -> Result<Config, Failed> {
 
 fn run(file: &Path) -> Result<(), Failed> {
     let config = read(file)?;
+    program::limit_memory(MEMORY_BYTES_MAX)?;
     // A thread of the DDS library that fails would leave a program that looks alive. All of it ends, and whoever
     // watches it (systemd) starts it again; the cell notices that a port has gone.
     let report = std::panic::take_hook();

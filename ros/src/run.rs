@@ -53,6 +53,7 @@ impl Shared {
             peers_heard: shown.others,
             heartbeats_refused: shown.refused,
             heartbeats_unplaced: shown.unplaced,
+            datagrams_refused: crate::receive::refused(),
             publications: self.outbound.iter().map(|one| one.status()).collect(),
             subscriptions: self.inbound.iter().map(|one| one.status()).collect(),
         }

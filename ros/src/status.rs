@@ -82,6 +82,9 @@ pub(crate) struct RosStatus {
     /// Heartbeats of more programs than are remembered.
     #[serde(default)]
     pub(crate) heartbeats_unplaced: u64,
+    /// Datagrams of DDS that claim more than this program takes.
+    #[serde(default)]
+    pub(crate) datagrams_refused: u64,
     pub(crate) publications: Vec<PublicationStatus>,
     pub(crate) subscriptions: Vec<SubscriptionStatus>,
 }
@@ -147,6 +150,10 @@ impl RosStatus {
                 text,
                 "  {unplaced} heartbeats of more programs than are remembered"
             );
+        }
+        if self.datagrams_refused > 0 {
+            let refused = self.datagrams_refused;
+            let _ = writeln!(text, "  {refused} datagrams refused: they claim too much");
         }
         for one in &self.publications {
             let _ = writeln!(

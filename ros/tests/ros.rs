@@ -483,3 +483,41 @@ fn other_messages_pass_both_ways_known_and_declared() {
         ros.count("/Text", "other_size") == 1
     });
 }
+
+#[test]
+fn a_length_that_is_claimed_takes_no_memory() {
+    let Some(network) = Network::create() else {
+        return;
+    };
+    let cell = Cell::new();
+    let ports = format!(
+        "{SPEED}[[port]]\nname = \"command\"\nnumber = 1\nkind = \"sampling\"\ntype = \"Speed\"\n"
+    );
+    let entries = format!(
+        "[[subscribe]]\ntopic = \"/cmd_vel\"\nport = \"command\"\nto = [\"motor.7\"]\n{TWIST}"
+    );
+    let ros = network.ros(&cell, A, &ports, &entries);
+    // The first fragment, of 64 bytes, of two messages of 300 MB, for the reader that hears of writers.
+    let script = "import socket, struct, sys\n\
+        for number in 1, 2:\n    \
+            body = struct.pack('<HH', 0, 28) + bytes.fromhex('000003c7000003c2')\n    \
+            body += struct.pack('<IIIHHI', 0, number, 1, 1, 64, 300_000_000) + bytes(64)\n    \
+            head = b'RTPS\\2\\3\\1\\x12' + b'x' * 12 + struct.pack('<BBH', 0x16, 1, len(body))\n    \
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(head + body, (sys.argv[1], 7410))\n";
+    let mut python = network.command(B, "python3");
+    let sent = python.args(["-c", script, &network.address(A).to_string()]);
+    assert!(sent.status().expect("python3").success());
+    eventually("both are refused", || {
+        ros.status()["datagrams_refused"] == 2
+    });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", ros.process())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak_kb: u64 = peak
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(peak_kb < 200_000, "{peak_kb} kB");
+    assert!(ros.show().contains("2 datagrams refused"));
+}

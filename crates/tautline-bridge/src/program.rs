@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Bytes of a line on standard error, with its end: a page, for which a pipe has room when it says so. Higher: a
@@ -82,6 +83,26 @@ pub fn signals() -> Result<Arc<AtomicBool>, Failed> {
             })?;
     }
     Ok(stop)
+}
+
+/// Limits the memory of this process, which ends by SIGABRT when it needs more. Memory that it shares with others, as
+/// that of ports, does not count. A lower limit stays.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn limit_memory(bytes: u64) -> Result<(), Failed> {
+    let limits = getrlimit(Resource::Data);
+    let at_most = |limit: Option<u64>| Some(limit.map_or(bytes, |limit| limit.min(bytes)));
+    let limits = Rlimit {
+        current: at_most(limits.current),
+        maximum: at_most(limits.maximum),
+    };
+    setrlimit(Resource::Data, limits).map_err(|error| {
+        Failed::new(
+            format!("cannot limit the memory of this program: {error}"),
+            "allow it to lower its limits (setrlimit)",
+        )
+    })
 }
 
 /// Starts a thread whose end, good or bad, sets `stop`.
