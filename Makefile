@@ -13,6 +13,7 @@ FLOOD_SECONDS := 60
 SIM_SEEDS := 100000
 SIM_SECONDS_MAX := 86400
 TASK_SETS := 1000000
+SETS := 3000
 VBUS_KILLS := 10000
 PARTITION_ROUNDS := 1000
 GUEST_KILLS := 10000
@@ -32,7 +33,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
+.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -157,6 +158,11 @@ bench-ros: ## root: joint states at 1 kHz to Cyclone DDS, beside Cyclone DDS alo
 task-sets: ## long: TASK_SETS (1,000,000) random task sets simulated; none that is admitted may miss a deadline
 	@scripts/setup.sh --for build
 	TAUTLINE_TASK_SETS=$(TASK_SETS) cargo test --release --locked -p tautline-exec --test simulation -- --show-output
+
+task-sets-kernel: ## long: answers of taut task check for SETS (3,000) files, held against the kernel's rules in simulation
+	@scripts/setup.sh --for build
+	cargo build --release --locked -p taut
+	scripts/task-sets.py $(TAUT) $(SETS)
 
 flood: ## long, root: ten unprivileged clients under a flood, killed at random for FLOOD_SECONDS (60)
 	@scripts/setup.sh --for build
