@@ -157,7 +157,7 @@ bench-ros: ## root: joint states at 1 kHz to Cyclone DDS, beside Cyclone DDS alo
 
 task-sets: ## long: TASK_SETS (1,000,000) random task sets simulated; none that is admitted may miss a deadline
 	@scripts/setup.sh --for build
-	TAUTLINE_TASK_SETS=$(TASK_SETS) cargo test --release --locked -p tautline-exec --test simulation -- --show-output
+	TAUTLINE_TASK_SETS=$(TASK_SETS) cargo test --release --locked -p tautline-exec --test user simulation:: -- --show-output
 
 task-sets-kernel: ## long: answers of taut task check for SETS (3,000) files, held against the kernel's rules in simulation
 	@scripts/setup.sh --for build
@@ -183,7 +183,7 @@ guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUE
 guest-latency: ## long: rtmux-latency with its limits, and the same bytes thrice: GUEST_EVENTS (5,000)
 	@scripts/setup.sh --for test
 	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-musl
-	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut --test guest_virtual -- --include-ignored --show-output --test-threads 1
+	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut --test long guest_virtual:: -- --include-ignored --show-output --test-threads 1
 
 guest-round-trips: ## round trips through a guest's window under QEMU, quiet and beside a bulk stream
 	$(MAKE) -C bindings/guest ARCHITECTURES=aarch64

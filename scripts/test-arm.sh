@@ -54,5 +54,5 @@ for architecture in "${architectures[@]}"; do
     # Not the cells of the smoother, which an emulated processor computes for many minutes.
     env TAUTLINE_SIM_SEEDS=$seeds "$flags=-C linker=$linker $static" \
         cargo test --locked --target "$target" -p tautline-proto -p tautline-shm \
-        --lib --test headers --test ip_headers --test ip_reassembly --test vectors --test simulation
+        --lib --test wire -- --skip smoother::
 done

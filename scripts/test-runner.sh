@@ -10,10 +10,10 @@ set -euo pipefail
 # name of the program without cargo's hash.
 is_beside() {
     case $1 in
-    taut/guest_virtual | taut/lab_paths) ;; # virtual time: a busy host makes no test late
-    taut/packages | taut/pages | taut/prose | taut/rooms | taut/supply) ;;
+
+    taut/prose | taut/rooms) ;;
     c/header | c/packages | c/random_calls | c/tautline_c | mcu/* | python/*) ;;
-    tautline/conformance | tautline/control_faults | tautline/examples | tautline/bpf_*) ;;
+
     tautline-preload/conformance | tautline-preload/packets) ;;
     tautline-capture/* | tautline-derive/* | tautline-exec/* | tautline-flight/* | tautline-proto/* | tautline-shm/*) ;;
     *) return 1 ;;

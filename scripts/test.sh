@@ -191,7 +191,7 @@ stage_fuzz() {
 
 # The protocol core on the simulated network, over as many seeds as TAUTLINE_SIM_SEEDS says.
 stage_sim() {
-    cargo test --release --locked -p tautline-proto --test simulation -- --show-output
+    cargo test --release --locked -p tautline-proto --test wire simulation:: -- --show-output
 }
 
 # The gateway and the topics of ROS 2, each in its own workspace: without the links that they share with everything else

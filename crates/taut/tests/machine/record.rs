@@ -1,0 +1,735 @@
+//! `taut record` and `taut replay`, the files read by the libraries of MCAP's makers.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde_json::Value;
+use tautline::{
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, TypedQueuingPort, bus_neighbour,
+};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::python;
+
+use crate::common::{Running, Scratch, skipped_without_privilege};
+
+const TAUT: &str = env!("CARGO_BIN_EXE_taut");
+
+/// Reads a file with the library `mcap` of PyPI: a line of JSON for each message, then one for each record of metadata.
+const READER: &str = r#"
+import json, sys
+from mcap.reader import make_reader
+with open(sys.argv[1], "rb") as file:
+    reader = make_reader(file, validate_crcs=True)
+    for schema, channel, message in reader.iter_messages():
+        print(json.dumps({"topic": channel.topic, "metadata": channel.metadata, "sequence": message.sequence,
+                          "time": message.log_time, "data": message.data.hex()}))
+    for metadata in reader.iter_metadata():
+        print(json.dumps({"name": metadata.name, "figures": metadata.metadata}))
+"#;
+
+fn taut(arguments: &[&str]) -> Command {
+    let mut command = Command::new(TAUT);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn inside(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
+    let mut command = hosts.command(host, TAUT);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Exit status, standard output and standard error.
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = taut(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+/// A Python with the libraries that read recordings, or nothing where the package index cannot be reached.
+fn readers() -> Option<PathBuf> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // With what they need themselves.
+    let packages = [
+        "mcap==1.6.0",
+        "mcap-ros1-support==0.9.0",
+        "lz4==4.4.5",
+        "zstandard==0.25.0",
+        "pyyaml==6.0.3",
+    ];
+    python::environment(directory, &packages)
+        .inspect_err(|why| println!("SKIPPED: no reader of recordings: {why}"))
+        .ok()
+}
+
+/// Messages and figures of a recording, by the library of PyPI.
+fn read(file: &Path) -> Option<(Vec<Value>, Value)> {
+    let mut reader = Command::new(readers()?);
+    let output = reader.args(["-c", READER]).arg(file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let figures = lines.pop().unwrap();
+    assert_eq!(figures["name"], "tautline");
+    Some((lines, figures["figures"].clone()))
+}
+
+/// A bus of the test's own with a node on it.
+fn motor(scratch: &Scratch) -> (String, String) {
+    let bus = scratch.0.join("bus").to_str().unwrap().to_owned();
+    let config = scratch.0.join("motor.toml");
+    fs::write(
+        &config,
+        format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"motor\"\n"),
+    )
+    .unwrap();
+    (bus, config.to_str().unwrap().to_owned())
+}
+
+/// Records pings of 64 bytes on a bus.
+fn recorded(scratch: &Scratch, count: &str) -> String {
+    let (bus, config) = motor(scratch);
+    let mut echo = taut(&["echo", "--config", &config]);
+    let mut echo = echo.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(echo.stdout.take().unwrap());
+    while !line.contains("answering on port") {
+        assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
+    }
+    let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
+    let mut record = taut(&[
+        "record",
+        &file,
+        "--bus",
+        &bus,
+        "--port",
+        "motor.4095",
+        "--count",
+        count,
+    ]);
+    let mut record = Running::start(&mut record, "recording bus");
+    let ping = [
+        "ping",
+        "motor",
+        "--bus",
+        &bus,
+        "--count",
+        "2000",
+        "--interval",
+        "1ms",
+    ];
+    let mut ping = taut(&ping).stdout(Stdio::null()).spawn().unwrap();
+    let (status, said) = record.ended();
+    assert_eq!(status, Some(0), "{said}");
+    let _ = ping.kill();
+    let _ = ping.wait();
+    let _ = echo.kill();
+    let _ = echo.wait();
+    file
+}
+
+#[test]
+fn a_recording_of_a_bus_is_read_by_others_and_replayed_the_same_in_the_simulator() {
+    let scratch = Scratch::new("record-bus");
+    let file = recorded(&scratch, "300");
+    let again = scratch.0.join("again.mcap").to_str().unwrap().to_owned();
+    let (status, out, error) = run(&["replay", &file, "--sim", "--write", &again]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(
+        out.contains("300 messages arrived as they were recorded"),
+        "{out}"
+    );
+    // Nobody reads the line, and it goes on all the same.
+    let mut unread = taut(&["replay", &file, "--sim"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(unread.stdout(writer).status().unwrap().code(), Some(0));
+    let Some((messages, figures)) = read(Path::new(&file)) else {
+        return;
+    };
+    assert_eq!(messages.len(), 300);
+    assert_eq!(
+        (&figures["messages"], &figures["incomplete"]),
+        (&"300".into(), &"0".into())
+    );
+    let topic = messages[0]["topic"].as_str().unwrap();
+    assert!(
+        topic.starts_with("/bus ") && topic.ends_with("/motor.4095"),
+        "{topic}"
+    );
+    assert_eq!(messages[0]["metadata"]["destination_port"], "4095");
+    assert_eq!(messages[0]["data"].as_str().unwrap().len(), 128);
+    let (replayed, _) = read(Path::new(&again)).unwrap();
+    assert_eq!(messages, replayed);
+}
+
+#[test]
+fn a_flow_between_hosts_is_recorded_whole_and_replayed_to_a_receiver() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let scratch = Scratch::new("record-net");
+    let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
+    let peer = "10.77.0.2";
+    let receive = |count: &str| {
+        let receive = [
+            "recv",
+            "8",
+            "--interface",
+            "taut0",
+            "--count",
+            count,
+            "--json",
+            "--timeout",
+            "30",
+        ];
+        let mut command = inside(&hosts, Host::B, &receive);
+        Running::start(command.stdout(Stdio::piped()), "listening on port 8")
+    };
+    let mut receiver = receive("3");
+    let record = [
+        "record",
+        &file,
+        "--interface",
+        "taut0",
+        "--port",
+        "8",
+        "--count",
+        "3",
+    ];
+    let mut record = Running::start(&mut inside(&hosts, Host::B, &record), "recording taut0");
+    let long = "x".repeat(5000);
+    for text in ["one", &long, "three"] {
+        let send = [
+            "send",
+            peer,
+            "8",
+            text,
+            "--interface",
+            "taut0",
+            "--priority",
+            "6",
+            "--from",
+            "77",
+        ];
+        let output = inside(&hosts, Host::A, &send).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let (status, said) = record.ended();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("3 recorded, 0 lost, 0 incomplete"), "{said}");
+    assert_eq!(receiver.ended().0, Some(0));
+
+    let (status, out, error) = run(&["replay", &file, "--sim"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(
+        out.contains("3 messages arrived as they were recorded"),
+        "{out}"
+    );
+
+    for fast in [true, false] {
+        let mut receiver = receive("3");
+        let mut replay = vec!["replay", &file, "--to", peer, "--interface", "taut0"];
+        if fast {
+            replay.push("--fast");
+        }
+        let output = inside(&hosts, Host::A, &replay).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(out.contains("3 sent"), "{out}");
+        assert_eq!(out.contains("late by"), !fast, "{out}");
+        assert_eq!(receiver.ended().0, Some(0));
+        let mut lines = String::new();
+        receiver
+            .child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut lines)
+            .unwrap();
+        let lines: Vec<Value> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let bytes: Vec<u64> = lines
+            .iter()
+            .map(|line| line["bytes"].as_u64().unwrap())
+            .collect();
+        assert_eq!(bytes, [3, 5000, 5], "{lines:?}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line["priority"] == 6 && line["source"]["port"] == 77),
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
+fn channels_are_called_by_the_names_of_ports_and_neighbours() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let scratch = Scratch::new("record-names");
+    let mac = |host| {
+        let bytes = hosts.end(host, 0).mac();
+        bytes.map(|byte| format!("{byte:02x}")).join(":")
+    };
+    let config = format!(
+        "interface = \"taut0\"\n[[neighbour]]\nname = \"motor\"\nmac = \"{}\"\n\
+         [[port]]\nname = \"state\"\nnumber = 7\nkind = \"queuing\"\n",
+        mac(Host::A)
+    );
+    let opened = hosts.inside(Host::B, || {
+        let node = Node::open(config.parse().unwrap()).unwrap();
+        let port = node.queuing_port_named("state").unwrap();
+        (node, port)
+    });
+    let (_node, mut port) = opened.unwrap();
+    let [file, again] =
+        ["f.mcap", "again.mcap"].map(|name| scratch.0.join(name).to_str().unwrap().to_owned());
+    let record = ["record", &file, "--interface", "taut0", "--count", "2"];
+    let mut record = Running::start(&mut inside(&hosts, Host::B, &record), "recording taut0");
+    let to = mac(Host::B);
+    let send = [
+        "send",
+        &to,
+        "7",
+        "here",
+        "--interface",
+        "taut0",
+        "--from",
+        "8",
+    ];
+    let output = inside(&hosts, Host::A, &send).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let motor = port.destination("motor", 8.try_into().unwrap()).unwrap();
+    port.send(motor, Priority::NORMAL, b"there").unwrap();
+    let (status, said) = record.ended();
+    assert_eq!(status, Some(0), "{said}");
+
+    let (status, _, error) = run(&["replay", &file, "--sim", "--write", &again]);
+    assert_eq!(status, Some(0), "{error}");
+    let command = fs::read_to_string("/proc/self/comm").unwrap();
+    let own = command.trim();
+    for file in [&file, &again] {
+        let Some((messages, _)) = read(Path::new(file)) else {
+            return;
+        };
+        let [came, went] = [0, 1].map(|place| &messages[place]);
+        assert_eq!(came["topic"], format!("/taut0/motor.8/{own}.state"));
+        assert_eq!(went["topic"], format!("/taut0/{own}.state/motor.8"));
+        let metadata = &came["metadata"];
+        assert_eq!(metadata["from_name"], "motor");
+        assert_eq!(metadata["from"], mac(Host::A));
+        assert_eq!(metadata["destination_port_name"], "state");
+        assert_eq!(metadata["destination_port"], "7");
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_with_a_whole_file() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let scratch = Scratch::new("record-full");
+    let (bus, config) = motor(&scratch);
+    let (small, kept) = (scratch.0.join("small"), scratch.0.join("kept.mcap"));
+    fs::create_dir(&small).unwrap();
+    let mut echo = taut(&["echo", "--config", &config]);
+    let mut echo = echo.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(echo.stdout.take().unwrap());
+    while !line.contains("answering on port") {
+        assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
+    }
+    // The file system goes with the mount namespace.
+    let script = "mount -t tmpfs -o size=5m none $1 && { \
+        $2 record $1/f --bus $4; status=$?; cp $1/f $3; exit $status; }";
+    let mut record = Command::new("unshare");
+    record.args(["-m", "sh", "-c", script, "sh"]);
+    record.args([
+        small.as_os_str(),
+        TAUT.as_ref(),
+        kept.as_os_str(),
+        bus.as_ref(),
+    ]);
+    let mut record = Running::start(&mut record, "recording bus");
+    let ping = [
+        "ping",
+        "motor",
+        "--bus",
+        &bus,
+        "--count",
+        "100000",
+        "--interval",
+        "1ms",
+        "--size",
+        "16000",
+    ];
+    let mut ping = taut(&ping).stdout(Stdio::null()).spawn().unwrap();
+    let (status, said) = record.ended();
+    let _ = ping.kill();
+    let _ = ping.wait();
+    let _ = echo.kill();
+    let _ = echo.wait();
+    assert_eq!(status, Some(1), "{said}");
+    assert!(
+        said.contains("the disk is full") && said.contains("what to do"),
+        "{said}"
+    );
+    let (status, out, error) = run(&["replay", kept.to_str().unwrap(), "--sim", "--port", "4095"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(out.contains("arrived as they were recorded"), "{out}");
+}
+
+#[test]
+fn truncated_and_foreign_files_are_refused_with_a_sentence() {
+    let scratch = Scratch::new("record-foreign");
+    let file = recorded(&scratch, "5");
+    let whole = fs::read(&file).unwrap();
+    let other = scratch.0.join("other.mcap");
+    let other = other.to_str().unwrap();
+    let mut damaged = whole.clone();
+    let middle = damaged.len() / 3;
+    damaged[middle] ^= 0x40;
+    let cases: [(&[u8], &str); 6] = [
+        (b"", "it is not an MCAP file"),
+        (b"\x89MC", "it is not an MCAP file"),
+        (
+            b"PK\x03\x04 something else that is long enough",
+            "it is not an MCAP file",
+        ),
+        (&whole[..whole.len() - 9], "it ends in the middle"),
+        (&whole[..whole.len() / 2], "it ends in the middle"),
+        (&damaged, "it is damaged"),
+    ];
+    for (bytes, words) in cases {
+        fs::write(other, bytes).unwrap();
+        let (status, out, error) = run(&["replay", other, "--sim"]);
+        assert_eq!(status, Some(2), "{words}: {out}{error}");
+        assert!(
+            error.contains(words) && error.contains("what to do"),
+            "{words}: {error}"
+        );
+        assert!(!error.contains("panicked"), "{error}");
+    }
+}
+
+#[test]
+fn wrong_use_is_told_with_a_remedy() {
+    let scratch = Scratch::new("record-wrong");
+    let file = scratch.0.join("none.mcap");
+    let file = file.to_str().unwrap();
+    let directory = scratch.0.to_str().unwrap();
+    let cases: [(&[&str], i32, &str); 10] = [
+        (&["record", "-"], 2, "not standard output"),
+        (
+            &["replay", file, "--sim", "--write", "-"],
+            2,
+            "not standard output",
+        ),
+        (
+            &["record", file, "--bus", "/nowhere/bus"],
+            1,
+            "there is no bus",
+        ),
+        (
+            &["record", "/dev/null", "--bus", "/nowhere/bus"],
+            1,
+            "there is no bus",
+        ),
+        (&["record"], 2, "required"),
+        (&["replay", file], 2, "required"),
+        (&["replay", file, "--sim"], 2, "No such file"),
+        (&["replay", directory, "--sim"], 2, "directory"),
+        (
+            &["replay", file, "--sim", "--to", "x"],
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["replay", file, "--to", "x", "--write", "y"],
+            2,
+            "add --sim",
+        ),
+    ];
+    for (arguments, status, words) in cases {
+        let (code, _, error) = run(arguments);
+        assert_eq!(code, Some(status), "{arguments:?}: {error}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
+    }
+    let (bus, config) = motor(&scratch);
+    let mut echo = taut(&["echo", "--config", &config]);
+    let mut echo = echo.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(echo.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let (code, _, error) = run(&["record", "/dev/null", "--bus", &bus]);
+    let _ = echo.kill();
+    let _ = echo.wait();
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("a recording must be a file"), "{error}");
+}
+
+/// Decodes a recording with the support for ROS 1 of MCAP's makers: the fields of each message, or its bytes.
+const TYPED_READER: &str = r#"
+import json, sys
+from mcap.reader import make_reader
+from mcap_ros1.decoder import DecoderFactory
+factory = DecoderFactory()
+with open(sys.argv[1], "rb") as file:
+    for schema, channel, message in make_reader(file, validate_crcs=True).iter_messages():
+        if schema is None:
+            print(json.dumps({"encoding": channel.message_encoding, "data": message.data.decode()}))
+            continue
+        state = factory.decoder_for(channel.message_encoding, schema)(message.data)
+        print(json.dumps({"schema": schema.name, "type": channel.metadata["type"],
+                          "position": list(state.position), "mode": state.mode}))
+"#;
+
+/// Reads a recording with the packages that Foxglove itself reads files with, by its index: as `TYPED_READER`.
+const FOXGLOVE_READER: &str = r#"
+import { McapIndexedReader } from "@mcap/core";
+import { parse } from "@foxglove/rosmsg";
+import { MessageReader } from "@foxglove/rosmsg-serialization";
+import { open } from "node:fs/promises";
+const file = await open(process.argv[2]);
+const read = async (offset, length) => {
+    const bytes = new Uint8Array(Number(length));
+    await file.read(bytes, 0, bytes.length, Number(offset));
+    return bytes;
+};
+const size = async () => BigInt((await file.stat()).size);
+const reader = await McapIndexedReader.Initialize({ readable: { size, read } });
+for await (const message of reader.readMessages()) {
+    const channel = reader.channelsById.get(message.channelId);
+    const schema = reader.schemasById.get(channel.schemaId);
+    if (!schema) {
+        console.log(JSON.stringify({ encoding: channel.messageEncoding, data: Buffer.from(message.data).toString() }));
+        continue;
+    }
+    const fields = new MessageReader(parse(new TextDecoder().decode(schema.data))).readMessage(message.data);
+    console.log(JSON.stringify({ schema: schema.name, type: channel.metadata.get("type"),
+                                 position: [...fields.position], mode: fields.mode }));
+}
+"#;
+
+/// The script above beside its packages, or nothing where they cannot be had.
+fn foxglove_reader() -> Option<PathBuf> {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foxglove-reader-1");
+    let (script, complete) = (home.join("reader.mjs"), home.join("complete"));
+    if !complete.exists() {
+        fs::create_dir_all(&home).unwrap();
+        let install = [
+            "install",
+            "--no-save",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+        ];
+        let mut npm = Command::new("npm");
+        npm.args(install).arg("--prefix").arg(&home);
+        npm.args(["@mcap/core@2.2.2", "@foxglove/rosmsg@5.0.5"]);
+        npm.arg("@foxglove/rosmsg-serialization@2.0.4");
+        let installed = npm.stdin(Stdio::null()).output();
+        if !installed.is_ok_and(|output| output.status.success()) {
+            println!("SKIPPED: no reader of Foxglove: npm or its packages cannot be had");
+            return None;
+        }
+        fs::write(&complete, "").unwrap();
+    }
+    fs::write(&script, FOXGLOVE_READER).unwrap();
+    Some(script)
+}
+
+/// Fields of the typed messages of a recording, as Foxglove reads them.
+fn read_by_foxglove(file: &str) -> Option<Vec<Value>> {
+    let mut reader = Command::new("node");
+    lines_of(reader.arg(foxglove_reader()?).arg(file))
+}
+
+const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64[2]\", \"mode: u16\"]\n";
+
+/// Fields of the typed messages of a recording, by the library of PyPI.
+fn read_typed(file: &str) -> Option<Vec<Value>> {
+    let mut reader = Command::new(readers()?);
+    lines_of(reader.args(["-c", TYPED_READER, file]))
+}
+
+/// Lines of JSON that a reader prints.
+fn lines_of(reader: &mut Command) -> Option<Vec<Value>> {
+    let output = reader.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    Some(lines.collect())
+}
+
+/// The type as this program has it.
+#[derive(Clone, Copy, tautline::Typed)]
+#[repr(C, packed)]
+struct State {
+    position: [f64; 2],
+    mode: u16,
+}
+
+/// Sends a value, and bytes that are none, again and again, until the test has seen enough.
+fn send_typed(bus: &str, is_enough: &AtomicBool) {
+    let bus = BusConfig::new(bus, "arm".parse().unwrap());
+    let motor = bus_neighbour("motor".parse().unwrap());
+    let node = Node::open(NodeConfig::vbus(bus).with_neighbour(motor).unwrap()).unwrap();
+    let number = |number: u16| number.try_into().unwrap();
+    let mut port: TypedQueuingPort<State> = node
+        .typed_queuing_port(number(9), &QueuingOptions::default())
+        .unwrap();
+    let to = port.destination("motor", number(7)).unwrap();
+    while !is_enough.load(Relaxed) {
+        let state = State {
+            position: [0.5, -1.0],
+            mode: 65535,
+        };
+        port.send(to, Priority::NORMAL, &state).unwrap();
+        port.untyped().send(to, Priority::NORMAL, b"plain").unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends the sender, also if the test fails.
+struct EndsSender<'a>(&'a AtomicBool);
+
+impl Drop for EndsSender<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn typed_messages_have_names_everywhere() {
+    let scratch = Scratch::new("record-typed");
+    let (bus, receiving) = motor(&scratch);
+    let port = "[[port]]\nname = \"state\"\nnumber = 7\nkind = \"queuing\"\ntype = \"State\"\n";
+    let typed = fs::read_to_string(&receiving).unwrap() + STATE + port;
+    fs::write(&receiving, &typed).unwrap();
+    let sending = |name: &str, types: &str| {
+        let file = scratch.0.join(format!("{name}.toml"));
+        let text = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{name}\"\n{types}");
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let receive = |count: &str| {
+        let mut receive = taut(&["recv", "7", "--config", &receiving, "--timeout", "60"]);
+        receive.args(["--count", count]).stdout(Stdio::piped());
+        Running::start(&mut receive, "listening on port 7")
+    };
+    let mut receiver = receive("2");
+    // A sender of another type is told which field, and nothing of it arrives.
+    let other = sending("other", &STATE.replace("u16", "u32"));
+    let (status, _, error) = run(&["send", "motor", "7", "--config", &other, "--type", "State"]);
+    assert_eq!(status, Some(1));
+    let told = "port 7 of `motor` declares another type: field `mode` is u32 here and u16 there";
+    assert!(error.contains(told), "{error}");
+    let sender = sending("sender", STATE);
+    let (fields, plain) = (["--type", "State", "--field", "position=0.5,-1"], ["plain"]);
+    for message in [&fields[..], &plain] {
+        let send = [&["send", "motor", "7", "--config", &sender], message].concat();
+        let (status, _, error) = run(&send);
+        assert_eq!(status, Some(0), "{error}");
+    }
+    let received = output_of(&mut receiver);
+    assert_eq!(received, "State position=[0.5, -1.0] mode=0\nplain\n");
+
+    let _receiver = receive("1000000");
+    let is_enough = AtomicBool::new(false);
+    let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send_typed(&bus, &is_enough));
+        let _ends = EndsSender(&is_enough);
+        let watch = |arguments: &[&str], words| {
+            let mut command = taut(arguments);
+            command.args(["--bus", &bus, "--count", "4", "--timeout", "60"]);
+            let mut running = Running::start(command.stdout(Stdio::piped()), words);
+            output_of(&mut running)
+        };
+        let port = ["--port", "motor.7"];
+        watch(&[&["record", &file], &port[..]].concat(), "recording bus");
+        let lines = watch(&[&["capture"], &port[..]].concat(), "capturing on bus");
+        let fields = " 18 B State position=[0.5, -1.0] mode=65535";
+        assert_eq!(
+            lines.lines().filter(|line| line.ends_with(fields)).count(),
+            2,
+            "{lines}"
+        );
+        let lines = watch(&["vbus", "tap", "motor.7", "--json"], "watching motor.7");
+        let tapped = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let typed: Vec<Value> = tapped
+            .filter(|line: &Value| line["type"] == "State")
+            .collect();
+        assert_eq!(typed.len(), 2, "{lines}");
+        let expected = serde_json::json!({"position": [0.5, -1.0], "mode": 65535});
+        assert_eq!(typed[0]["fields"], expected);
+    });
+
+    let again = scratch.0.join("again.mcap").to_str().unwrap().to_owned();
+    let (status, _, error) = run(&["replay", &file, "--sim", "--write", &again]);
+    assert_eq!(status, Some(0), "{error}");
+    for file in [&file, &again] {
+        let Some(mut messages) = read_typed(file) else {
+            return;
+        };
+        assert_eq!(messages.len(), 4);
+        if let Some(foxglove) = read_by_foxglove(file) {
+            // In JavaScript -1.0 is -1.
+            let figures = |message: &Value| {
+                let position = [0, 1].map(|place| message["position"][place].as_f64());
+                let rest = ["schema", "type", "mode", "encoding", "data"];
+                (position, rest.map(|key| message[key].clone()))
+            };
+            let [foxglove, others] =
+                [&foxglove, &messages].map(|all| all.iter().map(figures).collect::<Vec<_>>());
+            assert_eq!(foxglove, others, "Foxglove reads something else");
+        }
+        // Which of the two came first when the recorder began does not matter.
+        messages.sort_by_key(|message| message["schema"].is_null());
+        assert_eq!(messages[0]["schema"], "tautline/State");
+        assert_eq!(messages[0]["type"], "State { position: f64[2], mode: u16 }");
+        assert_eq!(messages[1]["position"], serde_json::json!([0.5, -1.0]));
+        assert_eq!(messages[1]["mode"], 65535);
+        assert_eq!(messages[2]["data"], "plain");
+        assert_eq!(messages[3]["encoding"], "application/octet-stream");
+    }
+}
+
+/// Standard output of a command that has ended well.
+fn output_of(running: &mut Running) -> String {
+    let mut text = String::new();
+    let stdout = running.child.stdout.take().unwrap();
+    BufReader::new(stdout).read_to_string(&mut text).unwrap();
+    let (status, said) = running.ended();
+    assert_eq!(status, Some(0), "{said}");
+    text
+}

@@ -1,0 +1,4 @@
+//! Random task sets, simulated.
+
+mod gaps;
+mod simulation;

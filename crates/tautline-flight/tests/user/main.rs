@@ -1,0 +1,5 @@
+//! Flights in virtual time.
+
+mod door;
+mod flight;
+mod simulator;
