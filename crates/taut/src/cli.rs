@@ -374,6 +374,25 @@ pub fn not_written(path: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot write {}: {error}", path.display()), remedy)
 }
 
+/// Path of a file that is code or names code, if no other user can write or replace it.
+pub(crate) fn trusted_code(path: &Path) -> Result<PathBuf, CommandError> {
+    tautline_state::trusted_file(path).map_err(|error| {
+        CommandError::usage(
+            error.to_string(),
+            "use a file that belongs to you or root, and that others cannot write: chmod o-w, or install it anew",
+        )
+    })
+}
+
+/// Checks a file that the user named and that is code or names code, for root, whose privileges that code gets.
+pub(crate) fn check_code_for_root(path: &Path) -> Result<(), CommandError> {
+    let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    if is_file && rustix::process::geteuid().is_root() {
+        trusted_code(path)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -9,6 +9,7 @@
 //! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
 //! * [`write_whole`], [`create`], [`append`], [`check_place`]: a file at a path that the user named, to be written.
 //!   [`read_text`], [`read_bytes`], [`open_regular`]: one to be read. [`mistake`]: what is wrong in it.
+//!   [`trusted_file`]: one that is code, or names code.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
@@ -45,6 +46,7 @@ pub mod setting;
 mod temporary;
 pub mod text;
 pub mod told;
+mod trusted;
 pub mod units;
 
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
@@ -58,3 +60,4 @@ pub use runtime::{
     runtime_directory, service_directory,
 };
 pub use temporary::{TemporaryDirectory, unforeseeable};
+pub use trusted::trusted_file;

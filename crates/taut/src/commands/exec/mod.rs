@@ -185,7 +185,7 @@ fn library() -> Result<PathBuf, CommandError> {
     let found = places
         .into_iter()
         .filter_map(|place| Some((written(&place).ok()?, place)));
-    found.max().map(|(_, place)| place).ok_or_else(|| {
+    let newest = found.max().map(|(_, place)| place).ok_or_else(|| {
         CommandError::failed(
             format!(
                 "{LIBRARY} is neither in {} nor in ../lib",
@@ -193,7 +193,8 @@ fn library() -> Result<PathBuf, CommandError> {
             ),
             "build it with `cargo build --release -p tautline-preload`, or `make build`",
         )
-    })
+    })?;
+    cli::trusted_code(&newest)
 }
 
 /// Ours first; what else is to be loaded stays.

@@ -115,7 +115,7 @@ impl Program {
         let own = env::current_exe().ok();
         let beside = own.and_then(|own| own.parent().map(Path::to_owned));
         let path = env::var_os("PATH").unwrap_or_default();
-        beside
+        let found = beside
             .into_iter()
             .chain(env::split_paths(&path))
             .map(|directory| directory.join(file))
@@ -125,6 +125,7 @@ impl Program {
                     format!("{file} is neither beside this command nor in PATH"),
                     format!("build it with `make {target}`, and put it beside `taut`"),
                 )
-            })
+            })?;
+        crate::cli::trusted_code(&found)
     }
 }

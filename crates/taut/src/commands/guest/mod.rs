@@ -265,6 +265,9 @@ fn monitor() -> Result<(), CommandError> {
 const SELF: &str = "/proc/self/exe";
 
 fn run_one(arguments: &RunArguments) -> Result<(), CommandError> {
+    for file in arguments.window.iter().chain([&arguments.image]) {
+        crate::cli::check_code_for_root(file)?;
+    }
     arguments
         .json
         .shows_table(&[arguments.console.as_deref()])?;

@@ -63,6 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         };
         build(error.to_string(), error.remedy().to_owned())
     };
+    cli::check_code_for_root(&arguments.file)?;
     let mut executive = Executive::from_file(&arguments.file).map_err(failed)?;
     let set = executive.set().clone();
     let rehearsed: Vec<String> = executive.without_code().map(str::to_owned).collect();
