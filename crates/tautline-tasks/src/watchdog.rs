@@ -38,8 +38,7 @@ pub(crate) fn start(
             let _ = sys::schedule(sys::own_number(), Some(Urgency::Fifo(PRIORITY)));
         }
         match options.cpu {
-            // The end of a window must not wait for whatever runs elsewhere.
-            Some(cpu) if shared.set.scheduling() == Scheduling::Table => {
+            Some(cpu) if belongs_to_tasks(&shared.set, &workers) => {
                 sys::stay_on(cpu);
             }
             Some(cpu) => leave(cpu),
@@ -48,6 +47,20 @@ pub(crate) fn start(
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         watch(&shared, &workers, &options);
     })
+}
+
+/// Whether the watchdog runs on the CPU of the tasks. The end of a window must not wait for whatever runs elsewhere.
+/// And the clock of another process that runs advances at the kernel's ticks alone, until something takes the CPU from
+/// it: a watchdog that does reads it exactly. SCHED_DEADLINE is above the watchdog.
+fn belongs_to_tasks(set: &TaskSet, workers: &[(usize, Worker)]) -> bool {
+    let has_budget = |(task, worker): &(usize, Worker)| {
+        matches!(worker, Worker::Process { .. }) && set.tasks()[*task].budget.is_some()
+    };
+    match set.scheduling() {
+        Scheduling::Table => true,
+        Scheduling::EarliestDeadline => false,
+        _ => workers.iter().any(has_budget),
+    }
 }
 
 /// Leaves the CPU of the tasks to them, if there is another one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tautline_exec::{Action, TaskSet};
+use tautline_exec::{Action, Event, TaskSet};
 use tautline_tasks::{Executive, Program, TaskState};
 
 use super::{ANSWERS, count_of, counter, ms, of_shells, options, script, stopped, wait_until};
@@ -128,4 +128,34 @@ fn a_program_that_does_not_begin_is_an_error_with_its_task() {
         assert!(error.to_string().contains(reason), "{error}");
         assert!(error.to_string().contains("task `a`"), "{error}");
     }
+}
+
+/// The clock of another process advances at the kernel's ticks, 1 to 10 ms, unless the watchdog takes the CPU from it.
+#[test]
+fn the_budget_of_a_program_ends_within_a_tick() {
+    let spins = "while read number rest; do count=0\n\
+         [ $number = 0 ] || while [ $count -lt 30000 ]; do count=$((count + 1)); done\n\
+         echo $number; done";
+    let (_place, spins) = script("spins.sh", spins);
+    let mut task = of_shells("spins");
+    (task.period, task.deadline) = (ms(20), ms(20));
+    (task.worst_case, task.budget) = (ms(1) / 10, Some(ms(1) / 5));
+    let mut executive = Executive::new(TaskSet::new(vec![task]).unwrap()).unwrap();
+    executive.program("spins", spins).unwrap();
+    let running = executive.start(&options().with_cpu(0)).unwrap();
+    if !running.limits().is_empty() {
+        println!("SKIPPED: {:?}", running.limits());
+        return;
+    }
+    let used = |records: Vec<tautline_exec::HealthRecord>| {
+        let used = records.into_iter().filter_map(|record| match record.event {
+            Event::BudgetExceeded { used } => Some(used),
+            _ => None,
+        });
+        used.collect::<Vec<Duration>>()
+    };
+    wait_until(|| used(running.records()).len() >= 30);
+    let mut used = used(stopped(running).records);
+    used.sort();
+    assert!(used[used.len() / 2] < ms(1) / 2, "{used:?}");
 }
