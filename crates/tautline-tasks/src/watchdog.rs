@@ -171,6 +171,8 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
     if has_switched {
         shared.wake_all();
     }
-    let left = budget?.checked_sub(used).filter(|left| !left.is_zero())?;
-    Some(now + left)
+    let budget = budget?;
+    let left = budget.checked_sub(used).filter(|left| !left.is_zero());
+    // The next job may begin as soon as one beyond its budget ends.
+    Some(now + left.unwrap_or(budget))
 }
