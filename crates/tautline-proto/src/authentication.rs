@@ -41,7 +41,8 @@ mod receiver;
 mod window;
 
 pub use frame::{
-    Protection, SendKey, Sender, Space, Station, TRAILER_BYTES, Trailer, Way, unchecked,
+    Protection, SendKey, Sender, Space, Station, TRAILER_BYTES, Trailer, Way, first_run, next_run,
+    unchecked,
 };
 pub use key::{BadRing, Cipher, EPOCHS_MAX, Key, KeyRing, SECRET_BYTES};
 pub use receiver::{Discipline, FLOWS_MAX, Receiver, Refusal};

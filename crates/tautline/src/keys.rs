@@ -3,6 +3,8 @@
 //! A key file is the same on both nodes (docs/security.md, "Authenticated frames"). It is read when a node opens, and
 //! again by [`Node::reload_keys`](crate::Node::reload_keys).
 
+pub(crate) mod runs;
+
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;

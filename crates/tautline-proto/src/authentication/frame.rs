@@ -228,12 +228,35 @@ impl SendKey {
     }
 }
 
+/// Bits of a run's number that are random.
+const RUN_RANDOM_BITS: u32 = 24;
+/// Bits above them, which count the runs of one opening of a port.
+const RUN_COUNT_BITS: u32 = 8;
+/// Most runs of one opening. Receivers hear a sender whose clock is set back more often when its clock has caught up.
+const RUNS_MAX: u64 = 1 << RUN_COUNT_BITS;
+
+/// Number of the first run of a port that is opened. Receivers take a larger number for a newer run, so `order` must be
+/// larger than that of each opening before. The lowest bits are `random`, so that no number comes twice where an order
+/// does: on a machine that was set up anew, or whose files are those of yesterday.
+pub const fn first_run(order: u32, random: u64) -> u64 {
+    ((order as u64) << (RUN_COUNT_BITS + RUN_RANDOM_BITS)) | (random % (1 << RUN_RANDOM_BITS))
+}
+
+/// Number of the run after `run` in the same opening of a port; `None` after the 256th.
+pub const fn next_run(run: u64, random: u64) -> Option<u64> {
+    let next = (run >> RUN_RANDOM_BITS) + 1;
+    if next.is_multiple_of(RUNS_MAX) {
+        return None;
+    }
+    Some((next << RUN_RANDOM_BITS) | (random % (1 << RUN_RANDOM_BITS)))
+}
+
 /// The sending side of one port: its run, and the time of its last frame.
 ///
-/// **No nonce is used twice.** The key of a frame is derived from the secret and the number of the run, which the
-/// caller draws at random each time that the port is opened; within a run each frame has a later time than the one
-/// before, whatever the clock does. After the clock was set back by more than receivers tolerate, the caller begins
-/// another run ([`is_ahead`](Self::is_ahead)).
+/// **No nonce is used twice.** The key of a frame is derived from the secret and the [number of the run](first_run),
+/// which is a new one each time that the port is opened; within a run each frame has a later time than the one before,
+/// whatever the clock does. After the clock was set back by more than receivers tolerate, the caller begins another run
+/// ([`is_ahead`](Self::is_ahead)).
 #[derive(Debug)]
 pub struct Sender {
     run: u64,
@@ -242,7 +265,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender. `run` is a random number.
+    /// A sender. `run` is larger than the number of each run before it of this port: [`first_run`].
     pub const fn new(run: u64, protection: Protection) -> Self {
         Self {
             run,
@@ -259,8 +282,12 @@ impl Sender {
         self.last_ns.saturating_sub(now_ns) > tolerance_ns
     }
 
-    /// Begins another run, whose times begin anew. `run` is a random number: with that of an earlier run, nonces would
-    /// repeat.
+    /// Number of the run under way.
+    pub const fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// Begins another run, whose times begin anew. `run` is larger than all before: [`next_run`].
     pub const fn begin_run(&mut self, run: u64) {
         self.run = run;
         self.last_ns = 0;

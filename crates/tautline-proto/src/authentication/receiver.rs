@@ -1,6 +1,7 @@
 //! The receiving side: what a port remembers of the frames that it has taken.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
 
 use super::frame::{Space, Station, Trailer, Way, open_with};
@@ -12,7 +13,7 @@ use crate::wire::{FLAG_AUTHENTICATED, Header, PortNumber, Priority};
 /// each takes 6 KiB.
 pub const FLOWS_MAX: usize = 48;
 
-/// Runs of a flow whose keys are kept: the one under way, and the one before, of which frames may still be in the
+/// Runs of a flow whose keys are kept: the newest one, and the one before, of which frames may still be in the
 /// queue. Lower: keys are derived again at each change. Higher: more memory.
 const RUNS_KEPT: usize = 2;
 
@@ -30,7 +31,7 @@ pub enum Refusal {
     UnknownEpoch,
     /// Its time is too far from ours: it was held up, or a clock is wrong.
     Untimely,
-    /// It has been taken before, or is older than what was.
+    /// It has been taken before, or is older than what was seen of its sender.
     Replayed,
     /// Its tag is wrong: somebody else made it or changed it, or the keys differ.
     Forged,
@@ -91,9 +92,14 @@ pub enum Discipline {
 struct Flow {
     source: Station,
     port: PortNumber,
+    /// Number of the newest run. Its predecessors are over: their frames may have been recorded.
+    run: u64,
+    /// Time before which frames of a predecessor may have been sent: that of the newest run's first frame. 0 if the
+    /// sender's clock was set back between them, because the predecessor's times then say nothing.
+    began_ns: u64,
     /// By priority. The tag covers the priority, so a replay of a frame meets the window that knows the frame.
     windows: [Window; Priority::ALL.len()],
-    /// Newest time that was taken, of whichever priority, or the floor.
+    /// Newest time that was taken or noted, of whichever priority, or the floor.
     newest_ns: u64,
     /// The key that was used last comes first.
     keys: [Option<RunKey>; RUNS_KEPT],
@@ -134,8 +140,11 @@ impl Receiver {
     /// Checks a frame that arrived at `now_ns`, the time since 1970; header and message as they were sealed.
     /// `keys` are those shared with the sender.
     ///
+    /// An authentic frame that is not timely is noted: nothing older is taken of its sender any more. Without that, a
+    /// frame that was stamped by a clock that was ahead could be recorded, and sent again when its time has come.
+    ///
     /// # Errors
-    /// [`Refusal`]; nothing has changed then.
+    /// [`Refusal`]; nothing has changed then, except by a frame that was noted.
     #[inline]
     pub fn open<'s>(
         &mut self,
@@ -153,32 +162,28 @@ impl Receiver {
         let key = keys
             .accepted(trailer.epoch, now_ns)
             .ok_or(Refusal::UnknownEpoch)?;
-        if trailer.time_ns.abs_diff(now_ns) > self.tolerance_ns {
-            return Err(Refusal::Untimely);
-        }
+        let is_timely = trailer.time_ns.abs_diff(now_ns) <= self.tolerance_ns;
+        let refused = |why| if is_timely { why } else { Refusal::Untimely };
         let place = self.place_of(way.source, header.source);
-        if !self.takes(place, header.priority, trailer.time_ns) {
-            return Err(Refusal::Replayed);
+        if !self.takes(place, header.priority, &trailer) {
+            return Err(refused(Refusal::Replayed));
         }
         let flow = place.map(|place| &mut self.flows[place]);
         let known = flow.and_then(|flow| flow.key(&trailer));
         if let Some(run_key) = known {
             let opened = open_with(run_key, way, header, (message, &trailer), space);
-            let opened = opened.ok_or(Refusal::Forged)?;
+            let opened = opened.ok_or(refused(Refusal::Forged))?;
             if let Some(place) = place {
-                self.flows[place].take(header.priority, trailer.time_ns);
-                self.latest = place;
+                self.take(place, header.priority, &trailer, is_timely)?;
             }
             return Ok(opened);
         }
         let run_key = key.derive(trailer.run, way.source, header.source);
         let opened = open_with(&run_key, way, header, (message, &trailer), space);
-        let opened = opened.ok_or(Refusal::Forged)?;
-        let place = place.unwrap_or_else(|| self.begin_flow(way.source, header.source));
-        let flow = &mut self.flows[place];
-        flow.begin_run(run_key);
-        flow.take(header.priority, trailer.time_ns);
-        self.latest = place;
+        let opened = opened.ok_or(refused(Refusal::Forged))?;
+        let place = place.unwrap_or_else(|| self.begin_flow(way.source, header.source, &trailer));
+        self.flows[place].keep_key(run_key);
+        self.take(place, header.priority, &trailer, is_timely)?;
         Ok(opened)
     }
 
@@ -190,23 +195,57 @@ impl Receiver {
         self.flows.iter().position(is_it)
     }
 
-    fn takes(&self, place: Option<usize>, priority: Priority, time: u64) -> bool {
-        match (place.map(|place| &self.flows[place]), self.discipline) {
-            (None, _) => time > self.floor_ns,
-            (Some(flow), Discipline::InWindow) => flow.window(priority).takes(time),
-            (Some(flow), Discipline::NewerOnly) => time > flow.newest_ns,
+    /// Whether a frame is newer than what was seen of its sender, or has only been overtaken.
+    #[inline]
+    fn takes(&self, place: Option<usize>, priority: Priority, trailer: &Trailer) -> bool {
+        let time = trailer.time_ns;
+        let Some(flow) = place.map(|place| &self.flows[place]) else {
+            return time > self.floor_ns;
+        };
+        let is_unseen = || match self.discipline {
+            Discipline::InWindow => flow.window(priority).takes(time),
+            Discipline::NewerOnly => time > flow.newest_ns,
+        };
+        match trailer.run.cmp(&flow.run) {
+            Ordering::Equal => is_unseen(),
+            Ordering::Greater => time > self.floor_ns,
+            Ordering::Less => time < flow.began_ns && is_unseen(),
         }
+    }
+
+    /// Takes an authentic frame, or only notes it if it is not timely.
+    #[inline]
+    fn take(
+        &mut self,
+        place: usize,
+        priority: Priority,
+        trailer: &Trailer,
+        is_timely: bool,
+    ) -> Result<(), Refusal> {
+        let flow = &mut self.flows[place];
+        if trailer.run > flow.run {
+            flow.begin_run(trailer, self.floor_ns);
+        }
+        if !is_timely {
+            flow.note(trailer);
+            return Err(Refusal::Untimely);
+        }
+        flow.take(priority, trailer.time_ns);
+        self.latest = place;
+        Ok(())
     }
 
     /// Place of a flow that begins; the oldest one is forgotten if there is no room.
     #[cold]
-    fn begin_flow(&mut self, source: Station, port: PortNumber) -> usize {
+    fn begin_flow(&mut self, source: Station, port: PortNumber, first: &Trailer) -> usize {
         if self.flows.len() == FLOWS_MAX {
             self.forget_oldest();
         }
         self.flows.push(Flow {
             source,
             port,
+            run: first.run,
+            began_ns: first.time_ns,
             windows: core::array::from_fn(|_| Window::new(self.floor_ns)),
             newest_ns: self.floor_ns,
             keys: Default::default(),
@@ -236,9 +275,35 @@ impl Flow {
         self.newest_ns = self.newest_ns.max(time);
     }
 
+    /// Goes over to a newer run, at its first frame. A run's number is larger than all before it, so none of its
+    /// frames was seen, whatever their times.
+    #[cold]
+    fn begin_run(&mut self, first: &Trailer, floor_ns: u64) {
+        self.run = first.run;
+        self.began_ns = first.time_ns;
+        if first.time_ns <= self.newest_ns {
+            self.began_ns = 0;
+            self.forget_times(floor_ns);
+        }
+    }
+
+    /// Notes an authentic frame that is not timely. One that is older than the newest says nothing.
+    #[cold]
+    fn note(&mut self, trailer: &Trailer) {
+        if trailer.run == self.run && trailer.time_ns > self.newest_ns {
+            self.forget_times(trailer.time_ns);
+        }
+    }
+
+    /// From now on, takes all times later than `floor_ns`, and no other.
+    fn forget_times(&mut self, floor_ns: u64) {
+        self.windows = core::array::from_fn(|_| Window::new(floor_ns));
+        self.newest_ns = floor_ns;
+    }
+
     /// Keeps the key of a run whose first frame was just authentic.
     #[cold]
-    fn begin_run(&mut self, run_key: RunKey) {
+    fn keep_key(&mut self, run_key: RunKey) {
         self.keys.rotate_right(1);
         self.keys[0] = Some(run_key);
     }

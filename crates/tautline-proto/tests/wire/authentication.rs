@@ -519,3 +519,118 @@ fn random_payloads_are_refused_in_one_word() {
         assert!(pair.receive(&frame).is_err());
     }
 }
+
+/// Order of the runs of a test.
+const ORDER: u32 = 1_800_000_000;
+
+/// A pair whose sender's clock is twelve seconds ahead, and the frames that it has sent so.
+fn a_sender_that_is_ahead(discipline: Discipline) -> (Pair, Vec<Frame>) {
+    let mut pair = Pair::new(KeyRing::new([key(1, 0)]).unwrap(), discipline);
+    pair.sender = Sender::new(first_run(ORDER, 7), Protection::Encrypted);
+    let before = pair.send();
+    assert!(pair.receive(&before).is_ok());
+    pair.now += 12 * SECOND;
+    let ahead = (0..5).map(|_| pair.send()).collect();
+    pair.now -= 12 * SECOND;
+    (pair, ahead)
+}
+
+/// The sender goes on with the right time: in the next run of the same opening, or opened anew.
+fn set_back(pair: &mut Pair, is_opened_anew: bool) {
+    let run = match is_opened_anew {
+        true => first_run(ORDER + 1, 3),
+        false => next_run(pair.sender.run(), 3).unwrap(),
+    };
+    pair.sender = Sender::new(run, Protection::Encrypted);
+    pair.sending = SendKey::new(pair.ring.clone());
+}
+
+#[test]
+fn frames_of_a_clock_that_was_ahead_are_not_taken_when_their_time_has_come() {
+    for discipline in [Discipline::InWindow, Discipline::NewerOnly] {
+        for (is_opened_anew, was_heard) in
+            [(false, true), (true, true), (false, false), (true, false)]
+        {
+            let case = format!("{discipline:?}, opened anew {is_opened_anew}, heard {was_heard}");
+            let (mut pair, ahead) = a_sender_that_is_ahead(discipline);
+            for frame in ahead.iter().filter(|_| was_heard) {
+                assert_eq!(pair.receive(frame), Err(Refusal::Untimely), "{case}");
+            }
+            set_back(&mut pair, is_opened_anew);
+            for _ in 0..11 {
+                pair.now += SECOND;
+                let honest = pair.send();
+                assert!(pair.receive(&honest).is_ok(), "{case}");
+            }
+            pair.now += SECOND;
+            for frame in &ahead {
+                assert_eq!(pair.receive(frame), Err(Refusal::Replayed), "{case}");
+            }
+            let honest = pair.send();
+            assert!(pair.receive(&honest).is_ok(), "{case}");
+        }
+    }
+}
+
+#[test]
+fn frames_that_were_untimely_are_not_taken_later_though_nothing_came_after_them() {
+    for discipline in [Discipline::InWindow, Discipline::NewerOnly] {
+        let (mut pair, ahead) = a_sender_that_is_ahead(discipline);
+        // The last ones alone are heard; the first ones were recorded and held up.
+        for frame in &ahead[3..] {
+            assert_eq!(pair.receive(frame), Err(Refusal::Untimely));
+        }
+        pair.now += 12 * SECOND;
+        for frame in &ahead {
+            assert_eq!(
+                pair.receive(frame),
+                Err(Refusal::Replayed),
+                "{discipline:?}"
+            );
+        }
+    }
+}
+
+/// A board without a battery clock begins in the past, and is heard, and hears, once its clock is set.
+#[test]
+fn a_receiver_whose_clock_is_behind_takes_nothing_recorded_once_it_has_seen_the_present() {
+    for discipline in [Discipline::InWindow, Discipline::NewerOnly] {
+        let mut pair = Pair::new(KeyRing::new([key(1, 0)]).unwrap(), discipline);
+        pair.now = 7_200 * SECOND;
+        let recorded: Vec<_> = (0..100).map(|_| pair.send()).collect();
+        // An hour later the receiver begins, with a clock of an hour ago.
+        pair.now += 3_600 * SECOND;
+        let present = pair.send();
+        pair.now -= 3_600 * SECOND + 50_000;
+        pair.receiver = Receiver::new(discipline, pair.now - SECOND, SECOND);
+        assert_eq!(pair.receive(&present), Err(Refusal::Untimely));
+        for frame in &recorded {
+            assert_eq!(
+                pair.receive(frame),
+                Err(Refusal::Replayed),
+                "{discipline:?}"
+            );
+        }
+        pair.now += 3_600 * SECOND + 100_000;
+        let next = pair.send();
+        assert!(pair.receive(&next).is_ok(), "{discipline:?}");
+    }
+}
+
+#[test]
+fn numbers_of_runs_grow_whatever_is_random() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(17);
+    let mut run = 0;
+    for order in [ORDER, ORDER + 1, ORDER + 9, u32::MAX] {
+        let first = first_run(order, random.next_u64());
+        assert!(first > run);
+        run = first;
+        let mut count = 1;
+        while let Some(next) = next_run(run, random.next_u64()) {
+            assert!(next > run && next >> 32 == u64::from(order));
+            (run, count) = (next, count + 1);
+        }
+        assert_eq!(count, 256);
+    }
+    assert_ne!(first_run(ORDER, 1), first_run(ORDER, 2));
+}

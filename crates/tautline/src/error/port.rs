@@ -272,6 +272,12 @@ pub enum PortError {
     /// The port has as many destinations as it can hold.
     #[error("the port has {max} destinations already", max = crate::limits::DESTINATIONS_MAX)]
     TooManyDestinations,
+    /// The run of a protected port, which must be told from all before it, could not be noted.
+    #[error("noting the run of a protected port: {source}")]
+    RunNotNoted {
+        /// Reason.
+        source: std::io::Error,
+    },
     /// The calling thread is in another network namespace than the node's interface.
     #[error("the calling thread is in another network namespace than the node was opened in")]
     OtherNamespace,
@@ -373,6 +379,9 @@ impl PortError {
                 "set `gateway`, and enter it as a neighbour with its MAC address"
             }
             Self::TooManyDestinations => "open another port for the others",
+            Self::RunNotNoted { .. } => {
+                "let XDG_STATE_HOME name a directory that this user can write and that outlives restarts"
+            }
             Self::OtherNamespace => "open ports on a thread in the node's network namespace",
             Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
         }

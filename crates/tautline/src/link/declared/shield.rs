@@ -8,9 +8,9 @@ use tautline_proto::authentication::{
 };
 use tautline_proto::wire::Header;
 
-use crate::keys::{Keys, OwnStations};
+use crate::keys::{Keys, OwnStations, runs};
 use crate::link::authenticated::follow_clock;
-use crate::sys::{clock, random};
+use crate::sys::clock;
 
 /// Protection of one port's declarations.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Shield {
 
 impl Shield {
     /// # Errors
-    /// If the kernel gives no random number.
+    /// If the kernel gives no random number, or the run cannot be noted.
     pub(super) fn new(
         protection: Protection,
         keys: &Arc<Keys>,
@@ -35,7 +35,7 @@ impl Shield {
             keys: Arc::clone(keys),
             generation: keys.generation(),
             own,
-            sender: Sender::new(random::number()?, protection),
+            sender: Sender::new(runs::first_run()?, protection),
             receiver: Receiver::new(
                 Discipline::InWindow,
                 clock::realtime_ns(),
