@@ -25,6 +25,7 @@ BENCH_COUNT := 100000
 BENCH_JSON := $(TARGET)/bench-rtt.json
 BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
 EXPERIMENTS := all
+CHECKED := sources proto shm exec types state report
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 OLDEST_RUST := $(shell sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml)
 ARM_TARGETS := aarch64-unknown-linux-gnu aarch64-unknown-linux-musl armv7-unknown-linux-gnueabihf
@@ -33,7 +34,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight test build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
+.PHONY: help demo flight check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -53,7 +54,16 @@ flight: ## root: a quadcopter flies four times beside loads and a runaway: table
 		{ echo "the controller could not be built as a guest: (d) will not fly"; rm -f $(FLIGHT_IMAGE); }
 	$(TAUT) flight $$(test ! -f $(FLIGHT_IMAGE) || echo --guest-image $(FLIGHT_IMAGE)) $(FLIGHT_ARGS)
 
-test: ## the whole check, as .ci/run does it
+check: ## no root, a minute: format, prose, imports, and the tests of proto, shm, exec, types, state, report
+	@scripts/setup.sh --for check
+	cargo fmt --all --check
+	cargo nextest run --locked --profile check --success-output never --status-level fail $(CHECKED:%=-p tautline-%)
+
+test: ## what a user relies on: format and the tests that need no machine of their own
+	@scripts/setup.sh --for test
+	@scripts/test.sh $(or $(STAGES),format tests leftovers)
+
+test-all: ## `make test`, then boots, flights, lints, licences, kernels, loom, fuzz: as .ci/run does it
 	@scripts/setup.sh --for test
 	@scripts/test.sh $(STAGES)
 

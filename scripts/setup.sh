@@ -1,14 +1,15 @@
 #!/bin/sh
 # Finds what the machine lacks to build, demonstrate or test Tautline, and installs it.
 #
-#   scripts/setup.sh [--for build|packages|arm|demo|test] [--check]
+#   scripts/setup.sh [--for build|check|packages|arm|demo|test] [--check]
 #
 # Looks for the commands, headers and compiler targets themselves, never for package names, so
 # it is content with whatever provides them. What is missing is installed with apt where this
 # runs as root on a Debian-like system; everywhere else the exact command is printed and the
 # exit status is 1. It prints one line when nothing is missing.
 #
-#   --for SET       build: compilers and headers. packages: build, and what packages are made and tried with.
+#   --for SET       build: compilers and headers. check: build, and the runner of the tests.
+#                   packages: build, and what packages are made and tried with.
 #                   arm: build, and what builds and emulates programs for ARM.
 #                   demo (default): build, and what the demo runs.
 #                   test: demo, and what the tests run.
@@ -59,11 +60,13 @@ main() {
         fi
     fi
     check_bpf_compiles
-    if [ "$set_name" = test ]; then
+    if [ "$set_name" = check ]; then
+        check_cargo_tools cargo-nextest@0.9.114
+    elif [ "$set_name" = test ]; then
         find_fast_dds
         check_rust_components
         check_rust_targets
-        check_cargo_tools
+        check_cargo_tools cargo-nextest@0.9.114 cargo-deny@0.20.2 cargo-cyclonedx@0.5.9
     fi
     echo "set-up: all there for $set_name"
 }
@@ -74,7 +77,7 @@ parse_arguments() {
         --for)
             [ $# -ge 2 ] || usage
             case "$2" in
-            build | packages | arm | demo | test) set_name=$2 ;;
+            build | check | packages | arm | demo | test) set_name=$2 ;;
             *) usage ;;
             esac
             shift 2
@@ -89,7 +92,7 @@ parse_arguments() {
 }
 
 usage() {
-    echo "usage: scripts/setup.sh [--for build|packages|arm|demo|test] [--check]" >&2
+    echo "usage: scripts/setup.sh [--for build|check|packages|arm|demo|test] [--check]" >&2
     exit 2
 }
 
@@ -102,7 +105,7 @@ find_missing() {
     need "libbpf-dev" "libbpf's headers (bpf/bpf_helpers.h)" has_header bpf/bpf_helpers.h
     need "linux-libc-dev" "the kernel's headers (linux/bpf.h, asm/types.h)" has_kernel_headers
     need "ca-certificates" "root certificates, for cargo's downloads" has_certificates
-    [ "$set_name" != build ] || return 0
+    case "$set_name" in build | check) return 0 ;; esac
     if [ "$set_name" = arm ]; then
         need "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross" "a C compiler for armhf" has_commands arm-linux-gnueabihf-gcc
         need "qemu-user-static" "qemu-aarch64-static and qemu-arm-static" has_commands qemu-aarch64-static qemu-arm-static
@@ -361,9 +364,10 @@ check_rust_targets() {
     done
 }
 
-# Commands of cargo that the tests run. Compiled from the registry without optimisation, once: some minutes.
+# Commands of cargo that the tests run. Compiled from the registry without optimisation, once: cargo-nextest takes 150 s
+# of CPU time, which is 80 s on two CPUs.
 check_cargo_tools() {
-    for tool in cargo-deny@0.20.2 cargo-cyclonedx@0.5.9; do
+    for tool in "$@"; do
         name=${tool%@*}
         (cd "$root" && cargo "${name#cargo-}" --version) >/dev/null 2>&1 && continue
         if [ "$check_only" = yes ]; then

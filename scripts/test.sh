@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the whole check, or the stages named, and sums it up.
 #
-#   scripts/test.sh [STAGE...]        stages: format lints supply docs tests kernels loom fuzz leftovers
+#   scripts/test.sh [STAGE...]        stages: format tests lints docs supply long kernels loom fuzz leftovers
 #                                     only when named: sim gateway ros
 #
 # Every stage runs even when an earlier one failed, so that one run shows everything. The exit
@@ -13,10 +13,10 @@ set -euo pipefail
 export LC_ALL=C CARGO_TERM_COLOR=never
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly all_stages=(format lints supply docs tests kernels loom fuzz leftovers)
+readonly all_stages=(format tests lints docs supply long kernels loom fuzz leftovers)
 # Stages that fail when no test ran: a name that matches nothing must not
 # pass for a success.
-readonly testing_stages=(tests loom sim gateway ros)
+readonly testing_stages=(tests long loom sim gateway ros)
 # Stages that run only when they are named, and what runs them. The gateway's crates take as long to build as half of
 # all others.
 readonly named_stages=('sim: make sim' 'gateway: make test-gateway' 'ros: make test-ros')
@@ -26,9 +26,6 @@ readonly stage_seconds_max=${TAUTLINE_STAGE_SECONDS_MAX:-2700}
 # Frames fed to the parsers in the short fuzz. Fewer would miss the million that is promised;
 # more lengthens every run. `make fuzz` is the long form.
 readonly fuzz_iterations=${TAUTLINE_FUZZ_ITERATIONS:-1000000}
-# Test programs that are run once more after a failure. Lower: a moment in which a shared machine stood still fails the
-# run. Higher: a change that breaks much takes twice as long to say so, and defects pass for bad luck.
-readonly repeated_max=2
 readonly target=${CARGO_TARGET_DIR:-$PWD/target}
 readonly logs=$target/test-logs
 
@@ -123,51 +120,24 @@ stage_docs() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
 
-# Unit, conformance, simulation and privileged tests, examples, and the code in the documentation: everything that
-# `cargo test` finds. --show-output makes the tests' own SKIPPED lines visible. scripts/test-runner.sh chooses what each
-# run of cargo starts: first, two at once share the programs that may run beside others; then the rest runs alone.
+# Tests in a process each, by cargo-nextest, and the code in the documentation. .config/nextest.toml chooses them. A
+# test that passed only when it was repeated fails the stage.
 stage_tests() {
-    local host status=0
-    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-    export "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/test-runner.sh"
-    cargo test --workspace --locked --no-run
-    mkdir "$logs/claims"
-    # A pipeline through which nothing flows: bash would start background jobs with SIGINT ignored, and the tests of ^C
-    # would inherit that.
-    test_beside first | test_beside second || status=1
-    TAUTLINE_TESTS=alone cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 3>&- |
-        without_left | tee "$logs/tests.alone" || status=1
-    ((!status)) || repeat_failed
+    local status=0
+    cargo nextest run --workspace --locked --no-fail-fast --color never 2>&1 | tee "$logs/nextest" || status=1
+    if grep -E '^ +FLAKY ' "$logs/nextest" >"$logs/unsteady"; then
+        echo "error: unsteady tests: they failed once, and passed when repeated"
+        status=1
+    fi
+    cargo test --workspace --locked --doc -- --show-output || status=1
+    return "$status"
 }
 
-# One of the runs beside each other. It tells its progress, and run_stage puts its output into the stage's log.
-test_beside() {
-    TAUTLINE_TESTS=beside TAUTLINE_CLAIMS=$logs/claims \
-        cargo test --workspace --locked --no-fail-fast --tests -- --show-output </dev/null 2>&1 3>&- |
-        without_left | tee "$logs/tests.log.$1" | show_progress >&3
-}
-
-# Leaves out cargo's line for each program that the runner left to another run: sed holds it until it has read the next.
-without_left() {
-    sed -u -e '/^ *Running /{h;d}' -e '/^left to another run$/{s/.*//;x;d}' -e 'x;/./{p;s/.*//};x'
-}
-
-# Runs the programs of this stage that had a failed test once more, if they are few, and those of other crates that are
-# called the same: with one crate alone, cargo chooses other features of what it needs, and builds that for minutes.
-# Fails unless all tests pass.
-repeat_failed() {
-    local programs program
-    # Where cargo sums up: "    `-p taut --test guest`".
-    # shellcheck disable=SC2016
-    mapfile -t programs < <(cat "$logs"/tests.log.* "$logs/tests.alone" |
-        sed -nE 's/^    `-p [^ ]+ ([^`]*)`$/\1/p' | sort -u)
-    ((${#programs[@]} > 0 && ${#programs[@]} <= repeated_max)) || return 1
-    for program in "${programs[@]}"; do
-        echo "REPEATED: $program"
-        # Words that cargo wrote for a shell.
-        # shellcheck disable=SC2086
-        cargo test --workspace --locked $program -- --show-output 3>&- || return 1
-    done
+# Boots, flights, other workspaces, and programs whose tests share what one process builds.
+stage_long() {
+    cargo test --locked --workspace --no-fail-fast --test long --test guest --test cell --test boards \
+        --test programs --test packages --test python -- --show-output --test-threads=1
+    cargo test --locked -p tautline-flight-runner -p tautline-kernel-tests -- --show-output
 }
 
 # The BPF programs under the kernels that most people run, each in an emulated machine.
@@ -315,7 +285,7 @@ collect_log() {
 # The lines of a log that tell how far it is; the whole is in the file.
 show_progress() {
     grep --line-buffered -E \
-        '^ +(Running|Doc-tests) |^test result: |^test .*FAILED|SKIPPED: |^REPEATED: |^(error|warning)|^fuzz' ||
+        '^ +(Running|Doc-tests) |^test result: |^test .*FAILED|SKIPPED: |^ +(FAIL|FLAKY|TIMEOUT|SLOW|TRY|Summary) |^(error|warning)|^fuzz' ||
         true
 }
 
@@ -334,12 +304,20 @@ show_failure() {
 # Adds up a log's `test result` lines and its skipped tests, and keeps what was skipped and why.
 # A test that skipped any of its work is counted as skipped and not as passed. Ignored tests are
 # skipped ones. A SKIPPED line outside every test's output is one more. Sets run_stage's
-# stage_passed and stage_failed. Keeps why tests failed: the line of each panic, and at most four after it. Tests
-# that are repeated are not counted again.
+# stage_passed and stage_failed. Keeps why tests failed: the line of each panic, and at most four after it.
 count_tests() {
     local counts
     counts=$(awk -v list="$logs/skipped" -v reasons="$logs/failed" '
-        /^REPEATED: / { exit }
+        /^ +(PASS|FLAKY|LEAK) +\[/ { name = $NF; in_successes = 1; counted = 0; from_nextest = 1 }
+        /^ +(FAIL|TIMEOUT|SIGNAL|TRY) / { name = $NF; in_successes = 0; from_nextest = 1 }
+        from_nextest { sub(/^ +SKIPPED: /, "SKIPPED: ") }
+        /^ +Summary \[/ {
+            for (i = 2; i <= NF; i++) {
+                if ($i ~ /^passed,?$/) passed += $(i - 1)
+                if ($i ~ /^failed,?$/ || $i ~ /^timed$/) failed += $(i - 1)
+            }
+            name = ""; in_successes = 0; from_nextest = 0
+        }
         /^(note: run with |---- |failures:)/ { lines_follow = 0 }
         lines_follow && NF { print "  " $0 >>reasons; lines_follow-- }
         /^thread .* panicked at / && in_failures { print >>reasons; lines_follow = 4 }

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 26] = [
+const CRATES: [(&str, &[&str]); 27] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
+    ("tautline-sources", &[]),
     ("tautline-shm", &["tautline-proto"]),
     ("tautline-state", &[]),
     ("tautline-types", &[]),

@@ -1,0 +1,1 @@
+//! Nothing but tests: what the sources import, and how comments and documents are written.
