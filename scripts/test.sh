@@ -310,7 +310,7 @@ count_tests() {
     counts=$(awk -v list="$logs/skipped" -v reasons="$logs/failed" '
         /^ +(PASS|FLAKY|LEAK) +\[/ { name = $NF; in_successes = 1; counted = 0; from_nextest = 1 }
         /^ +(FAIL|TIMEOUT|SIGNAL|TRY) / { name = $NF; in_successes = 0; from_nextest = 1 }
-        from_nextest { sub(/^ +SKIPPED: /, "SKIPPED: ") }
+        from_nextest { sub(/^ +(test .* \.\.\. )?SKIPPED: /, "SKIPPED: ") }
         /^ +Summary \[/ {
             for (i = 2; i <= NF; i++) {
                 if ($i ~ /^passed,?$/) passed += $(i - 1)
