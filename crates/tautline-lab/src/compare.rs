@@ -12,6 +12,9 @@ const SAMPLES_BEYOND_MIN: f64 = 10.0;
 /// A difference smaller than this is never a regression: clocks and cyclictest count in microseconds.
 const DIFFERENCE_NS_MIN: u64 = 1_000;
 
+/// Word of tables for a figure that a result does not contain.
+pub const UNKNOWN: &str = "unknown";
+
 /// One figure of one load, before and after.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -21,10 +24,10 @@ pub struct Difference {
     pub load: String,
     /// Which figure: `p50`, `p99`, `p99.9`, `p99.99` or `max`.
     pub figure: &'static str,
-    /// In the baseline.
-    pub before_ns: u64,
-    /// In the other.
-    pub after_ns: u64,
+    /// In the baseline, where it is known.
+    pub before_ns: Option<u64>,
+    /// In the other, where it is known.
+    pub after_ns: Option<u64>,
     /// Whether it counts for the verdict.
     pub is_judged: bool,
     /// Whether it got worse by more than the tolerance.
@@ -32,9 +35,16 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// After over before.
-    pub fn ratio(&self) -> f64 {
-        self.after_ns as f64 / self.before_ns.max(1) as f64
+    /// After over before, where both are known.
+    pub fn ratio(&self) -> Option<f64> {
+        let (before_ns, after_ns) = self.before_ns.zip(self.after_ns)?;
+        Some(after_ns as f64 / before_ns.max(1) as f64)
+    }
+
+    /// The ratio for a table.
+    pub fn ratio_text(&self) -> String {
+        self.ratio()
+            .map_or_else(|| UNKNOWN.to_owned(), |ratio| format!("{ratio:.2}"))
     }
 }
 
@@ -58,6 +68,10 @@ impl Comparison {
                 continue;
             }
             let exact = baseline.time == TimeBase::Virtual && other.time == TimeBase::Virtual;
+            let is_worse = |(before_ns, after_ns): (u64, u64)| {
+                after_ns as f64 > before_ns as f64 * (1.0 + tolerance)
+                    && after_ns.saturating_sub(before_ns) >= DIFFERENCE_NS_MIN
+            };
             differences.extend(compare_histograms(&before, &after, exact).into_iter().map(
                 |(figure, before_ns, after_ns, is_judged)| Difference {
                     state,
@@ -66,9 +80,7 @@ impl Comparison {
                     before_ns,
                     after_ns,
                     is_judged,
-                    is_regression: is_judged
-                        && after_ns as f64 > before_ns as f64 * (1.0 + tolerance)
-                        && after_ns.saturating_sub(before_ns) >= DIFFERENCE_NS_MIN,
+                    is_regression: is_judged && before_ns.zip(after_ns).is_some_and(is_worse),
                 },
             ));
         }
@@ -113,7 +125,7 @@ fn conditions(result: &LabResult) -> Vec<(State, String)> {
     found
 }
 
-type Figure = (&'static str, u64, u64, bool);
+type Figure = (&'static str, Option<u64>, Option<u64>, bool);
 
 fn compare_histograms(
     before: &LatencyHistogram,
@@ -130,14 +142,15 @@ fn compare_histograms(
     .into_iter()
     .map(|(name, quantile)| {
         let enough = fewest * (1.0 - quantile) >= SAMPLES_BEYOND_MIN;
-        let at = |histogram: &LatencyHistogram| histogram.at_quantile(quantile).unwrap_or(0);
-        (name, at(before), at(after), enough)
+        let (before, after) = (before.at_quantile(quantile), after.at_quantile(quantile));
+        let is_judged = enough && before.is_some() && after.is_some();
+        (name, before, after, is_judged)
     })
     .collect();
     figures.push((
         "max",
-        before.summary().max_ns,
-        after.summary().max_ns,
+        Some(before.summary().max_ns),
+        Some(after.summary().max_ns),
         exact,
     ));
     figures
@@ -212,6 +225,22 @@ mod tests {
         };
         assert!(judged(TimeBase::Virtual));
         assert!(!judged(TimeBase::Real));
+    }
+
+    #[test]
+    fn percentiles_that_are_unknown_are_not_judged() {
+        let unknown = |max_ns| {
+            let mut histogram = LatencyHistogram::new();
+            histogram.record_unplaced(10_000, max_ns, 100_000);
+            let mut result = result(1, 1, TimeBase::Imported);
+            result.phases[0].series = vec![sleeper(&histogram)];
+            result
+        };
+        let comparison = Comparison::of(&unknown(30_000), &unknown(300_000), 0.25);
+        assert_eq!(comparison.exit_status(), 4);
+        let (max, percentiles) = comparison.differences.split_last().unwrap();
+        assert_eq!(max.after_ns, Some(300_000));
+        assert!(percentiles.iter().all(|one| one.after_ns.is_none()));
     }
 
     #[test]

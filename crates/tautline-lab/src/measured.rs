@@ -146,6 +146,9 @@ pub struct Series {
     pub probe: ProbeKind,
     /// The CPU that it was pinned to; none where it was not pinned.
     pub cpu: Option<u32>,
+    /// Number of the thread in a file of another program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<u32>,
     /// The scheduling that took effect, such as `SCHED_FIFO 80`.
     pub scheduling: String,
     /// The period in nanoseconds; for noise the length of the spinning window.
@@ -154,6 +157,10 @@ pub struct Series {
     pub summary: Summary,
     /// The occupied buckets.
     pub buckets: Vec<Bucket>,
+    /// Wake-ups whose latency is not known singly, only that it is none below those of the buckets, and at most the
+    /// greatest.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unplaced: u64,
     /// Periods that passed whole while the thread was late.
     pub overruns: u64,
     /// Page faults of the probe while it measured, minor and major together. Above 0 the probe itself is
@@ -192,10 +199,12 @@ impl Series {
         Series {
             probe,
             cpu,
+            thread: None,
             scheduling,
             period_ns,
             summary: histogram.summary(),
             buckets: histogram.buckets(),
+            unplaced: histogram.unplaced(),
             overruns: 0,
             page_faults: 0,
             switches_involuntary: 0,
@@ -207,7 +216,17 @@ impl Series {
     /// The histogram, rebuilt from its buckets; minimum and maximum exact.
     pub fn histogram(&self) -> LatencyHistogram {
         let mut histogram = LatencyHistogram::new();
-        let last = self.buckets.len().saturating_sub(1);
+        // The greatest one is among the unplaced ones, where there are any.
+        let last = match self.unplaced {
+            0 => self.buckets.len().saturating_sub(1),
+            _ => usize::MAX,
+        };
+        let least_ns = self
+            .buckets
+            .last()
+            .map_or(self.summary.min_ns, |one| one.to_ns);
+        let unplaced_ns = (least_ns.min(self.summary.max_ns), self.summary.max_ns);
+        histogram.record_unplaced(unplaced_ns.0, unplaced_ns.1, self.unplaced);
         for (index, bucket) in self.buckets.iter().enumerate() {
             let mut count = bucket.count;
             for (place, exact) in [(0, self.summary.min_ns), (last, self.summary.max_ns)] {
@@ -222,6 +241,11 @@ impl Series {
         histogram
     }
 
+    /// Whether a percentile is known.
+    pub fn knows(&self, quantile: f64) -> bool {
+        self.unplaced == 0 || self.histogram().at_quantile(quantile).is_some()
+    }
+
     /// `nanosleep, CPU 1`, for headings.
     pub fn name(&self) -> String {
         self.named(self.probe.name())
@@ -233,11 +257,16 @@ impl Series {
     }
 
     fn named(&self, name: &str) -> String {
-        match self.cpu {
-            Some(cpu) => format!("{name}, CPU {cpu}"),
-            None => name.to_owned(),
+        match (self.cpu, self.thread) {
+            (Some(cpu), _) => format!("{name}, CPU {cpu}"),
+            (None, Some(thread)) => format!("{name}, thread {thread}"),
+            (None, None) => name.to_owned(),
         }
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Something that could not be had.

@@ -1,6 +1,6 @@
 //! Pages of results: one file, made of [`page`](tautline_report::page)'s blocks.
 
-use crate::compare::Comparison;
+use crate::compare::{Comparison, UNKNOWN};
 use crate::measured::PAPER;
 use crate::result::{LabResult, ProbeKind, State, TimeBase};
 use crate::verdict::{Class, Outcome, Verdict};
@@ -85,9 +85,11 @@ fn difference_table(comparison: &Comparison) -> Table {
         let cells = [
             format!("{}, {}", difference.load, state_name(difference.state)),
             difference.figure.to_owned(),
-            microseconds(difference.before_ns),
-            microseconds(difference.after_ns),
-            format!("{:.2}", difference.ratio()),
+            difference
+                .before_ns
+                .map_or(UNKNOWN.to_owned(), microseconds),
+            difference.after_ns.map_or(UNKNOWN.to_owned(), microseconds),
+            difference.ratio_text(),
             judgement.to_owned(),
         ];
         if difference.is_regression {
@@ -351,14 +353,18 @@ fn figures_table(results: &[LabResult]) -> Table {
                     false => series.name(),
                 };
                 let name = condition_name(results, result, phase.state, &phase.load);
+                let percentile = |quantile, ns| match series.knows(quantile) {
+                    true => Cell::Time(ns),
+                    false => UNKNOWN.into(),
+                };
                 rows.push(vec![
                     format!("{name}: {probe}").into(),
                     series.scheduling.clone().into(),
                     summary.count.to_string().into(),
                     Cell::Time(summary.min_ns),
-                    Cell::Time(summary.p50_ns),
-                    Cell::Time(summary.p99_ns),
-                    Cell::Time(summary.p999_ns),
+                    percentile(0.5, summary.p50_ns),
+                    percentile(0.99, summary.p99_ns),
+                    percentile(0.999, summary.p999_ns),
                     Cell::Time(summary.max_ns),
                     series.overruns.to_string().into(),
                     series.page_faults.to_string().into(),

@@ -41,6 +41,16 @@ pub enum ResultFileError {
         /// Value that was found.
         found: String,
     },
+    /// A file of cyclictest that contradicts itself.
+    #[error("{path}, line {line}: {message}")]
+    Impossible {
+        /// The file.
+        path: PathBuf,
+        /// Line of the fault, or one close to it.
+        line: usize,
+        /// The fault.
+        message: String,
+    },
     /// A result of another version of the schema.
     #[error(
         "{path} has result version {found}, this program reads version {VERSION}; measure again, or use the taut that wrote it"
@@ -105,7 +115,8 @@ impl LabResult {
     /// Understands the text of a result file; `path` is for messages and labels. Texts in the result have no control
     /// characters and are bounded: others may have written the file, and it is shown on a terminal.
     pub fn parse(text: &str, path: &Path) -> Result<LabResult, ResultFileError> {
-        let found = LabResult::understand(text, path)?;
+        // Some programs of other systems write a byte order mark in front.
+        let found = LabResult::understand(text.strip_prefix('\u{feff}').unwrap_or(text), path)?;
         let mut value = serde_json::to_value(&found).expect("a result has only string keys");
         clean(&mut value, TEXT_CHARS_MAX, usize::MAX);
         serde_json::from_value(value).map_err(|error| ResultFileError::Malformed {
@@ -130,13 +141,13 @@ impl LabResult {
                 });
             }
             Err(_) => {
-                return crate::cyclictest::from_histogram_file(text, path)
-                    .ok_or_else(|| not_ours("not JSON, and no histogram"));
+                return crate::cyclictest::from_histogram(text, path)?
+                    .ok_or_else(|| not_ours("not JSON, and no histogram with samples"));
             }
         };
         if value.get("format").and_then(|format| format.as_str()) != Some(FORMAT) {
-            return crate::cyclictest::from_json(&value, path)
-                .ok_or_else(|| not_ours("JSON of another kind"));
+            return crate::cyclictest::from_json(text, path)?
+                .ok_or_else(|| not_ours("JSON of another kind, or without samples"));
         }
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(found) if found == u64::from(VERSION) => {}

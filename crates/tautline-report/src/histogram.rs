@@ -26,6 +26,8 @@ pub struct LatencyHistogram {
     min_ns: u64,
     max_ns: u64,
     sum_ns: u128,
+    /// Latencies of which only the bounds are known. They are above all others.
+    unplaced: u64,
 }
 
 impl LatencyHistogram {
@@ -37,6 +39,7 @@ impl LatencyHistogram {
             min_ns: u64::MAX,
             max_ns: 0,
             sum_ns: 0,
+            unplaced: 0,
         }
     }
 
@@ -61,6 +64,17 @@ impl LatencyHistogram {
         self.sum_ns += u128::from(latency_ns) * u128::from(count);
     }
 
+    /// Counts latencies that another program only counted, such as those beyond the end of its histogram: none is below
+    /// `min_ns`, the greatest is `max_ns`, and no other one is known. Percentiles among them are unknown.
+    pub fn record_unplaced(&mut self, min_ns: u64, max_ns: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.min_ns = self.min_ns.min(min_ns);
+        self.max_ns = self.max_ns.max(max_ns);
+        self.unplaced += count;
+    }
+
     /// Adds all that `other` counted.
     pub fn add(&mut self, other: &LatencyHistogram) {
         self.buckets
@@ -69,6 +83,7 @@ impl LatencyHistogram {
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.sum_ns += other.sum_ns;
+        self.unplaced += other.unplaced;
     }
 
     /// Forgets all counts and keeps the memory.
@@ -77,20 +92,36 @@ impl LatencyHistogram {
         self.min_ns = u64::MAX;
         self.max_ns = 0;
         self.sum_ns = 0;
+        self.unplaced = 0;
     }
 
     /// Latencies counted.
     pub fn count(&self) -> u64 {
-        self.buckets.len()
+        self.buckets.len() + self.unplaced
+    }
+
+    /// Latencies that were counted by [`record_unplaced`](Self::record_unplaced).
+    pub fn unplaced(&self) -> u64 {
+        self.unplaced
     }
 
     /// The smallest latency that at least the share `quantile` (0 to 1) of all did not exceed;
-    /// nothing of an empty histogram.
+    /// nothing of an empty histogram, nor where the latency is unknown.
     pub fn at_quantile(&self, quantile: f64) -> Option<u64> {
-        (self.count() > 0).then(|| {
-            self.buckets
-                .value_at_quantile(quantile)
-                .clamp(self.min_ns, self.max_ns)
+        let count = self.count();
+        let rank = ((quantile * count as f64).ceil() as u64).clamp(1, count.max(1));
+        if count > 0 && rank == count {
+            return Some(self.max_ns);
+        }
+        let known = self.buckets.len();
+        (rank <= known).then(|| {
+            // With nothing unplaced the share itself: a rank's share can round to the next rank.
+            let share = match self.unplaced {
+                0 => quantile,
+                _ => rank as f64 / known as f64,
+            };
+            let found = self.buckets.value_at_quantile(share);
+            found.clamp(self.min_ns, self.max_ns)
         })
     }
 
@@ -99,7 +130,8 @@ impl LatencyHistogram {
         if self.count() == 0 {
             return Summary::default();
         }
-        let at = |quantile| self.at_quantile(quantile).unwrap_or_default();
+        let at = |quantile| self.at_quantile(quantile).unwrap_or(self.max_ns);
+        let known = self.buckets.len().max(1);
         Summary {
             count: self.count(),
             min_ns: self.min_ns,
@@ -107,7 +139,7 @@ impl LatencyHistogram {
             p99_ns: at(0.99),
             p999_ns: at(0.999),
             max_ns: self.max_ns,
-            mean_ns: self.sum_ns as f64 / self.count() as f64,
+            mean_ns: self.sum_ns as f64 / known as f64,
         }
     }
 
@@ -170,7 +202,8 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// The figures that tables and result files carry.
+/// The figures that tables and result files carry. A percentile that is [unknown](LatencyHistogram::at_quantile) is the
+/// maximum here, which it does not exceed, and the mean is that of the latencies that are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Latencies counted.
@@ -237,6 +270,21 @@ mod tests {
             ],
             [123_457; 5]
         );
+    }
+
+    #[test]
+    fn a_percentile_among_unplaced_latencies_is_unknown() {
+        let mut histogram = LatencyHistogram::new();
+        histogram.record_many(10, 980);
+        histogram.record_unplaced(20, 300, 20);
+        let mut all = LatencyHistogram::new();
+        all.add(&histogram);
+        assert_eq!((all.count(), all.unplaced()), (1_000, 20));
+        assert_eq!(all.at_quantile(0.98), Some(10));
+        assert_eq!(all.at_quantile(0.981), None);
+        assert_eq!(all.at_quantile(1.0), Some(300));
+        assert_eq!((all.summary().min_ns, all.summary().max_ns), (10, 300));
+        assert_eq!(all.summary().mean_ns, 10.0);
     }
 
     #[test]

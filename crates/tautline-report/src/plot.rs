@@ -144,6 +144,10 @@ fn tail(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
             points.push((at, above as f64 / total));
         }
     }
+    if histogram.unplaced() > 0 {
+        // Only the greatest of them is known: the curve is the highest one that they allow.
+        points.push((max_ns.max(1) as f64, above as f64 / total));
+    }
     points
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use tautline_lab::compare::Comparison;
+use tautline_lab::compare::{Comparison, UNKNOWN};
 use tautline_lab::report;
 use tautline_lab::result::LabResult;
 
@@ -167,9 +167,13 @@ fn comparison_text((baseline, other, comparison): &Pair<'_>) -> String {
                 report::state_name(difference.state)
             ),
             difference.figure.to_owned(),
-            table::microseconds(difference.before_ns),
-            table::microseconds(difference.after_ns),
-            format!("{:.2}", difference.ratio()),
+            difference
+                .before_ns
+                .map_or(UNKNOWN.to_owned(), table::microseconds),
+            difference
+                .after_ns
+                .map_or(UNKNOWN.to_owned(), table::microseconds),
+            difference.ratio_text(),
             match (difference.is_regression, difference.is_judged) {
                 (true, _) => "WORSE",
                 (false, true) => "no worse",
@@ -196,7 +200,9 @@ fn comparison_text((baseline, other, comparison): &Pair<'_>) -> String {
     text += match (comparison.is_regression(), comparison.is_conclusive()) {
         (true, _) => "worse\n",
         (false, true) => "no worse\n",
-        _ => "nothing could be compared: no load in common, or too few samples\n",
+        _ => {
+            "nothing could be compared: no load in common, too few samples, or unknown percentiles\n"
+        }
     };
     text
 }
