@@ -572,7 +572,7 @@ fn timing_lines(machine: &Machine) -> Vec<Line> {
             "isolated CPUs",
             &machine.isolated_cpus,
             &|found| found != "none",
-            "boot with isolcpus= (and nohz_full=, rcu_nocbs=) for the CPUs of real-time threads",
+            "boot with isolcpus= (and nohz_full=, rcu_nocbs=) for the CPUs of real-time threads, and name them (--cpu, taskset): no program has one otherwise",
         ),
         reading(
             "real-time throttling",

@@ -18,6 +18,7 @@ use super::run::{host_name, period, remarks};
 use crate::cli::{CommandError, result_file};
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
+use crate::commands::task::try_cpu;
 
 /// The load's memory block; the loads of this command write no files unless others are named.
 const SIZE_MIB_MAX: u64 = 256;
@@ -88,13 +89,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let allowed = sys::allowed_cpus().unwrap_or_default();
     let named = arguments.cpu.map(|cpu| cpu as u32);
-    let cpu = named.or(allowed.last().copied());
-    let Some(cpu) = cpu.filter(|cpu| allowed.contains(cpu)) else {
+    let cpu = named.or(allowed.last().copied()).unwrap_or(0);
+    if let Err(error) = try_cpu(cpu as usize) {
         return Err(CommandError::usage(
-            format!("this process may not use CPU {}", named.unwrap_or(0)),
+            format!("this process may not use CPU {cpu}: {error}"),
             format!("name one of {allowed:?} with --cpu"),
         ));
-    };
+    }
     let program = std::env::current_exe().map_err(|error| {
         CommandError::failed(
             format!("this program cannot be found: {error}"),

@@ -22,6 +22,7 @@ use super::kept::KeptJournal;
 use super::{answer, publish};
 use crate::cli::{CommandError, result_file};
 use crate::commands::output::JsonArguments;
+use crate::commands::task::try_cpu;
 use crate::units;
 use tautline_report::table;
 use tautline_testbed::interrupt;
@@ -104,6 +105,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     drop(kept);
     let mut result = outcome?;
     result.missing.extend(missing);
+    result.notes.extend(left_out(arguments));
     result.verdict = arguments.class.map(|class| Verdict::of(&result, class));
     publish("taut lab run", &result, text(&result), places)?;
     if let Some(signal) = interrupt::interrupted() {
@@ -137,11 +139,13 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         Some(list) => list.iter().collect(),
         None => allowed.clone(),
     };
-    if let Some(wrong) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-        return Err(CommandError::usage(
-            format!("--cpus: CPU {wrong} cannot be used"),
-            format!("this process may use: {allowed:?}"),
-        ));
+    for cpu in &cpus {
+        if let Err(error) = try_cpu(*cpu as usize) {
+            return Err(CommandError::usage(
+                format!("--cpus: CPU {cpu} cannot be used: {error}"),
+                format!("this process may use: {allowed:?}"),
+            ));
+        }
     }
     let states = match (arguments.untouched_only, arguments.tuned_only) {
         (true, _) => vec![State::Untouched],
@@ -169,6 +173,20 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             size_mib_max: (arguments.size >> 20).max(1) as u64,
             external_tools: !arguments.builtin_loads,
         },
+    })
+}
+
+/// Note of the CPUs that are online and were not measured, unless the user chose.
+fn left_out(arguments: &Arguments) -> Option<String> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let online: CpuList = online.trim().parse().ok()?;
+    let allowed = sys::allowed_cpus().ok()?.into_iter().collect();
+    let rest = online.without(&allowed);
+    let is_told = arguments.cpus.is_none() && !rest.is_empty();
+    is_told.then(|| {
+        format!(
+            "not measured: CPU {rest}, which this process was started without (isolcpus=, taskset, a cpuset); name it with --cpus"
+        )
     })
 }
 

@@ -217,6 +217,70 @@ fn files_that_are_no_results_are_told_apart() {
     assert!(text(&absent).contains("absent.json"));
 }
 
+/// Runs the command with the affinity that `isolcpus=1` gives to every shell.
+fn without_cpu_1(arguments: &[&str]) -> Output {
+    Command::new("taskset")
+        .args(["-c", "0", env!("CARGO_BIN_EXE_taut")])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
+    let cpus = sys::allowed_cpus().unwrap();
+    if !cpus.starts_with(&[0, 1]) || find_program("taskset").is_none() {
+        println!("SKIPPED: needs CPUs 0 and 1, and taskset (apt-get install util-linux)");
+        return;
+    }
+    let _lab = one_lab();
+    let run = |rest: &[&str]| {
+        let common = [
+            "lab",
+            "run",
+            "--seconds",
+            "1",
+            "--untouched-only",
+            "--load",
+            "idle",
+        ];
+        text(&without_cpu_1(&[&common, rest].concat()))
+    };
+    let named = run(&["--cpus", "1"]);
+    assert!(named.contains("nanosleep, CPU 1"), "{named}");
+    assert!(!named.contains("not measured"), "{named}");
+    let all = run(&[]);
+    assert!(all.contains("nanosleep, CPU 0"), "{all}");
+    assert!(all.contains("not measured: CPU 1"), "{all}");
+    let scratch = Scratch::new("affinity");
+    let set = scratch.path("set.toml");
+    fs::write(
+        &set,
+        "[[task]]\nname = \"a\"\nperiod = \"10ms\"\nworst_case = \"100us\"\n",
+    )
+    .unwrap();
+    let interrupt = [
+        "lab",
+        "interrupt",
+        "--cpu",
+        "1",
+        "--count",
+        "200",
+        "--load",
+        "idle",
+        "--untouched-only",
+    ];
+    let task = ["task", "run", &set, "--for", "1s", "--cpu", "1"];
+    for (arguments, words) in [
+        (&interrupt[..], "timer to task, idle, untouched"),
+        (&task, "1 task on CPU 1;"),
+    ] {
+        let output = text(&without_cpu_1(arguments));
+        assert!(output.contains(words), "{output}");
+    }
+}
+
 #[test]
 fn wrong_arguments_are_explained() {
     for (arguments, words) in [

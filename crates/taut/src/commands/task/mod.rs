@@ -9,6 +9,7 @@ mod run;
 mod top;
 mod trace;
 
+pub(crate) use run::try_cpu;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -132,6 +132,13 @@ fn cpu_of(partition: &PartitionConfig, named: Option<usize>) -> Result<usize, Co
     })
 }
 
+/// Whether a thread can be kept on a CPU, found by trying. The affinity that a process inherits does not tell: with
+/// `isolcpus=` no program has such a CPU until it asks.
+pub(crate) fn try_cpu(cpu: usize) -> std::io::Result<()> {
+    let tried = std::thread::spawn(move || tautline_testbed::child::pin(cpu)).join();
+    tried.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+}
+
 /// The CPU that was named, or the last one that this process may use: the first ones have most of the interrupts.
 pub(crate) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
     let allowed = tautline_testbed::child::allowed_cpus().map_err(|error| {
@@ -140,14 +147,17 @@ pub(crate) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
             "name one with --cpu",
         )
     })?;
-    let found = named.or(allowed.last().copied());
-    found.filter(|cpu| allowed.contains(cpu)).ok_or_else(|| {
-        let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
-        CommandError::usage(
-            format!("this process may not use CPU {}", named.unwrap_or(0)),
-            format!("name one of {}", allowed.join(", ")),
-        )
-    })
+    let cpu = named.or(allowed.last().copied()).unwrap_or(0);
+    match try_cpu(cpu) {
+        Ok(()) => Ok(cpu),
+        Err(error) => {
+            let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+            Err(CommandError::usage(
+                format!("this process may not use CPU {cpu}: {error}"),
+                format!("name one of {}", allowed.join(", ")),
+            ))
+        }
+    }
 }
 
 /// Waits for the end of the time, for ^C, or until every task was stopped; whether it was ^C.
