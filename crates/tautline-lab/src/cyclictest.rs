@@ -1,8 +1,8 @@
 //! Imports what cyclictest wrote, so that people can bring the runs that they have: `--json FILE`, and histograms
 //! (`--histfile FILE`, or what it printed). A thread is known by its number, and by its CPU where the file has it.
 //!
-//! Latencies that a file does not contain are unknown: those beyond the end of a histogram are only counted there. A file
-//! that contradicts itself is refused with the line.
+//! Latencies that a file does not contain are unknown: those beyond the end of a histogram are only counted there. A
+//! file that contradicts itself is refused with the line.
 
 mod histogram;
 mod json;

@@ -2,9 +2,11 @@
 //!
 //! A measurement proves that a deadline is missed; it never proves that it is held. That no wake-up out of N
 //! was late bounds the share of late ones only to 3/N (95 % confidence, the "rule of three"), and only under
-//! the loads that were run. Every verdict says so in figures.
+//! the loads that were run. The bound assumes that each wake-up is late by itself. Stalls make several late at once,
+//! so episodes are bounded as well: none in a time T means that they are T/3 apart or more on average. Every verdict
+//! says both in figures.
 
-use crate::measured::{ProbeKind, State, TimeBase};
+use crate::measured::{Phase, ProbeKind, Series, State, TimeBase};
 use crate::result::LabResult;
 use crate::verdict::{Class, Judgement, Outcome, Strength, Verdict};
 
@@ -76,27 +78,27 @@ fn subject(result: &LabResult) -> String {
 }
 
 fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[String]) -> Judgement {
-    let all = result.wakeups(Some(state), None);
-    let (samples, max_ns) = (all.count(), all.summary().max_ns);
-    // A bucket that straddles the deadline is late: at most 0.1 % of the latency on the safe side. Only the
-    // exact maximum can clear it.
-    let late = if max_ns <= deadline_ns {
-        0
-    } else {
-        all.buckets()
-            .iter()
-            .filter(|b| b.to_ns > deadline_ns)
-            .map(|b| b.count)
-            .sum::<u64>()
-            .max(1)
-    };
-    let duration_ns = result
+    let phases: Vec<&Phase> = result
         .phases
         .iter()
         .filter(|phase| phase.state == state)
         .filter(|phase| phase.series.iter().any(|series| series.probe.is_wakeup()))
-        .map(|phase| phase.duration_ns)
-        .sum();
+        .collect();
+    let (mut samples, mut late, mut max_ns) = (0, 0, 0);
+    let series = phases.iter().flat_map(|phase| &phase.series);
+    for series in series.filter(|series| series.probe.is_wakeup()) {
+        samples += series.summary.count + series.overruns;
+        late += late_of(series, deadline_ns);
+        max_ns = max_ns.max(series.summary.max_ns);
+    }
+    let duration_ns = phases.iter().map(|phase| phase.duration_ns).sum();
+    let episodes = match late {
+        0 => Some(0),
+        _ => phases
+            .iter()
+            .map(|phase| episodes_of(phase, deadline_ns))
+            .sum(),
+    };
     let outcome = match (late, samples) {
         (1.., _) => Outcome::Exceeded,
         (0, ..SAMPLES_MIN) => Outcome::Inconclusive,
@@ -109,11 +111,6 @@ fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[Stri
     } else {
         Strength::Strong
     };
-    let late_share_max = if late == 0 {
-        (3.0 / samples.max(1) as f64).min(1.0)
-    } else {
-        upper_bound(late, samples)
-    };
     Judgement {
         state,
         outcome,
@@ -121,15 +118,45 @@ fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[Stri
         late,
         max_ns,
         duration_ns,
-        late_share_max,
+        late_share_max: (upper_bound(late) / samples.max(1) as f64).min(1.0),
+        episodes,
+        between_episodes_ns_min: episodes
+            .filter(|_| samples > 0)
+            .map(|count| (duration_ns as f64 / upper_bound(count)) as u64),
         strength,
     }
 }
 
-/// Normal approximation of the one-sided 95 % bound of a Poisson count, good enough above 0 late ones.
-fn upper_bound(late: u64, samples: u64) -> f64 {
-    let late = late as f64;
-    ((late + 1.645 * late.sqrt() + 1.7) / samples.max(1) as f64).min(1.0)
+/// Late wake-ups of a series. A wake-up that was skipped during a stall is late as well: by one period less than the
+/// one that came, the next one by two less, and so on.
+fn late_of(series: &Series, deadline_ns: u64) -> u64 {
+    // A bucket that straddles the deadline is late: at most 0.1 % of the latency on the safe side. Only the
+    // exact maximum can clear it.
+    let max_ns = series.summary.max_ns;
+    if max_ns <= deadline_ns {
+        return 0;
+    }
+    let (mut late, mut skipped) = (series.unplaced, 0);
+    for bucket in series.buckets.iter().filter(|b| b.to_ns > deadline_ns) {
+        late += bucket.count;
+        let beyond_ns = bucket.to_ns.min(max_ns).saturating_sub(deadline_ns + 1);
+        skipped += bucket.count * (beyond_ns / series.period_ns.max(1));
+    }
+    late.max(1) + skipped.min(series.overruns)
+}
+
+fn episodes_of(phase: &Phase, deadline_ns: u64) -> Option<u64> {
+    let counted = phase.episodes.iter();
+    let mut counted = counted.filter(|one| one.deadline_ns == deadline_ns);
+    counted.next().map(|one| one.count)
+}
+
+/// One-sided 95 % bound of a Poisson count: 3 where none was seen, above that a normal approximation.
+fn upper_bound(count: u64) -> f64 {
+    match count {
+        0 => 3.0,
+        _ => count as f64 + 1.645 * (count as f64).sqrt() + 1.7,
+    }
 }
 
 fn weaknesses(result: &LabResult, loads: &[String]) -> Vec<String> {
@@ -178,8 +205,9 @@ fn linuxcnc_grade(max_ns: u64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::episodes::EpisodeCount;
     use crate::machine::{Machine, Reading};
-    use crate::measured::{Missing, Phase, sleeper};
+    use crate::measured::{Missing, sleeper};
     use tautline_report::histogram::LatencyHistogram;
 
     fn result(samples: u64, max_ns: u64, is_virtual: bool) -> LabResult {
@@ -219,6 +247,48 @@ mod tests {
             "{}",
             verdict.sentences()[1]
         );
+        // Two hours without an episode.
+        assert_eq!(judgement.episodes, Some(0));
+        let apart_ns = judgement.between_episodes_ns_min;
+        assert_eq!(apart_ns, Some(2 * STRONG_DURATION_NS / 3));
+        assert!(verdict.sentences()[1].contains("2400 s apart"));
+    }
+
+    #[test]
+    fn wakeups_that_a_stall_skipped_are_late() {
+        let late = |overruns, class| {
+            let mut result = result(10_000, 4_600_000, false);
+            result.phases[1].series[0] = sleeper(&LatencyHistogram::new());
+            result.phases[0].series[0].overruns = overruns;
+            let judgement = &Verdict::of(&result, class).judgements[0];
+            (judgement.late, judgement.samples)
+        };
+        // A period of 1 ms and a latency of 4.6 ms: the skipped ones are 3.6, 2.6, 1.6 and 0.6 ms late.
+        assert_eq!(late(4, Class::FastIo), (5, 10_004));
+        assert_eq!(late(4, Class::Instrument), (4, 10_004));
+        assert_eq!(late(4, Class::Deadline(4_000_000)), (1, 10_004));
+        assert_eq!(late(4, Class::Multimedia), (0, 10_004));
+        // As many as the probe found to be skipped, and no more.
+        assert_eq!(late(0, Class::FastIo), (1, 10_000));
+    }
+
+    #[test]
+    fn episodes_are_said_beside_late_wakeups_where_they_were_counted() {
+        let mut result = result(500_000, 200_000, false);
+        let unknown = Verdict::of(&result, Class::FastIo);
+        assert_eq!(unknown.judgements[0].episodes, None);
+        assert_eq!(unknown.judgements[0].between_episodes_ns_min, None);
+        for (phase, count) in result.phases.iter_mut().zip([1, 2]) {
+            phase.episodes = vec![EpisodeCount {
+                deadline_ns: 100_000,
+                count,
+            }];
+        }
+        let verdict = Verdict::of(&result, Class::FastIo);
+        assert_eq!(verdict.judgements[0].episodes, Some(3));
+        assert!(verdict.sentences()[1].contains("than 100 µs (3 episodes) in"));
+        let other = Verdict::of(&result, Class::Deadline(150_000));
+        assert_eq!(other.judgements[0].episodes, None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! * [`machine`]: what about a machine decides how well it keeps time.
 //! * [`probe`]: threads that wait for a moment and look how late they are.
+//! * [`episodes`]: stretches of late wake-ups, counted by all probes together.
 //! * [`load`]: what the machine does meanwhile, with the figures that it achieved.
 //! * [`measured`]: the measurements of a phase; [`result`]: the one schema of all results, which [`result_file`]
 //!   reads and writes and [`cyclictest`] imports others' into.
@@ -11,6 +12,7 @@
 
 pub mod compare;
 pub mod cyclictest;
+pub mod episodes;
 pub mod interrupt;
 mod judge;
 pub mod kernels;

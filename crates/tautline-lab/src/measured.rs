@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use tautline_report::histogram::{Bucket, LatencyHistogram, Summary};
 use tautline_report::timeline::Slice;
 
+use crate::episodes::EpisodeCount;
+
 /// How the machine was set while a phase was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -29,6 +31,9 @@ pub struct Phase {
     pub duration_ns: u64,
     /// Results of each probe.
     pub series: Vec<Series>,
+    /// Episodes of late wake-ups, for the deadlines that were counted while it was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub episodes: Vec<EpisodeCount>,
 }
 
 /// Work of one part of a load.
@@ -183,6 +188,7 @@ impl Phase {
             achieved: Vec::new(),
             duration_ns,
             series,
+            episodes: Vec::new(),
         }
     }
 }

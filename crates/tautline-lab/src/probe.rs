@@ -16,6 +16,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use crate::episodes::Episodes;
 use crate::measured::{ProbeKind, Series};
 use crate::sys;
 pub use record::{Record, TIMELINE_SLICES};
@@ -88,6 +89,17 @@ pub struct Plan {
     pub period_ns: u64,
     /// Shifts the deadlines, so that several probes on one CPU do not wait for the same moment.
     pub offset_ns: u64,
+}
+
+impl Plan {
+    /// Time between two wake-ups as the probe has it; for noise the length of the spinning window.
+    fn wait_ns(&self) -> u64 {
+        match self.kind {
+            ProbeKind::Rtc => 1_000_000_000 / u64::from(RTC_RATE_HZ),
+            ProbeKind::Noise => NOISE_WINDOW_NS,
+            _ => self.period_ns,
+        }
+    }
 }
 
 /// Why a probe could not run.
@@ -214,11 +226,12 @@ impl Live {
     }
 }
 
-/// Runs all `plans` side by side for a span, until `stop` is set or the trigger trips. `look` is called
-/// about ten times a second with the share of time gone and the live figures.
+/// Runs all `plans` side by side for a span, until `stop` is set or the trigger trips. All wake-ups are noted in
+/// `episodes`. `look` is called about ten times a second with the share of time gone and the live figures.
 pub fn measure(
     plans: &[Plan],
     span: impl Into<Span>,
+    episodes: &Arc<Episodes>,
     stop: &Arc<AtomicBool>,
     trigger: Option<Trigger>,
     look: &mut dyn FnMut(f64, &[Arc<Live>]),
@@ -229,6 +242,7 @@ pub fn measure(
         ready: Barrier::new(plans.len() + 1),
         begin: Barrier::new(plans.len() + 1),
         stop: Arc::clone(stop),
+        episodes: Arc::clone(episodes),
         tripped: AtomicBool::new(false),
         duration_ns: span.duration.as_nanos() as u64,
         trigger,
@@ -298,6 +312,7 @@ struct Shared {
     ready: Barrier,
     begin: Barrier,
     stop: Arc<AtomicBool>,
+    episodes: Arc<Episodes>,
     tripped: AtomicBool,
     duration_ns: u64,
     trigger: Option<Trigger>,
@@ -347,11 +362,6 @@ fn probe_thread(live: &Live, shared: &Shared) -> Outcome {
     if let Waiter::RealTimeClock(clock) = &waiter {
         sys::rtc_stop(clock);
     }
-    let period_ns = match plan.kind {
-        ProbeKind::Rtc => 1_000_000_000 / u64::from(RTC_RATE_HZ),
-        ProbeKind::Noise => NOISE_WINDOW_NS,
-        _ => plan.period_ns,
-    };
     let scheduling = plan.scheduling.name();
     let series = Series {
         overruns: record.overruns,
@@ -364,7 +374,7 @@ fn probe_thread(live: &Live, shared: &Shared) -> Outcome {
             plan.kind,
             plan.cpu,
             scheduling,
-            period_ns,
+            plan.wait_ns(),
             &record.histogram,
         )
     };
@@ -414,11 +424,12 @@ fn wake_up_again_and_again(
     start_ns: u64,
 ) -> Option<Tripped> {
     let mut due_ns = start_ns + plan.offset_ns;
+    let period_ns = plan.wait_ns();
     if let Waiter::RealTimeClock(clock) = waiter {
         // The clock's own phase: the first interrupt after the start is the reference.
         sys::sleep_until(start_ns);
         let _ = sys::read(clock.as_fd(), &mut [0; size_of::<usize>()]);
-        due_ns = sys::monotonic_ns() + 1_000_000_000 / u64::from(RTC_RATE_HZ);
+        due_ns = sys::monotonic_ns() + period_ns;
     }
     loop {
         let expired = match waiter {
@@ -446,6 +457,7 @@ fn wake_up_again_and_again(
         }
         let latency_ns = now_ns.saturating_sub(due_ns);
         record.add(now_ns.saturating_sub(start_ns), latency_ns);
+        shared.episodes.note(due_ns, now_ns, period_ns);
         live.push(latency_ns);
         if let Some(trigger) = &shared.trigger
             && latency_ns > trigger.above_ns
@@ -466,13 +478,13 @@ fn wake_up_again_and_again(
         due_ns = match waiter {
             Waiter::Timer(_) => {
                 record.overruns += expired - 1;
-                due_ns + expired * plan.period_ns
+                due_ns + expired * period_ns
             }
-            Waiter::RealTimeClock(_) => now_ns + 1_000_000_000 / u64::from(RTC_RATE_HZ),
+            Waiter::RealTimeClock(_) => now_ns + period_ns,
             _ => {
-                let missed = latency_ns / plan.period_ns;
+                let missed = latency_ns / period_ns;
                 record.overruns += missed;
-                due_ns + (missed + 1) * plan.period_ns
+                due_ns + (missed + 1) * period_ns
             }
         };
     }
@@ -527,10 +539,15 @@ mod tests {
     }
 
     fn run(plans: &[Plan], trigger: Option<Trigger>) -> Measured {
+        run_counted(plans, &Arc::new(Episodes::new(&[])), trigger)
+    }
+
+    fn run_counted(plans: &[Plan], episodes: &Arc<Episodes>, trigger: Option<Trigger>) -> Measured {
         let stop = Arc::new(AtomicBool::new(false));
         measure(
             plans,
             Duration::from_millis(100),
+            episodes,
             &stop,
             trigger,
             &mut |_, _| {},
@@ -560,6 +577,16 @@ mod tests {
             let worst = series.timeline.iter().map(|slice| slice.max_ns).max();
             assert_eq!(worst, Some(series.summary.max_ns));
         }
+    }
+
+    #[test]
+    fn all_probes_count_episodes_together() {
+        let episodes = Arc::new(Episodes::new(&[0, u64::MAX]));
+        let plans = [plan(ProbeKind::Nanosleep), plan(ProbeKind::Timerfd)];
+        run_counted(&plans, &episodes, None);
+        // Each wake-up is later than the first limit and follows the last one within a period; none exceeds the second.
+        let counts = episodes.counts();
+        assert_eq!((counts[0].count, counts[1].count), (1, 0));
     }
 
     #[test]

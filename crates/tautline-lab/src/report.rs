@@ -122,7 +122,7 @@ fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
                 "About".to_owned(),
             ]),
     );
-    table.caption("Whether the Emblix paper's three classes of deadlines were held. Held in N wake-ups bounds the share of late ones to 3/N, with 95 % confidence, under these loads.");
+    table.caption("Whether the Emblix paper's three classes of deadlines were held. Held in N wake-ups bounds the share of late ones to 3/N, with 95 % confidence, under these loads, if each is late by itself.");
     for result in results {
         let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
         let all = result.wakeups(None, None);

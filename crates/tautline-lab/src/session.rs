@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::episodes::Episodes;
 use crate::load::{self, Load, LoadError};
 use crate::machine::Machine;
 use crate::probe::{self, Live, Measured, Plan, Scheduling, Trigger};
@@ -52,6 +53,8 @@ pub struct Settings {
     pub cpus: Vec<u32>,
     /// Time between two wake-ups of a probe.
     pub period_ns: u64,
+    /// Deadlines whose episodes of late wake-ups are counted.
+    pub deadlines_ns: Vec<u64>,
     /// End at the first latency above this and keep the kernel's trace.
     pub trace_above_ns: Option<u64>,
     /// How loads run.
@@ -260,7 +263,8 @@ impl<'a> Session<'a> {
             .iter()
             .map(|cpu| self.plan(ProbeKind::Noise, Some(*cpu), 0))
             .collect();
-        let measured = self.run_probes(&plans, duration, progress, tell, None);
+        let uncounted = Arc::new(Episodes::new(&[]));
+        let measured = self.run_probes(&plans, duration, &uncounted, progress, tell, None);
         self.result.phases.push(Phase::new(
             State::Untouched,
             Load::Idle.name(),
@@ -294,9 +298,11 @@ impl<'a> Session<'a> {
             tracing_on: self.recorder.as_ref().map(Recorder::switch),
         });
         let plans = self.plans();
+        let episodes = Arc::new(Episodes::new(&self.settings.deadlines_ns));
         let mut measured = self.run_probes(
             &plans,
             self.phase_time - timerlat_time,
+            &episodes,
             progress,
             tell,
             trigger,
@@ -304,7 +310,9 @@ impl<'a> Session<'a> {
         if let Some(tripped) = measured.tripped {
             self.keep_outlier(tripped);
         } else if self.has_timerlat && !self.stop.load(Ordering::Relaxed) {
-            measured.series.extend(self.run_timerlat(timerlat_time));
+            measured
+                .series
+                .extend(self.run_timerlat(timerlat_time, &episodes));
         }
         let achieved = running.stop();
         for problem in achieved
@@ -332,6 +340,7 @@ impl<'a> Session<'a> {
             achieved,
             duration_ns: measured.duration_ns,
             series: measured.series,
+            episodes: episodes.counts(),
         });
         Ok(())
     }
@@ -376,6 +385,7 @@ impl<'a> Session<'a> {
         &mut self,
         plans: &[Plan],
         duration: Duration,
+        episodes: &Arc<Episodes>,
         progress: &mut Progress,
         tell: &mut dyn FnMut(&Progress),
         trigger: Option<Trigger>,
@@ -385,6 +395,7 @@ impl<'a> Session<'a> {
         let measured = probe::measure(
             plans,
             duration,
+            episodes,
             self.stop,
             trigger,
             &mut |share, live: &[Arc<Live>]| {
@@ -410,14 +421,10 @@ impl<'a> Session<'a> {
         measured
     }
 
-    fn run_timerlat(&mut self, duration: Duration) -> Vec<Series> {
+    fn run_timerlat(&mut self, duration: Duration, episodes: &Episodes) -> Vec<Series> {
         let started = Timerlat::start(&mut lock(self.journal));
         match started {
-            Ok(tracer) => {
-                let mut series = tracer.run(duration, self.stop);
-                series.retain(|one| one.cpu.is_some_and(|cpu| self.settings.cpus.contains(&cpu)));
-                series
-            }
+            Ok(tracer) => tracer.run(duration, self.stop, episodes, &self.settings.cpus),
             Err(error) => {
                 self.lacks_tracer("timerlat", &error);
                 Vec::new()

@@ -41,6 +41,18 @@ impl Class {
     pub const PAPER: [Class; 3] = [Class::Multimedia, Class::Instrument, Class::FastIo];
 }
 
+/// Deadlines whose episodes are counted while a run measures: those of the paper's classes and of the one asked for.
+pub fn deadlines_ns(class: Option<Class>) -> Vec<u64> {
+    let mut all: Vec<u64> = Class::PAPER
+        .into_iter()
+        .chain(class)
+        .map(Class::deadline_ns)
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -107,16 +119,20 @@ pub struct Judgement {
     pub state: State,
     /// Value that was found.
     pub outcome: Outcome,
-    /// Wake-ups judged.
+    /// Wake-ups judged, with those that were skipped because the one before came too late.
     pub samples: u64,
-    /// Wake-ups later than the deadline.
+    /// Wake-ups later than the deadline, skipped ones among them.
     pub late: u64,
     /// The greatest latency.
     pub max_ns: u64,
     /// Measured time.
     pub duration_ns: u64,
-    /// With 95 % confidence at most this share of wake-ups is late under these loads.
+    /// With 95 % confidence at most this share of wake-ups is late under these loads, if each is late by itself.
     pub late_share_max: f64,
+    /// Stretches of time in which wake-ups were late, where they were counted for this deadline.
+    pub episodes: Option<u64>,
+    /// With 95 % confidence as much time or more lies between two episodes on average, under these loads.
+    pub between_episodes_ns_min: Option<u64>,
     /// How much that is worth.
     pub strength: Strength,
 }
@@ -213,8 +229,13 @@ impl Judgement {
             State::Tuned => "Tuned",
             State::Partition => "In a partition",
         };
+        let episodes = match self.episodes {
+            Some(1) => " (1 episode)".to_owned(),
+            Some(count @ 2..) => format!(" ({count} episodes)"),
+            _ => String::new(),
+        };
         let measured = format!(
-            "{} of {} wake-ups later than {} in {}, worst {}",
+            "{} of {} wake-ups later than {}{episodes} in {}, worst {}",
             self.late,
             self.samples,
             latency_text(deadline_ns),
@@ -223,8 +244,13 @@ impl Judgement {
         );
         match self.outcome {
             Outcome::Held => format!(
-                "{state}: {measured}; so at most {:.2e} of all are late, with 95 % confidence (3/N), under these loads; {} evidence.",
+                "{state}: {measured}; so at most {:.2e} of all are late if each is late by itself (3/N){}, with 95 % confidence, under these loads; {} evidence.",
                 self.late_share_max,
+                self.between_episodes_ns_min
+                    .map_or(String::new(), |ns| format!(
+                        ", and episodes of late ones are {} apart or more on average (T/3)",
+                        latency_text(ns)
+                    )),
                 match self.strength {
                     Strength::Weak => "weak",
                     Strength::Moderate => "moderate",
@@ -246,6 +272,13 @@ fn capitalised(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn episodes_are_counted_for_each_class_once() {
+        assert_eq!(deadlines_ns(None), [100_000, 1_000_000, 100_000_000]);
+        assert_eq!(deadlines_ns(Some(Class::Linuxcnc)), deadlines_ns(None));
+        assert_eq!(deadlines_ns(Some(Class::Deadline(7)))[0], 7);
+    }
 
     #[test]
     fn classes_are_read() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tautline_lab::episodes::Episodes;
 use tautline_lab::probe::{self, Plan, Record, Scheduling, TIMELINE_SLICES};
 use tautline_lab::result::ProbeKind;
 use tautline_report::LatencyHistogram;
@@ -135,15 +136,23 @@ fn a_running_probe_allocates_nothing() {
     let (mut seen, mut live_figures) = (0, LatencyHistogram::new());
     let (mut first, mut last, mut looks) = (None, 0, 0);
     let duration = Duration::from_millis(700);
-    let measured = probe::measure(&[plan], duration, &stop, None, &mut |share, live| {
-        // At its very end the probe makes its result, which takes memory.
-        if (0.05..0.9).contains(&share) {
-            live[0].take_since(&mut seen, &mut live_figures);
-            last = CALLS.load(Ordering::Relaxed);
-            first.get_or_insert(last);
-            looks += 1;
-        }
-    });
+    let episodes = Arc::new(Episodes::new(&[1_000, 100_000]));
+    let measured = probe::measure(
+        &[plan],
+        duration,
+        &episodes,
+        &stop,
+        None,
+        &mut |share, live| {
+            // At its very end the probe makes its result, which takes memory.
+            if (0.05..0.9).contains(&share) {
+                live[0].take_since(&mut seen, &mut live_figures);
+                last = CALLS.load(Ordering::Relaxed);
+                first.get_or_insert(last);
+                looks += 1;
+            }
+        },
+    );
     assert!(measured.refused.is_empty(), "{:?}", measured.refused);
     assert!(looks >= 2 && live_figures.count() > 0, "{looks} looks");
     assert_eq!(first, Some(last), "allocations while it measured");

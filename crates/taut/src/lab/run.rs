@@ -12,7 +12,7 @@ use tautline_lab::load::{self, Load};
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_lab::session::{self, Progress, SessionError, Settings};
-use tautline_lab::verdict::{Class, Verdict};
+use tautline_lab::verdict::{self, Class, Verdict};
 use tautline_report::plot::latency_text;
 use tautline_state::cpus::CpuList;
 use tautline_state::journal::JournalError;
@@ -165,6 +165,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         loads: arguments.loads.clone(),
         cpus,
         period_ns: arguments.period.as_nanos() as u64,
+        deadlines_ns: verdict::deadlines_ns(arguments.class),
         trace_above_ns: arguments.trace_above.map(|time| time.as_nanos() as u64),
         load: load::Settings {
             worker_command: vec![program, "lab".into(), "worker".into()],

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::episodes::Episodes;
 use crate::measured::{ProbeKind, Series};
 use crate::probe::{self, Plan, Record, Scheduling};
 use crate::sys;
@@ -85,7 +86,9 @@ fn run_probe(is_signalled: bool, plan: Plan, count: u64) -> io::Result<()> {
         false => {
             let span = Duration::from_nanos(plan.period_ns.saturating_mul(count));
             let stop = Arc::new(AtomicBool::new(false));
-            let mut measured = probe::measure(&[plan], span, &stop, None, &mut |_, _| {});
+            let uncounted = Arc::new(Episodes::new(&[])); // there is no verdict
+            let mut measured =
+                probe::measure(&[plan], span, &uncounted, &stop, None, &mut |_, _| {});
             match (measured.series.pop(), measured.refused.pop()) {
                 (Some(series), _) => series,
                 (None, refused) => {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::episodes::Episodes;
 use crate::measured::Series;
 use crate::probe::{self, Plan, Span};
 use crate::sys;
@@ -158,10 +159,11 @@ const STARTER_PRIORITY: u8 = 10;
 pub(super) fn take_turn(
     plan: Plan,
     duration: Duration,
+    episodes: &Arc<Episodes>,
     cyclictest_first: bool,
 ) -> io::Result<(Turn, Series)> {
     sys::set_fifo(STARTER_PRIORITY)?;
-    let turn = both_at_once(plan, duration, cyclictest_first);
+    let turn = both_at_once(plan, duration, episodes, cyclictest_first);
     sys::set_other()?;
     turn
 }
@@ -169,6 +171,7 @@ pub(super) fn take_turn(
 fn both_at_once(
     plan: Plan,
     duration: Duration,
+    episodes: &Arc<Episodes>,
     cyclictest_first: bool,
 ) -> io::Result<(Turn, Series)> {
     let (probe_offset_ns, cyclictest_offset_ns) = if cyclictest_first {
@@ -189,7 +192,7 @@ fn both_at_once(
         ..plan
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let measured = probe::measure(&[plan], span, &stop, None, &mut |_, _| {});
+    let measured = probe::measure(&[plan], span, episodes, &stop, None, &mut |_, _| {});
     let cyclictest = figures_of(cyclictest)?;
     let series = measured.series.into_iter().next().ok_or_else(|| {
         io::Error::other(format!("the probe could not run: {:?}", measured.refused))

@@ -16,12 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Agreement, PRIORITY};
 use super::beside::Mailbox;
+use crate::episodes::Episodes;
 use crate::load::{self, Load};
 use crate::machine::Machine;
 use crate::probe::{self, Plan, Scheduling};
 use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
 use crate::sys;
 use crate::trace::timerlat::Timerlat;
+use crate::verdict;
 use tautline_report::histogram::LatencyHistogram;
 
 /// Where the orders lie in the initramfs.
@@ -172,8 +174,11 @@ fn work(worker_command: &[PathBuf]) -> io::Result<()> {
             result.agreements.push(agreement);
             result.phases.push(phase);
         } else {
-            let mut phase = measure(&orders, *load);
-            phase.series.extend(timerlat(&orders, &mut result.missing));
+            let episodes = Arc::new(Episodes::new(&verdict::deadlines_ns(None)));
+            let mut phase = measure(&orders, *load, &episodes);
+            let traced = timerlat(&orders, &episodes, &mut result.missing);
+            phase.series.extend(traced);
+            phase.episodes = episodes.counts();
             result.phases.push(phase);
         }
         let achieved = running.stop();
@@ -277,7 +282,7 @@ pub fn load_module(path: &Path, missing: &mut Vec<Missing>) {
 
 /// Interrupt and thread latency apart, by the kernel's own tracer where there is one; under the same load, after the
 /// probe, since the tracer's threads are more urgent than it.
-fn timerlat(orders: &Orders, missing: &mut Vec<Missing>) -> Vec<Series> {
+fn timerlat(orders: &Orders, episodes: &Episodes, missing: &mut Vec<Missing>) -> Vec<Series> {
     let started = crate::open_journal()
         .map_err(|error| error.to_string())
         .and_then(|opened| {
@@ -290,6 +295,8 @@ fn timerlat(orders: &Orders, missing: &mut Vec<Missing>) -> Vec<Series> {
         Ok((tracer, _journal)) => tracer.run(
             Duration::from_nanos(orders.duration_ns).mul_f64(TIMERLAT_SHARE),
             &AtomicBool::new(false),
+            episodes,
+            &sys::allowed_cpus().unwrap_or_default(),
         ),
         Err(reason) => {
             let what = "interrupt and thread latency apart";
@@ -317,10 +324,11 @@ fn plan(orders: &Orders) -> Plan {
     }
 }
 
-fn measure(orders: &Orders, load: Load) -> Phase {
+fn measure(orders: &Orders, load: Load, episodes: &Arc<Episodes>) -> Phase {
     let stop = Arc::new(AtomicBool::new(false));
     let duration = Duration::from_nanos(orders.duration_ns);
-    let measured = probe::measure(&[plan(orders)], duration, &stop, None, &mut |_, _| {});
+    let plans = [plan(orders)];
+    let measured = probe::measure(&plans, duration, episodes, &stop, None, &mut |_, _| {});
     Phase::new(
         State::Untouched,
         load.name(),
@@ -333,8 +341,10 @@ fn measure(orders: &Orders, load: Load) -> Phase {
 fn take_turns(orders: &Orders, load: Load) -> io::Result<(Agreement, Phase)> {
     let duration = Duration::from_nanos(orders.duration_ns);
     let (mut turns, mut all, mut faults) = (Vec::new(), LatencyHistogram::new(), 0);
+    let episodes = Arc::new(Episodes::new(&verdict::deadlines_ns(None)));
     for turn in 0..orders.turns {
-        let (turn, series) = agreement::take_turn(plan(orders), duration, turn % 2 == 1)?;
+        let (turn, series) =
+            agreement::take_turn(plan(orders), duration, &episodes, turn % 2 == 1)?;
         turns.push(turn);
         all.add(&series.histogram());
         faults += series.page_faults;
@@ -352,7 +362,10 @@ fn take_turns(orders: &Orders, load: Load) -> io::Result<(Agreement, Phase)> {
     };
     let load = load.name().to_owned();
     let measured_ns = orders.duration_ns * u64::from(orders.turns);
-    let phase = Phase::new(State::Untouched, &load, measured_ns, vec![series]);
+    let phase = Phase {
+        episodes: episodes.counts(),
+        ..Phase::new(State::Untouched, &load, measured_ns, vec![series])
+    };
     Ok((Agreement { load, turns }, phase))
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Instance, TraceError, tracefs};
+use crate::episodes::Episodes;
 use crate::measured::{ProbeKind, Series};
 use tautline_report::histogram::LatencyHistogram;
 use tautline_state::journal::Journal;
@@ -44,6 +45,8 @@ impl Timerlat {
             ));
         }
         let instance = Instance::new("timerlat", journal)?;
+        // The probes' clock, for the episodes that they count together.
+        instance.write("trace_clock", "mono")?;
         instance.write("current_tracer", "timerlat")?;
         instance.write("tracing_on", "1")?;
         let path = instance.path.join("trace_pipe");
@@ -60,12 +63,19 @@ impl Timerlat {
         })
     }
 
-    /// Measures for a time, or until `stop` is set; then two series for each CPU, interrupt and thread.
-    pub fn run(mut self, duration: Duration, stop: &AtomicBool) -> Vec<Series> {
+    /// Measures for a time, or until `stop` is set; then two series for each of the CPUs, interrupt and thread. The
+    /// threads' wake-ups are noted in `episodes`.
+    pub fn run(
+        mut self,
+        duration: Duration,
+        stop: &AtomicBool,
+        episodes: &Episodes,
+        cpus: &[u32],
+    ) -> Vec<Series> {
         let end = Instant::now() + duration;
         while Instant::now() < end && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK_INTERVAL);
-            self.take();
+            self.take(episodes, cpus);
         }
         self.found
             .iter()
@@ -78,24 +88,39 @@ impl Timerlat {
             .collect()
     }
 
-    fn take(&mut self) {
+    fn take(&mut self, episodes: &Episodes, cpus: &[u32]) {
         let mut bytes = [0; 64 * 1024];
         while let Ok(count @ 1..) = self.pipe.read(&mut bytes) {
             self.rest
                 .push_str(&String::from_utf8_lossy(&bytes[..count]));
             while let Some(end) = self.rest.find('\n') {
                 let line: String = self.rest.drain(..=end).collect();
-                if let Some((cpu, is_thread, ns)) = parse_timerlat(&line) {
-                    let (interrupt, thread) = self.found.entry(cpu).or_default();
-                    if is_thread {
-                        thread.record(ns)
-                    } else {
-                        interrupt.record(ns)
-                    }
+                let found = parse_timerlat(&line).filter(|one| cpus.contains(&one.cpu));
+                let Some(found) = found else {
+                    continue;
+                };
+                let (interrupt, thread) = self.found.entry(found.cpu).or_default();
+                if found.is_thread {
+                    thread.record(found.latency_ns);
+                    let due_ns = found.at_ns.saturating_sub(found.latency_ns);
+                    episodes.note(due_ns, due_ns + found.latency_ns, PERIOD_NS);
+                } else {
+                    interrupt.record(found.latency_ns);
                 }
             }
         }
     }
+}
+
+/// One latency, as a line of the trace has it.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    cpu: u32,
+    /// Whether it is the thread's latency, not the interrupt's.
+    is_thread: bool,
+    latency_ns: u64,
+    /// Time of the line, whole microseconds.
+    at_ns: u64,
 }
 
 fn series(probe: ProbeKind, cpu: u32, histogram: &LatencyHistogram) -> Series {
@@ -104,8 +129,8 @@ fn series(probe: ProbeKind, cpu: u32, histogram: &LatencyHistogram) -> Series {
 }
 
 /// `  <...>-867 [000] .... 54.029328: #1 context irq timer_latency 932 ns` (Documentation/trace/timerlat-tracer.rst):
-/// CPU, whether it is the thread's latency, and the latency. The tracer's threads write one line of each kind a period.
-fn parse_timerlat(line: &str) -> Option<(u32, bool, u64)> {
+/// The tracer's threads write one line of each kind a period.
+fn parse_timerlat(line: &str) -> Option<Found> {
     let (head, tail) = line.split_once("context")?;
     let open = head.rfind('[')?;
     let cpu = head[open + 1..].split(']').next()?.trim().parse().ok()?;
@@ -116,7 +141,18 @@ fn parse_timerlat(line: &str) -> Option<(u32, bool, u64)> {
         _ => return None,
     };
     (words.next()? == "timer_latency").then_some(())?;
-    Some((cpu, is_thread, words.next()?.parse().ok()?))
+    let latency_ns = words.next()?.parse().ok()?;
+    let mut fields = head[open..].split_whitespace();
+    let time = fields.find_map(|word| word.strip_suffix(':'))?;
+    let (seconds, micros) = time.split_once('.')?;
+    let at_us =
+        seconds.parse::<u64>().ok()?.checked_mul(1_000_000)? + micros.parse::<u64>().ok()?;
+    Some(Found {
+        cpu,
+        is_thread,
+        latency_ns,
+        at_ns: at_us.checked_mul(1_000)?,
+    })
 }
 
 #[cfg(test)]
@@ -126,9 +162,21 @@ mod tests {
     #[test]
     fn timerlat_lines_are_understood() {
         let line = "           <...>-868     [001] ....    54.030328: #2     context thread timer_latency      11700 ns";
-        assert_eq!(parse_timerlat(line), Some((1, true, 11_700)));
+        let thread = Found {
+            cpu: 1,
+            is_thread: true,
+            latency_ns: 11_700,
+            at_ns: 54_030_328_000,
+        };
+        assert_eq!(parse_timerlat(line), Some(thread));
         let line = "          <idle>-0       [000] d.h1    54.029328: #1     context    irq timer_latency        932 ns";
-        assert_eq!(parse_timerlat(line), Some((0, false, 932)));
+        let interrupt = Found {
+            cpu: 0,
+            is_thread: false,
+            latency_ns: 932,
+            at_ns: 54_029_328_000,
+        };
+        assert_eq!(parse_timerlat(line), Some(interrupt));
         assert_eq!(parse_timerlat("#  context switches"), None);
     }
 }
