@@ -1,8 +1,8 @@
 //! Prediction of arrivals: when the next message of a flow comes, learned from when the earlier ones came.
 //!
 //! A thread that sleeps until a message comes is late by its wake-up. A thread that knows when the message comes wakes
-//! up shortly before, looks until the message is there, and is not late. [`Predictor`] finds out: it takes the stamps of
-//! arrivals and of one's own sends, and answers with a [`Window`] in which looking pays, or with none.
+//! up shortly before, looks until the message is there, and is not late. [`Predictor`] finds out: it takes the stamps
+//! of arrivals and of one's own sends, and answers with a [`Window`] in which looking pays, or with none.
 //!
 //! Three models compete. Up to [`RHYTHMS_MAX`] senders with a period each, whose phase and period are followed by a
 //! phase-locked loop; and a peer that answers one's own sends after a usual delay. A model earns looks by arrivals that
@@ -72,7 +72,7 @@ pub enum Seen {
     Before,
 }
 
-/// What a stamp means to one model.
+/// Meaning of a stamp to one model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stamp {
     Asleep,
@@ -91,7 +91,7 @@ pub struct Window {
     pub until: Instant,
 }
 
-/// What a flow is, for a report.
+/// Kind of a flow, for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// No rhythm was found.
@@ -123,9 +123,11 @@ enum Source {
 struct Offer {
     source: Source,
     until_ns: i64,
+    /// Not cut short by what the thread may spend.
+    is_whole: bool,
 }
 
-/// What is known of one flow: what arrives at one descriptor.
+/// Predictor of one flow: of the messages that arrive at one descriptor.
 ///
 /// Nothing is allocated. Each call takes a bounded number of steps, below a microsecond; a search for a rhythm, at most
 /// every fourth arrival while none is known, some microseconds.
@@ -184,13 +186,14 @@ impl Predictor {
         self.offer = None;
         let since_last_ns = at_ns - self.last_ns;
         self.last_ns = at_ns;
-        let answered = self
-            .answer
-            .takes(at_ns, self.stamp(Source::Answer, at_ns, seen));
+        let gain_ns = self.gain_ns();
+        let stamp = self.stamp(Source::Answer, at_ns, seen);
+        self.answer.takes(at_ns, stamp, gain_ns);
         if since_last_ns < BURST_NS {
             return;
         }
-        let mut is_explained = answered;
+        // An answer may have a rhythm as well, and a sharper one: a server's requests come some time after its replies.
+        let mut is_explained = false;
         for index in 0..RHYTHMS_MAX {
             let stamp = self.stamp(Source::Rhythm(index), at_ns, seen);
             let place = &mut self.rhythms[index];
@@ -220,8 +223,24 @@ impl Predictor {
     /// When to be awake for the next arrival, seen from `now`, when a wait begins. `waking` is how long this machine
     /// takes to wake a thread up; `longest` is for how long the thread may look.
     pub fn window(&mut self, now: Instant, waking: Duration, longest: Duration) -> Option<Window> {
+        self.settle(nanos(now));
+        let (source, whole) = self.best(now, waking)?;
+        let until = whole.until.min(whole.from + longest);
+        self.offer = Some(Offer {
+            source,
+            until_ns: nanos(until),
+            is_whole: until == whole.until,
+        });
+        Some(Window { until, ..whole })
+    }
+
+    /// Like [`Self::window`], for a caller that will not look.
+    pub fn expected(&mut self, now: Instant, waking: Duration) -> Option<Window> {
+        self.best(now, waking).map(|(_, window)| window)
+    }
+
+    fn best(&mut self, now: Instant, waking: Duration) -> Option<(Source, Window)> {
         let now_ns = nanos(now);
-        self.settle(now_ns);
         let waking_ns = waking.as_nanos().min(1_000_000) as i64;
         let mut best: Option<(Source, i64, i64, i64)> = None;
         for source in (0..RHYTHMS_MAX).map(Source::Rhythm).chain([Source::Answer]) {
@@ -242,17 +261,19 @@ impl Predictor {
         }
         let (source, from, until, _) = best?;
         let from = from.max(now_ns);
-        let until_ns = until.min(from + longest.as_nanos().min(i64::MAX as u128 / 4) as i64);
-        self.offer = Some(Offer { source, until_ns });
-        Some(Window {
-            from: instant(from),
-            until: instant(until_ns),
-        })
+        Some((
+            source,
+            Window {
+                from: instant(from),
+                until: instant(until),
+            },
+        ))
     }
 
     /// Bounds of a model's next window, and the spread of its errors.
     fn window_of(&mut self, source: Source, now_ns: i64) -> Option<(i64, i64, i64)> {
         let (next_ns, again_ns, track) = match source {
+            Source::Answer if self.are_requests() => return None,
             Source::Answer => (self.answer.next_ns()?, None, &self.answer.track),
             Source::Rhythm(index) => {
                 let rhythm = self.rhythms[index].as_mut()?;
@@ -275,7 +296,7 @@ impl Predictor {
         if let Some(offer) = self.offer.take_if(|offer| offer.until_ns <= now_ns) {
             self.vain = Some(offer);
             if let Some(track) = self.track(offer.source) {
-                track.in_vain();
+                track.in_vain(offer.is_whole);
             }
         }
     }
@@ -304,7 +325,7 @@ impl Predictor {
     fn search(&mut self) {
         let found = Rhythm::find(&self.unexplained[..self.unexplained_count]);
         let place = self.rhythms.iter().position(Option::is_none);
-        let (Some(rhythm), Some(place)) = (found, place) else {
+        let (Some(mut rhythm), Some(place)) = (found, place) else {
             self.search_in = self.search_pause;
             self.search_pause = (self.search_pause * 2).min(SEARCH_PAUSE_MAX);
             return;
@@ -320,6 +341,9 @@ impl Predictor {
             }
         }
         self.unexplained_count = kept;
+        if let Some(gain_ns) = self.gain_ns() {
+            rhythm.track.trust(gain_ns);
+        }
         self.rhythms[place] = Some(rhythm);
     }
 
@@ -331,7 +355,8 @@ impl Predictor {
             .flatten()
             .filter(|rhythm| rhythm.track.window_ns().is_some())
             .min_by_key(|rhythm| rhythm.track.spread_ns());
-        let answer = self.answer.next_is_known().then_some(&self.answer);
+        let is_answered = self.answer.next_is_known() && !self.are_requests();
+        let answer = is_answered.then_some(&self.answer);
         match (rhythm, answer) {
             (rhythm, Some(answer))
                 if rhythm
@@ -352,15 +377,23 @@ impl Predictor {
 
     /// By how much arrivals are found earlier by looking than asleep, where that is known.
     pub fn gain(&self) -> Option<Duration> {
-        let rhythms = self
-            .rhythms
-            .iter()
-            .flatten()
-            .filter_map(|rhythm| rhythm.track.gain_ns());
-        rhythms
-            .chain(self.answer.track.gain_ns())
-            .max()
-            .map(duration)
+        self.gain_ns().map(duration)
+    }
+
+    fn gain_ns(&self) -> Option<i64> {
+        let rhythms = self.rhythms.iter().flatten();
+        let gains = rhythms.filter_map(|rhythm| rhythm.track.gain_ns());
+        gains.chain(self.answer.track.gain_ns()).max()
+    }
+
+    /// Whether arrivals come later after a send than the next one of a rhythm: then they are requests, and the times of
+    /// one's own replies only blur them.
+    fn are_requests(&self) -> bool {
+        let mut rhythms = self.rhythms.iter().flatten();
+        rhythms.any(|rhythm| {
+            let is_known = rhythm.track.window_ns().is_some();
+            is_known && 2 * self.answer.delay_ns() > rhythm.period_ns()
+        })
     }
 }
 

@@ -7,8 +7,9 @@ use super::{PERIOD_NS_MAX, Stamp};
 const FIRST_ERROR_NS: i64 = 20_000;
 /// Smallest distance from the usual delay that still counts as the same: more than a wake-up takes.
 const TOLERANCE_NS_MIN: i64 = 150_000;
-/// Answers after which the delay is believed.
-const LEARNED_MIN: u8 = 12;
+/// Answers after which the delay is believed: later than a rhythm is found and tried, which is sharper where a server
+/// awaits requests.
+const LEARNED_MIN: u8 = 48;
 
 /// Delay of answers.
 #[derive(Clone, Copy, Debug)]
@@ -50,20 +51,23 @@ impl Answer {
         self.delay_ns
     }
 
-    /// Takes the first arrival after a send; whether it came when it was expected.
-    pub(super) fn takes(&mut self, at_ns: i64, stamp: Stamp) -> bool {
+    /// Takes the first arrival after a send. `gain_ns` is what looking gains in this flow, if that is known.
+    pub(super) fn takes(&mut self, at_ns: i64, stamp: Stamp, gain_ns: Option<i64>) {
         let Some(sent) = self.sent_ns.take() else {
-            return false;
+            return;
         };
         let delay_ns = at_ns - sent;
         if stamp == Stamp::Before || !(0..=PERIOD_NS_MAX).contains(&delay_ns) {
-            return false;
+            return;
         }
         if self.learned < LEARNED_MIN {
             self.learned += 1;
             let share = i64::from(self.learned.min(4));
             self.delay_ns += (delay_ns - self.delay_ns) / share;
-            return false;
+            if let (LEARNED_MIN, Some(gain_ns)) = (self.learned, gain_ns) {
+                self.track.trust(gain_ns);
+            }
+            return;
         }
         let error_ns = delay_ns - self.delay_ns;
         if error_ns.abs() > (self.delay_ns / 4).max(TOLERANCE_NS_MIN) {
@@ -71,9 +75,8 @@ impl Answer {
             if self.track.is_over() {
                 *self = Self::new();
             }
-            return false;
+            return;
         }
         self.delay_ns += self.track.came(error_ns, stamp);
-        true
     }
 }

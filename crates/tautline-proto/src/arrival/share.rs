@@ -6,7 +6,7 @@ use crate::time::Instant;
 
 /// Time saved up at most, in spans of the share's own reckoning. Lower: a loop of 4 Hz cannot look once for long
 /// enough. Higher: after a quiet time a thread may look at a stretch for longer than others on its CPU should wait.
-const SAVED_MAX: Duration = Duration::from_millis(2);
+pub const SAVED_MAX: Duration = Duration::from_millis(2);
 
 /// An account that fills with `percent` of the time that passes.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl Share {
     #[inline]
     pub fn available(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.filled_at);
-        // Whoever has waited for a minute has the most that can be saved; the multiplication below cannot overflow.
+        // A minute earns the most that can be saved; the multiplication below cannot overflow.
         let passed_ns = passed.min(Duration::from_secs(60)).as_nanos() as u64;
         let earned = passed_ns * self.percent / 100;
         if earned > 0 {

@@ -14,7 +14,7 @@ use super::*;
 const US: i64 = 1_000;
 const MS: i64 = 1_000_000;
 
-/// What became of the arrivals.
+/// Arrivals by how they were found.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Found while looking.

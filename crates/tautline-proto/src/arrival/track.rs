@@ -1,5 +1,5 @@
-//! What one model has learned about its own errors: their spread, whether its arrivals come, and whether looking for
-//! them pays.
+//! Errors and success of one model: the spread of its errors, whether its arrivals come, and whether looking for them
+//! pays.
 
 use super::Stamp;
 use super::quantile::Quantile;
@@ -66,6 +66,11 @@ impl Track {
         }
     }
 
+    /// Needs no trial: its times are those of looking already, which another model of the flow has tried.
+    pub(super) const fn trust(&mut self, gain_ns: i64) {
+        self.looking = Looking::Pays { gain_ns };
+    }
+
     /// Takes the error of an arrival that came. Returns by how much the model's time moves.
     pub(super) fn came(&mut self, error_ns: i64, stamp: Stamp) -> i64 {
         self.score = (self.score + 1).min(SCORE_MAX);
@@ -125,9 +130,9 @@ impl Track {
         moved
     }
 
-    /// Looked, and nothing came.
-    pub(super) fn in_vain(&mut self) {
-        self.earned -= EARNED_IN_VAIN;
+    /// Looked, and nothing came. A look that was cut short says less about the model.
+    pub(super) fn in_vain(&mut self, is_whole: bool) {
+        self.earned -= if is_whole { EARNED_IN_VAIN } else { 1 };
         if self.earned <= 0 {
             self.pause();
         }
