@@ -42,7 +42,7 @@ help: ## list these targets
 
 demo: ## two hosts, a 1 kHz control loop beside a full link: a table and report.html
 	@scripts/setup.sh --for demo
-	cargo build --release --locked -p taut
+	cargo build --release --locked -p taut -p tautline-awake-preload
 	$(TAUT) demo $(DEMO_ARGS)
 
 FLIGHT_IMAGE := bindings/guest/build/flight.elf
@@ -78,7 +78,7 @@ install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, 
 
 packages: ## Debian packages of the command and the C library, in target/packages (DEB_MAINTAINER, SOURCE_DATE_EPOCH)
 	@scripts/setup.sh --for packages
-	cargo build --release --locked -p taut -p tautline-preload -p tautline-c
+	cargo build --release --locked -p taut -p tautline-awake-preload -p tautline-preload -p tautline-c
 	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages
 
 packages-gateway: ## a Debian package of the gateway to Zenoh with its systemd unit, in target/packages

@@ -66,12 +66,14 @@ usage() {
 # Contents of the packages. $1 is the image's root.
 
 image_taut() {
-    local root=$1 taut shell
+    local root=$1 taut shell library
     taut=$(found taut)
     install -D "$taut" "$root/usr/bin/taut"
-    install -D -m 644 "$(found libtautline_preload.so)" "$root/usr/lib/tautline/libtautline_preload.so"
+    for library in libtautline_awake_preload.so libtautline_preload.so; do
+        install -D -m 644 "$(found "$library")" "$root/usr/lib/tautline/$library"
+        strip_of --strip-unneeded "$root/usr/lib/tautline/$library"
+    done
     strip_of --strip-all "$root/usr/bin/taut"
-    strip_of --strip-unneeded "$root/usr/lib/tautline/libtautline_preload.so"
     # Of another architecture, the command cannot be asked here.
     if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
         taut=${TAUT_HERE:?names the command for this machine, which writes manual pages and completions}
@@ -90,7 +92,7 @@ image_taut() {
     install -D -m 644 -t "$root/usr/share/doc/taut/docs" docs/*.md
     install -D -m 644 -t "$root/usr/share/doc/taut/examples" contrib/wireshark/tautline.lua examples/*.toml
     install -D -m 644 -t "$root/usr/share/doc/taut/examples/taut-node@.service.d" contrib/systemd/taut-node@.service.d/*
-    scripts/notices.sh taut tautline-preload >"$root/usr/share/doc/taut/notices"
+    scripts/notices.sh taut tautline-awake-preload tautline-preload >"$root/usr/share/doc/taut/notices"
     maintainer_scripts "$root/DEBIAN"
     control taut "$root" <<'END'
 Section: net

@@ -384,9 +384,55 @@ fn programs_that_cannot_be_taken_are_refused() {
 }
 
 #[test]
+fn waits_of_a_program_end_awake_without_privileges_and_are_reported() {
+    let script = "import time\nfor k in range(200): time.sleep(0.002)\nprint('done')";
+    let output = taut(&["exec", "--report", "--", "python3", "-c", script]);
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "done\n", "{said}");
+    assert!(
+        said.contains("awake for ") && said.contains("sleeps: late by "),
+        "{said}"
+    );
+    let output = taut(&["exec", "--watch", "--", "python3", "-c", script]);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("watched, nothing changed; awake for 0 ms"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_that_cannot_be_helped_runs_with_a_line_that_says_why() {
+    let scratch = Scratch::new("exec-static");
+    let (source, fixed) = (scratch.0.join("main.c"), scratch.0.join("fixed"));
+    fs::write(&source, "int main(void) { return 7; }\n").unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.arg("-static").arg("-o").args([&fixed, &source]);
+    assert!(compiler.status().unwrap().success());
+    let output = taut(&["exec", "--", fixed.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(7));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("stay as they are: it is statically linked"),
+        "{said}"
+    );
+    let output = taut(&["exec", "--", "sh", "-c", "exit 5"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
 fn wrong_use_is_told() {
     for (arguments, told) in [
-        (vec!["exec", "--", "true"], "--config <FILE>"),
+        (
+            vec!["exec", "--local", "5000", "--", "true"],
+            "are for sockets that become ports of a node",
+        ),
+        (
+            vec!["exec", "--watch", "--interface", "lo", "--", "true"],
+            "cannot be used with",
+        ),
+        (vec!["exec", "--fifo", "100", "--", "true"], "100"),
         (vec!["exec", "--interface", "lo"], "PROGRAM"),
         (
             vec!["exec", "--interface", "lo", "--local", "0", "--", "true"],

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 27] = [
+const CRATES: [(&str, &[&str]); 29] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
     ("tautline-sources", &[]),
@@ -116,6 +116,11 @@ const CRATES: [(&str, &[&str]); 27] = [
     (
         "tautline-kernel-tests",
         &["tautline-lab", "tautline-testbed"],
+    ),
+    ("tautline-awake", &["tautline-proto"]),
+    (
+        "tautline-awake-preload",
+        &["tautline-awake", "tautline-proto"],
     ),
     ("tautline-preload", &["tautline"]),
     (

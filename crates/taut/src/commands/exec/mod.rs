@@ -1,5 +1,6 @@
-//! `taut exec`: an unmodified program whose UDP sockets and packet sockets are ports of a node.
+//! `taut exec`: an unmodified program whose waits end awake, or whose sockets are ports of a node.
 
+mod awake;
 mod program;
 
 use std::env;
@@ -17,23 +18,27 @@ use tautline_testbed::interface;
 use crate::cli::{self, CommandError};
 use crate::commands::peer;
 
-/// File of the library that the program gets.
-const LIBRARY: &str = "libtautline_preload.so";
+/// File of the library that makes sockets ports, and the package that it is built from.
+const LIBRARY: (&str, &str) = ("libtautline_preload.so", "tautline-preload");
 
 /// Arguments of `taut exec`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Configuration file of the node (TOML); its [exec] section says which sockets are taken.
-    #[arg(
-        long,
-        alias = "node",
-        value_name = "FILE",
-        required_unless_present = "interface"
-    )]
+    #[arg(long, alias = "node", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A node on this interface, without a file; every address of its network counts as a neighbour.
-    #[arg(long, value_name = "IF", conflicts_with = "config")]
+    /// Sockets become ports of a node on this interface; every address of its network counts as a neighbour.
+    #[arg(long, short, value_name = "IF", conflicts_with = "config")]
     interface: Option<String>,
+    /// Change nothing, and print at the end how late waits and sleeps were, and how many could be met awake.
+    #[arg(long, conflicts_with_all = ["config", "interface"])]
+    watch: bool,
+    /// Print at the end what was found for each descriptor: its rhythm, and what became of its messages.
+    #[arg(long, conflicts_with_all = ["config", "interface"])]
+    report: bool,
+    /// Run the program under SCHED_FIFO with this priority, 1 to 99, where that is allowed.
+    #[arg(long, value_name = "PRIORITY", conflicts_with_all = ["config", "interface"], value_parser = clap::value_parser!(u8).range(1..=99))]
+    fifo: Option<u8>,
     /// Take the sockets with these ports: numbers and ranges, 5000,6000-6010 [default: by address].
     #[arg(long, value_name = "PORTS", value_parser = ports, value_delimiter = ',')]
     local: Vec<Ports>,
@@ -46,7 +51,7 @@ pub struct Arguments {
     /// Say for each socket what became of it, on standard error or in this file; so does TAUTLINE_EXPLAIN=1.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     explain: Option<Option<PathBuf>>,
-    /// Program and its arguments.
+    /// Program and its arguments. Without --interface and --config its waits end awake, and nothing else changes.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -76,6 +81,9 @@ fn ethertype(text: &str) -> Result<EtherType, String> {
 
 /// Becomes the program; returns only if that fails.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    if arguments.config.is_none() && arguments.interface.is_none() {
+        return awake::run(&arguments);
+    }
     let (node, mut rules) = configured(&arguments)?;
     if !arguments.local.is_empty() || !arguments.remote.is_empty() {
         rules.local = arguments.local;
@@ -87,8 +95,16 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     check(&node)?;
     check_ethertypes(&node, &rules.ethertypes)?;
     let name = arguments.program[0].clone();
-    program::check(&name)?;
-    let library = library()?;
+    if let Some(why) = program::check(&name)? {
+        return Err(CommandError::failed(
+            format!(
+                "the sockets of {} cannot be taken: {why}",
+                program::plain(&name)
+            ),
+            "run it without `taut exec`; its sockets are the kernel's",
+        ));
+    }
+    let library = library(LIBRARY)?;
     let mut command = Command::new(&name);
     command
         .args(&arguments.program[1..])
@@ -111,11 +127,14 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         }
         None => &mut command,
     };
-    let failed = command.exec();
-    Err(CommandError::failed(
-        format!("cannot run {}: {failed}", program::plain(&name)),
+    Err(not_run(&name, &command.exec()))
+}
+
+fn not_run(name: &OsStr, error: &std::io::Error) -> CommandError {
+    CommandError::failed(
+        format!("cannot run {}: {error}", program::plain(name)),
         "name a program that exists and that you may execute",
-    ))
+    )
 }
 
 /// The program may change its directory before its first socket.
@@ -175,11 +194,11 @@ fn check_ethertypes(node: &NodeConfig, wanted: &[EtherType]) -> Result<(), Comma
 
 /// The library lies beside this command, as `cargo build` leaves it (`cargo test`: in `deps`), or in the library
 /// directory beside the command's.
-fn library() -> Result<PathBuf, CommandError> {
+fn library((file, package): (&str, &str)) -> Result<PathBuf, CommandError> {
     let own = env::current_exe().unwrap_or_default();
     let directory = own.parent().unwrap_or(Path::new("/"));
     let places =
-        ["", "deps", "../lib", "../lib/tautline"].map(|place| directory.join(place).join(LIBRARY));
+        ["", "deps", "../lib", "../lib/tautline"].map(|place| directory.join(place).join(file));
     // The newest: cargo may have left an older one.
     let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified());
     let found = places
@@ -187,11 +206,8 @@ fn library() -> Result<PathBuf, CommandError> {
         .filter_map(|place| Some((written(&place).ok()?, place)));
     let newest = found.max().map(|(_, place)| place).ok_or_else(|| {
         CommandError::failed(
-            format!(
-                "{LIBRARY} is neither in {} nor in ../lib",
-                directory.display()
-            ),
-            "build it with `cargo build --release -p tautline-preload`, or `make build`",
+            format!("{file} is neither in {} nor in ../lib", directory.display()),
+            format!("build it with `cargo build --release -p {package}`, or `make build`"),
         )
     })?;
     cli::trusted_code(&newest)

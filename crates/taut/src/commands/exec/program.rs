@@ -22,8 +22,11 @@ const SCRIPTS_MAX: usize = 4;
 /// Name of the note that Go's linker leaves in every program.
 const GO_NOTE: &[u8] = b"Go\0\0";
 
-/// Refuses a program that would run untouched, with one sentence that says why.
-pub(super) fn check(name: &OsStr) -> Result<(), CommandError> {
+/// Reason why a program would run untouched, if there is one.
+///
+/// # Errors
+/// There is no such program.
+pub(super) fn check(name: &OsStr) -> Result<Option<String>, CommandError> {
     let mut path = find(name).ok_or_else(|| {
         CommandError::failed(
             format!("there is no program {}", plain(name)),
@@ -31,19 +34,13 @@ pub(super) fn check(name: &OsStr) -> Result<(), CommandError> {
         )
     })?;
     for _ in 0..SCRIPTS_MAX {
-        match look(&path).map_err(|why| refused(name, &why))? {
-            Some(interpreter) => path = interpreter,
-            None => return Ok(()),
+        match look(&path) {
+            Ok(Some(interpreter)) => path = interpreter,
+            Ok(None) => return Ok(None),
+            Err(why) => return Ok(Some(why)),
         }
     }
-    Err(refused(name, "its interpreters are scripts"))
-}
-
-fn refused(name: &OsStr, why: &str) -> CommandError {
-    CommandError::failed(
-        format!("the sockets of {} cannot be taken: {why}", plain(name)),
-        "run it without `taut exec`; its sockets are the kernel's",
-    )
+    Ok(Some("its interpreters are scripts".to_owned()))
 }
 
 /// A name of the user's, for a terminal.

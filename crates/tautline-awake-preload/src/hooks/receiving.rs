@@ -1,0 +1,204 @@
+//! recv(2), recvfrom(2), recvmsg(2), recvmmsg(2), read(2), readv(2).
+#![allow(unsafe_code)] // Exported functions with the C library's names.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::time::Duration;
+
+use libc::{
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, iovec, mmsghdr, msghdr, pollfd, sockaddr, socklen_t,
+    timespec, timeval,
+};
+use tautline_awake::raw::{self, Polled};
+use tautline_awake::wait::{self, Waited};
+use tautline_proto::time::Instant;
+
+use crate::handlers::{self, Interrupted};
+use crate::table::Slot;
+use crate::{options, real, table};
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// Step after the wait.
+enum Next {
+    /// The program's call, on this descriptor: the program's own, or a copy that keeps a closed file open.
+    Call(c_int),
+    Fail(c_int),
+}
+
+/// Waits as predicted, makes the program's call, and learns from when it returned.
+#[inline]
+fn receive<T: Copy + PartialOrd + From<i8>>(
+    fd: c_int,
+    flags: c_int,
+    call: impl Fn(c_int) -> T,
+) -> T {
+    let slot = match flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE) {
+        0 if !options::is_off() => table::slot(fd),
+        _ => None,
+    };
+    let Some(slot) = slot else {
+        return call(fd);
+    };
+    let began = raw::now();
+    match predicted(fd, slot, began) {
+        None => learned(slot, began, call(fd)),
+        Some(Next::Call(number)) if number == fd => call(fd),
+        Some(Next::Call(copy)) => {
+            let result = call(copy);
+            // SAFETY: the copy is this library's.
+            unsafe { real::close(copy) };
+            result
+        }
+        Some(Next::Fail(error)) => {
+            // SAFETY: a thread's own errno.
+            unsafe { *libc::__errno_location() = error };
+            T::from(-1)
+        }
+    }
+}
+
+/// The call has returned: learns from when it did, if it has a message.
+fn learned<T: PartialOrd + From<i8>>(slot: &'static Slot, began: Instant, result: T) -> T {
+    if result > T::from(-1)
+        && let Some(mut held) = slot.hold()
+    {
+        held.returned(began, raw::now());
+    }
+    result
+}
+
+/// Waits if an arrival is expected. `None`: none is, and the program's call waits as ever.
+fn predicted(fd: c_int, slot: &'static Slot, began: Instant) -> Option<Next> {
+    if !options::is_awake() {
+        return None;
+    }
+    let mut held = slot.hold()?;
+    if !held.flow().expects(began) || !raw::is_blocking(fd) {
+        return None;
+    }
+    let handling = handlers::interrupted();
+    if handling == Interrupted::Depends {
+        return None;
+    }
+    let timeout = receive_timeout(fd);
+    let deadline = timeout.map(|timeout| began + timeout);
+    let waited = loop {
+        let mut entries = [entry(fd)];
+        let mut flows = [Some(held.flow())];
+        let changed = |entries: &mut [pollfd]| entries[0].fd = slot.number(fd);
+        match wait::until_ready(
+            &mut entries,
+            &mut flows,
+            deadline,
+            std::ptr::null(),
+            changed,
+        ) {
+            // Goes on, unless there is a timeout: then the kernel fails whatever the handlers say (signal(7)).
+            Waited::Interrupted if timeout.is_none() && handling == Interrupted::GoesOn => {}
+            waited => break waited,
+        }
+    };
+    let number = slot.number(fd);
+    slot.forget_copy();
+    drop(held);
+    match (waited, deadline) {
+        (Waited::Interrupted, _) => {
+            // SAFETY: no arguments. The thread may be cancelled here: nothing is held.
+            unsafe { pthread_testcancel() };
+            Some(Next::Fail(libc::EINTR))
+        }
+        (Waited::Ready, _) => Some(Next::Call(number)),
+        (Waited::TimedOut, _) => Some(Next::Fail(libc::EAGAIN)),
+        (Waited::Unknown, Some(deadline)) => match wait_for_rest(number, deadline) {
+            Ok(()) => Some(Next::Call(number)),
+            Err(error) => Some(Next::Fail(error)),
+        },
+        (Waited::Unknown, None) if number == fd => None,
+        (Waited::Unknown, None) => Some(Next::Call(number)),
+    }
+}
+
+fn entry(fd: c_int) -> pollfd {
+    pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// A socket's own timeout began with the program's call: what is left of it is waited for here.
+fn wait_for_rest(fd: c_int, deadline: Instant) -> Result<(), c_int> {
+    let mut entries = [entry(fd)];
+    match raw::poll(&mut entries, Some(deadline), raw::now(), std::ptr::null()) {
+        Polled::Ready | Polled::Refused => Ok(()),
+        Polled::Nothing => Err(libc::EAGAIN),
+        Polled::Interrupted => Err(libc::EINTR),
+    }
+}
+
+fn receive_timeout(fd: c_int) -> Option<Duration> {
+    let none = timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let time = raw::socket_option(fd, libc::SO_RCVTIMEO, none)?;
+    let time = Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64);
+    (!time.is_zero()).then_some(time)
+}
+
+macro_rules! receives {
+    ($($(#[$text:meta])* $name:ident($fd:ident: c_int, $($argument:ident: $kind:ty),*; $flags:expr) -> $result:ty;)*) => {
+        $(
+            $(#[$text])*
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C-unwind" fn $name($fd: c_int, $($argument: $kind),*) -> $result {
+                // SAFETY: the caller's promise.
+                receive($fd, $flags, |fd| unsafe { real::$name(fd, $($argument),*) })
+            }
+        )*
+    };
+}
+
+receives! {
+    /// recv(2).
+    recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int; flags) -> isize;
+    /// recvfrom(2).
+    recvfrom(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t; flags) -> isize;
+    /// recvmsg(2).
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int; flags) -> isize;
+    /// read(2).
+    read(fd: c_int, buffer: *mut c_void, length: usize; 0) -> isize;
+    /// readv(2).
+    readv(fd: c_int, parts: *const iovec, count: c_int; 0) -> isize;
+    /// read(2) of a program that was compiled with checks of its buffers.
+    __read_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize; 0) -> isize;
+    /// recv(2) of a program that was compiled with checks of its buffers.
+    __recv_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize, flags: c_int; flags) -> isize;
+    /// recvfrom(2) of a program that was compiled with checks of its buffers.
+    __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t; flags) -> isize;
+}
+
+/// recvmmsg(2). A call with a timeout is the kernel's: its timeout counts from the call, and is written back.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let call = |fd| unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    match timeout.is_null() {
+        true => receive(fd, flags, call),
+        false => call(fd),
+    }
+}

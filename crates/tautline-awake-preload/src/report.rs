@@ -1,0 +1,131 @@
+//! Report that the library prints when the program ends: a line for each descriptor that was waited for, one for
+//! sleeps.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tautline_awake::flow::Flow;
+use tautline_awake::{Pattern, cpu, thread};
+
+use crate::{options, table};
+
+/// Lateness of sleeps: eight buckets for each power of two of nanoseconds, from 64 ns.
+const BUCKETS: usize = 8 * 28;
+static LATE: [AtomicU64; BUCKETS] = [const { AtomicU64::new(0) }; BUCKETS];
+
+/// Arrivals below which a descriptor has no line.
+const ARRIVALS_MIN: u64 = 8;
+
+/// A sleep ended so late.
+pub(crate) fn slept(late: Duration) {
+    let ns = (late.as_nanos().min(u64::MAX.into()) as u64).max(64);
+    let power = ns.ilog2();
+    let eighth = (ns >> (power - 3)) & 7;
+    let bucket = ((power as usize - 6) * 8 + eighth as usize).min(BUCKETS - 1);
+    LATE[bucket].fetch_add(1, Relaxed);
+}
+
+/// Upper bound of the bucket in which the quantile lies.
+fn late(per_mille: u64) -> Option<Duration> {
+    let counts: [u64; BUCKETS] = std::array::from_fn(|bucket| LATE[bucket].load(Relaxed));
+    let total: u64 = counts.iter().sum();
+    let wanted = (total * per_mille).div_ceil(1_000);
+    let mut seen = 0;
+    let bucket = counts.iter().position(|count| {
+        seen += count;
+        total > 0 && seen >= wanted
+    })?;
+    let (power, eighth) = (bucket / 8 + 6, bucket % 8);
+    Some(Duration::from_nanos(((9 + eighth) as u64) << (power - 3)))
+}
+
+/// A time in microseconds with one digit.
+struct Micros(Duration);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} us", self.0.as_nanos() as f64 / 1_000.0)
+    }
+}
+
+/// Prints to standard error, if it is still open.
+pub(crate) fn print() {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _written = write_to(&mut text);
+    let _printed = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn write_to(text: &mut String) -> fmt::Result {
+    let what = match (options::is_watching(), options::is_limited()) {
+        (_, true) => "watched only, since a cgroup limits the CPU time (cpu.max)",
+        (true, _) => "watched, nothing changed",
+        _ => thread::settings(),
+    };
+    writeln!(
+        text,
+        "taut exec: {what}; awake for {} ms in all",
+        cpu::looked().as_millis()
+    )?;
+    for (fd, mut held) in table::all() {
+        write_flow(text, fd, held.flow())?;
+    }
+    if let (Some(p50), Some(p99), Some(p999)) = (late(500), late(990), late(999)) {
+        let (p50, p99, p999) = (Micros(p50), Micros(p99), Micros(p999));
+        writeln!(
+            text,
+            "taut exec: sleeps: late by {p50} (p50), {p99} (p99), {p999} (p99.9)"
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints the line of a descriptor that the program closes.
+#[cold]
+pub(crate) fn closed(fd: usize, flow: &Flow) {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _written = write_flow(&mut text, fd, flow);
+    let _printed = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn write_flow(text: &mut String, fd: usize, flow: &Flow) -> fmt::Result {
+    let counts = flow.counts();
+    if counts.awake + counts.asleep < ARRIVALS_MIN {
+        return Ok(());
+    }
+    write!(text, "taut exec: descriptor {fd}: ")?;
+    match flow.pattern() {
+        Pattern::None => write!(text, "no rhythm")?,
+        Pattern::Periodic { period, spread } => {
+            write!(text, "every {}, spread {}", Micros(period), Micros(spread))?;
+        }
+        Pattern::Answers { delay, spread } => {
+            write!(
+                text,
+                "answers after {}, spread {}",
+                Micros(delay),
+                Micros(spread)
+            )?;
+        }
+    }
+    let counts = flow.counts();
+    write!(
+        text,
+        "; {} met awake, {} woken by the kernel, {} there before",
+        counts.awake, counts.asleep, counts.before
+    )?;
+    match (options::is_watching(), flow.gain()) {
+        (true, _) => write!(
+            text,
+            "; {} per cent could be met awake",
+            flow.could_be_met()
+        )?,
+        (false, Some(gain)) => write!(text, "; {} earlier", Micros(gain))?,
+        (false, None) => {}
+    }
+    writeln!(text, "; {} looks in vain", counts.in_vain)
+}

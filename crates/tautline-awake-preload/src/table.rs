@@ -1,0 +1,229 @@
+//! A slot for each descriptor: what kind it is, its flow, and the thread that waits on it here.
+#![allow(unsafe_code)] // Flows behind a flag.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
+
+use tautline_awake::flow::Flow;
+use tautline_awake::raw;
+use tautline_proto::time::Instant;
+
+use crate::{options, report};
+
+/// Descriptors with a slot. Higher numbers are the kernel's alone. Lower: a large server's first sockets have none.
+/// Higher: memory, though only of slots that are used.
+pub(crate) const SLOTS: usize = 1024;
+
+const UNKNOWN: u8 = 0;
+/// Messages come from outside: sockets, pipes of other programs, timers.
+const FOREIGN: u8 = 1;
+/// Anything else, and what threads of this program write to: whoever looks there could hold them up.
+const OTHER: u8 = 2;
+
+/// No copy was made of a descriptor.
+const NONE: c_int = -1;
+
+pub(crate) struct Slot {
+    kind: AtomicU8,
+    is_held: AtomicBool,
+    /// A copy of a descriptor that another thread closed while its holder waits on it.
+    copy: AtomicI32,
+    flow: UnsafeCell<Flow>,
+}
+
+// SAFETY: `flow` is reached by the holder of `is_held` only.
+unsafe impl Sync for Slot {}
+
+static TABLE: [Slot; SLOTS] = [const {
+    Slot {
+        kind: AtomicU8::new(UNKNOWN),
+        is_held: AtomicBool::new(false),
+        copy: AtomicI32::new(NONE),
+        flow: UnsafeCell::new(Flow::new()),
+    }
+}; SLOTS];
+
+/// The slot of a descriptor whose arrivals can be predicted.
+#[inline]
+pub(crate) fn slot(fd: c_int) -> Option<&'static Slot> {
+    let slot = TABLE.get(usize::try_from(fd).ok()?)?;
+    match slot.kind.load(Relaxed) {
+        FOREIGN => Some(slot),
+        OTHER => None,
+        _ => slot.classify(fd),
+    }
+}
+
+/// The slot of an epoll instance, whose arrivals are those of its members.
+#[inline]
+pub(crate) fn slot_of_set(fd: c_int) -> Option<&'static Slot> {
+    TABLE.get(usize::try_from(fd).ok()?)
+}
+
+/// A descriptor that threads of this program write to.
+pub(crate) fn is_own(fd: c_int) {
+    set_kind(fd, OTHER);
+}
+
+/// A descriptor whose messages come from outside.
+pub(crate) fn is_foreign(fd: c_int) {
+    set_kind(fd, FOREIGN);
+}
+
+fn set_kind(fd: c_int, kind: u8) {
+    if let Some(slot) = usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd)) {
+        slot.kind.store(kind, Relaxed);
+    }
+}
+
+/// All slots with their numbers, for the report.
+pub(crate) fn all() -> impl Iterator<Item = (usize, Held)> {
+    let slots = TABLE.iter().enumerate();
+    slots.filter_map(|(fd, slot)| Some((fd, slot.hold()?)))
+}
+
+/// In a forked child: whoever held a slot is not here.
+pub(crate) fn reset_after_fork() {
+    for slot in &TABLE {
+        slot.is_held.store(false, Relaxed);
+        slot.copy.store(NONE, Relaxed);
+    }
+}
+
+/// Descriptors from `first` to `last` are about to be closed.
+pub(crate) fn closing(first: u32, last: u32) {
+    let last = (last as usize).min(SLOTS - 1);
+    let slots = TABLE.iter().enumerate().take(last + 1);
+    for (fd, slot) in slots.skip(first as usize) {
+        if slot.kind.load(Relaxed) == UNKNOWN && !slot.is_held.load(Relaxed) {
+            continue;
+        }
+        slot.kind.store(UNKNOWN, Relaxed);
+        match slot.hold() {
+            Some(mut held) => {
+                if options::reports() {
+                    report::closed(fd, held.flow());
+                }
+                *held.flow() = Flow::new();
+            }
+            None => slot.copy_for_holder(fd as c_int),
+        }
+    }
+}
+
+impl Slot {
+    #[cold]
+    fn classify(&'static self, fd: c_int) -> Option<&'static Self> {
+        let is_foreign = is_foreign_file(fd)?;
+        self.kind
+            .store(if is_foreign { FOREIGN } else { OTHER }, Relaxed);
+        is_foreign.then_some(self)
+    }
+
+    /// The flow, unless another thread has it, or this thread does below a signal handler.
+    #[inline]
+    pub(crate) fn hold(&'static self) -> Option<Held> {
+        // Acquire: partner is the release in `drop`.
+        (!self.is_held.swap(true, Acquire)).then_some(Held(self))
+    }
+
+    /// Number under which the descriptor is to be reached by the thread that waits on it: `fd`, or that of a copy.
+    #[inline]
+    pub(crate) fn number(&self, fd: c_int) -> c_int {
+        // Acquire: partner is the release in `copy_for_holder`.
+        match self.copy.load(Acquire) {
+            NONE => fd,
+            copy => copy,
+        }
+    }
+
+    /// The holder takes over the copy, and closes it.
+    #[inline]
+    pub(crate) fn forget_copy(&self) {
+        self.copy.store(NONE, Relaxed);
+    }
+
+    /// Keeps the file open for the thread that waits on it, as the kernel does during a call.
+    #[cold]
+    fn copy_for_holder(&self, fd: c_int) {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: room for the limit.
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        // As high as may be: no program counts on these numbers.
+        let lowest = c_int::try_from(limit.rlim_cur.min(1 << 20)).unwrap_or(c_int::MAX) - 64;
+        // SAFETY: no pointers.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest.max(fd)) };
+        if copy >= 0 {
+            self.copy.store(copy, Release);
+        }
+    }
+}
+
+/// The flow of a slot, until dropped.
+pub(crate) struct Held(&'static Slot);
+
+impl Held {
+    #[inline]
+    pub(crate) fn flow(&mut self) -> &mut Flow {
+        // SAFETY: the slot is held by this thread.
+        unsafe { &mut *self.0.flow.get() }
+    }
+
+    /// The program's own call has returned with a message: learns from when it did.
+    pub(crate) fn returned(&mut self, began: Instant, now: Instant) {
+        if options::is_watching() {
+            self.flow().watched(began, now);
+        }
+        self.flow().returned(began, now);
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: partner is the acquire in `hold`.
+        self.0.is_held.store(false, Release);
+    }
+}
+
+/// Whether what comes there comes from outside this program. `None` if nothing can be said now.
+fn is_foreign_file(fd: c_int) -> Option<bool> {
+    // SAFETY: all bytes zero is a valid stat.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a thread's own errno; room for the result.
+    let result = unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = libc::fstat(fd, &raw mut found);
+        *errno = before;
+        result
+    };
+    if result != 0 {
+        return None;
+    }
+    Some(match found.st_mode & libc::S_IFMT {
+        libc::S_IFIFO => true,
+        libc::S_IFSOCK => match raw::socket_option(fd, libc::SO_DOMAIN, 0) {
+            Some(libc::AF_INET | libc::AF_INET6 | libc::AF_PACKET | libc::AF_CAN) => true,
+            Some(libc::AF_UNIX) => has_other_peer(fd),
+            _ => false,
+        },
+        _ => false,
+    })
+}
+
+fn has_other_peer(fd: c_int) -> bool {
+    let nobody = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    // SAFETY: no arguments.
+    let own = unsafe { libc::getpid() };
+    raw::socket_option(fd, libc::SO_PEERCRED, nobody).is_none_or(|peer| peer.pid != own)
+}

@@ -1,0 +1,123 @@
+//! One looker a CPU, and how much of a CPU all threads of this process may spend looking.
+#![allow(unsafe_code)] // An account behind a flag.
+
+use std::cell::UnsafeCell;
+use std::fs;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use tautline_proto::arrival::share::Share;
+use tautline_proto::time::Instant;
+
+/// CPUs that are told apart. Threads on CPUs above share places: fewer of them look at once.
+const CPUS_MAX: usize = 256;
+
+/// Part of the time that a thread, and all threads of the process on one CPU, may spend looking. Lower: long waking
+/// times leave no look. Higher: others on the CPU notice.
+pub const SHARE_PERCENT: u64 = 10;
+
+struct Cpu {
+    is_taken: AtomicBool,
+    /// Only the thread that has taken the place reads and writes it.
+    share: UnsafeCell<Share>,
+    looked_ns: AtomicU64,
+}
+
+// SAFETY: `share` is reached by the holder of `is_taken` only.
+unsafe impl Sync for Cpu {}
+
+static CPUS: [Cpu; CPUS_MAX] = [const {
+    Cpu {
+        is_taken: AtomicBool::new(false),
+        share: UnsafeCell::new(Share::new(SHARE_PERCENT)),
+        looked_ns: AtomicU64::new(0),
+    }
+}; CPUS_MAX];
+
+/// The CPU on which this thread looks, until dropped.
+pub(crate) struct Looker {
+    cpu: &'static Cpu,
+    number: usize,
+    since: Instant,
+    until: Instant,
+}
+
+fn current() -> usize {
+    // SAFETY: no arguments.
+    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) % CPUS_MAX
+}
+
+impl Looker {
+    /// The place on this thread's CPU: for at most until `until`. `None` if another thread looks there, or nothing of
+    /// the CPU's share is left.
+    pub(crate) fn begin(now: Instant, until: Instant) -> Option<Self> {
+        let number = current();
+        let cpu = &CPUS[number];
+        // Acquire: partner is the release in `drop`.
+        if cpu.is_taken.swap(true, Acquire) {
+            return None;
+        }
+        // SAFETY: the place is taken by this thread.
+        let available = unsafe { (*cpu.share.get()).available(now) };
+        let looker = Self {
+            cpu,
+            number,
+            since: now,
+            until: until.min(now + available),
+        };
+        (looker.until > now).then_some(looker)
+    }
+
+    /// Whether looking goes on at `now`: there is time, and the thread is still on its CPU.
+    pub(crate) fn goes_on(&self, now: Instant) -> bool {
+        now < self.until && current() == self.number
+    }
+}
+
+impl Drop for Looker {
+    fn drop(&mut self) {
+        let spent = crate::raw::now().saturating_duration_since(self.since);
+        // SAFETY: the place is taken by this thread.
+        unsafe { (*self.cpu.share.get()).spend(spent) };
+        self.cpu
+            .looked_ns
+            .fetch_add(spent.as_nanos() as u64, Relaxed);
+        // Release: partner is the acquire in `begin`.
+        self.cpu.is_taken.store(false, Release);
+    }
+}
+
+/// In a forked child: the other threads, which may have held places, are not here.
+pub fn reset_after_fork() {
+    for cpu in &CPUS {
+        cpu.is_taken.store(false, Relaxed);
+    }
+}
+
+/// Time that this process has spent looking, on all CPUs.
+pub fn looked() -> Duration {
+    Duration::from_nanos(CPUS.iter().map(|cpu| cpu.looked_ns.load(Relaxed)).sum())
+}
+
+/// Whether a cgroup limits the CPU time of this process (`cpu.max`, version 2): then looking would take from the
+/// program's own time.
+pub fn is_limited() -> bool {
+    let Ok(groups) = fs::read_to_string("/proc/self/cgroup") else {
+        return false;
+    };
+    let path = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("/");
+    let mut path = std::path::PathBuf::from(format!("/sys/fs/cgroup{path}"));
+    loop {
+        let limit = fs::read_to_string(path.join("cpu.max")).unwrap_or_default();
+        if !limit.is_empty() && !limit.starts_with("max") {
+            return true;
+        }
+        if path == std::path::Path::new("/sys/fs/cgroup") || !path.pop() {
+            return false;
+        }
+    }
+}

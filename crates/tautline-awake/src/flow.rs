@@ -1,0 +1,133 @@
+//! A flow: the predictor of what arrives at one descriptor, and counters of its arrivals.
+
+use std::time::Duration;
+
+use tautline_proto::arrival::{Pattern, Predictor, Seen, Window};
+use tautline_proto::time::Instant;
+
+/// A wait shorter than this found its message there: below it lie system calls, above it sleeps.
+const SLEPT_MIN: Duration = Duration::from_micros(4);
+
+/// Wake-up assumed for the windows of a flow that is only watched.
+const WAKING_USUAL: Duration = Duration::from_micros(60);
+
+/// Predictor and counters of one descriptor, or of one set of descriptors.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    predictor: Predictor,
+    counts: Counts,
+    /// Arrivals in a window while nobody looks, and all of them since there were windows.
+    within: (u64, u64),
+}
+
+/// Arrivals of a flow, by how they were found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Found by a thread that was awake.
+    pub awake: u64,
+    /// The kernel woke the thread.
+    pub asleep: u64,
+    /// There before the wait began.
+    pub before: u64,
+    /// Looks that found nothing.
+    pub in_vain: u64,
+    /// Time spent looking, in nanoseconds.
+    pub looked_ns: u64,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Flow {
+    /// A flow of which nothing is known.
+    pub const fn new() -> Self {
+        Self {
+            predictor: Predictor::new(),
+            counts: Counts {
+                awake: 0,
+                asleep: 0,
+                before: 0,
+                in_vain: 0,
+                looked_ns: 0,
+            },
+            within: (0, 0),
+        }
+    }
+
+    /// The program sent something over this flow.
+    pub fn sent(&mut self, at: Instant) {
+        self.predictor.sent(at);
+    }
+
+    /// Whether an arrival is expected for which looking pays.
+    pub fn expects(&mut self, now: Instant) -> bool {
+        self.predictor
+            .window(now, Duration::ZERO, Duration::MAX)
+            .is_some()
+    }
+
+    /// Where the next arrival is expected, if looking for it pays and is allowed.
+    pub(crate) fn window(
+        &mut self,
+        now: Instant,
+        waking: Duration,
+        longest: Duration,
+    ) -> Option<Window> {
+        self.predictor.window(now, waking, longest)
+    }
+
+    /// An ordinary call that began then returns now: whether it could have been met awake is counted.
+    pub fn watched(&mut self, began: Instant, now: Instant) {
+        if let Some(window) = self.predictor.expected(began, WAKING_USUAL) {
+            self.within.0 += u64::from((window.from..window.until).contains(&now));
+            self.within.1 += 1;
+        }
+    }
+
+    /// An ordinary call that may have waited returned with a message.
+    pub fn returned(&mut self, began: Instant, now: Instant) {
+        let seen = match now.saturating_duration_since(began) < SLEPT_MIN {
+            true => Seen::Before,
+            false => Seen::Asleep,
+        };
+        self.arrived(now, seen);
+    }
+
+    /// A message came.
+    pub(crate) fn arrived(&mut self, at: Instant, seen: Seen) {
+        self.predictor.arrived(at, seen);
+        match seen {
+            Seen::Looking => self.counts.awake += 1,
+            Seen::Asleep => self.counts.asleep += 1,
+            Seen::Before => self.counts.before += 1,
+        }
+    }
+
+    pub(crate) fn looked(&mut self, time: Duration, found: bool) {
+        self.counts.looked_ns += time.as_nanos() as u64;
+        self.counts.in_vain += u64::from(!found);
+    }
+
+    /// Arrivals so far, by how they were found.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Rhythm of the sender, as far as it is known.
+    pub fn pattern(&self) -> Pattern {
+        self.predictor.pattern()
+    }
+
+    /// Share in per cent of the arrivals of ordinary calls that lay in a window.
+    pub fn could_be_met(&self) -> u64 {
+        self.within.0 * 100 / self.within.1.max(1)
+    }
+
+    /// By how much looking finds arrivals earlier.
+    pub fn gain(&self) -> Option<Duration> {
+        self.predictor.gain()
+    }
+}

@@ -1,0 +1,65 @@
+//! Sleeps that end on time: the timer goes off early by a wake-up, and the thread spins to the end.
+
+use std::time::Duration;
+
+use libc::clockid_t;
+use tautline_proto::time::Instant;
+
+use crate::cpu::Looker;
+use crate::{raw, thread};
+
+/// Sleeps this much longer than a wake-up are worth two steps.
+const WORTH_FACTOR: u32 = 2;
+
+/// When the timer of a sleep until `end` on `clock` should go off. `None`: sleep as ever, because the sleep is short or
+/// the share is spent.
+pub fn timer_for(clock: clockid_t, end: Instant) -> Option<Instant> {
+    let now = raw::now_of(clock)?;
+    let waking = thread::waking(raw::now());
+    if end.saturating_duration_since(now) < waking * WORTH_FACTOR {
+        return None;
+    }
+    thread::begin();
+    let early = waking.min(thread::available(raw::now()));
+    Some(Instant::from_nanos(
+        end.as_nanos().saturating_sub(early.as_nanos() as u64),
+    ))
+}
+
+/// Spins until `end` on `clock`, after the timer that was set to `due`. How late the thread is then.
+pub fn to_the_end(clock: clockid_t, due: Instant, end: Instant) -> Duration {
+    let read = || raw::now_of(clock).unwrap_or(Instant::FAR_FUTURE);
+    let woken = read();
+    thread::woke(due, woken);
+    let began = raw::now();
+    let longest = end.saturating_duration_since(woken);
+    if let Some(looker) = Looker::begin(began, began + longest) {
+        while read() < end && looker.goes_on(raw::now()) {
+            std::hint::spin_loop();
+        }
+    }
+    // Another thread looks on this CPU, or the share is spent: what is left is slept.
+    let rest = end.saturating_duration_since(read());
+    if !rest.is_zero() {
+        std::thread::sleep(rest);
+    }
+    thread::spend(raw::now().saturating_duration_since(began));
+    read().saturating_duration_since(end)
+}
+
+/// Sleeps until an instant on CLOCK_MONOTONIC, and is awake then. How late it was.
+pub fn until(end: Instant) -> Duration {
+    let due = timer_for(libc::CLOCK_MONOTONIC, end);
+    let sleep_to = due.unwrap_or(end);
+    loop {
+        let left = sleep_to.saturating_duration_since(raw::now());
+        if left.is_zero() {
+            break;
+        }
+        std::thread::sleep(left);
+    }
+    match due {
+        Some(due) => to_the_end(libc::CLOCK_MONOTONIC, due, end),
+        None => raw::now().saturating_duration_since(end),
+    }
+}

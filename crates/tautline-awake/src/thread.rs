@@ -1,0 +1,104 @@
+//! State of a waiting thread: its share, how long this machine takes to wake it up, and its settings.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tautline_proto::arrival::quantile::Quantile;
+use tautline_proto::arrival::share::{SAVED_MAX, Share};
+use tautline_proto::time::Instant;
+
+use crate::cpu::SHARE_PERCENT;
+use crate::raw;
+
+/// Wake-up assumed before any was measured. Lower: the first predictions come too late. Higher: they cost more.
+const WAKING_FIRST_NS: i64 = 60_000;
+/// Bounds of what is allowed for a wake-up. Higher: a machine that stood still once makes threads spin for long.
+const WAKING_NS: std::ops::RangeInclusive<i64> = 3_000..=200_000;
+/// Waits after which the scheduling policy is read again: programs set it when they like.
+const POLICY_EVERY: u32 = 256;
+
+#[derive(Clone, Copy)]
+struct Thread {
+    share: Share,
+    /// Wake-ups of most kind, and nearly the longest ones.
+    waking: [Quantile; 2],
+    waits: u32,
+    yields: bool,
+    slice: bool,
+}
+
+thread_local! {
+    static THREAD: Cell<Thread> = const { Cell::new(Thread {
+        share: Share::new(SHARE_PERCENT),
+        waking: [Quantile::new(800, WAKING_FIRST_NS), Quantile::new(995, WAKING_FIRST_NS)],
+        waits: 0,
+        yields: false,
+        slice: false,
+    }) };
+}
+
+fn with<T>(work: impl FnOnce(&mut Thread) -> T) -> T {
+    THREAD.with(|place| {
+        let mut thread = place.get();
+        let result = work(&mut thread);
+        place.set(thread);
+        result
+    })
+}
+
+/// A wait begins that may end awake: on the first one, the thread asks for what makes its wake-ups short.
+pub(crate) fn begin() {
+    with(|thread| {
+        if thread.waits.is_multiple_of(POLICY_EVERY) {
+            thread.slice = raw::prefer_latency();
+            thread.yields = raw::is_real_time();
+        }
+        thread.waits = thread.waits.wrapping_add(1);
+    });
+}
+
+/// Whether a looker gives way after each look. With an ordinary policy the scheduler preempts it by itself, and giving
+/// way could cost a slice.
+pub(crate) fn yields() -> bool {
+    with(|thread| thread.yields)
+}
+
+/// Time to be allowed for a wake-up of this thread: nearly the longest while its share is unspent, less when it is
+/// needed for more wake-ups.
+pub(crate) fn waking(now: Instant) -> Duration {
+    with(|thread| {
+        let [most, long] = thread.waking.map(|waking| waking.value_ns());
+        let (saved, all) = (
+            thread.share.available(now).as_nanos() as i64,
+            SAVED_MAX.as_nanos() as i64,
+        );
+        let ns = most + (long - most).max(0) * saved / all;
+        Duration::from_nanos(ns.clamp(*WAKING_NS.start(), *WAKING_NS.end()) as u64)
+    })
+}
+
+/// A timer that was set to `due` woke the thread at `now`.
+pub(crate) fn woke(due: Instant, now: Instant) {
+    let late = now.saturating_duration_since(due);
+    let ns = late.as_nanos().min(10_000_000) as i64;
+    with(|thread| thread.waking.iter_mut().for_each(|waking| waking.add(ns)));
+}
+
+/// For how long the thread may look now.
+pub(crate) fn available(now: Instant) -> Duration {
+    with(|thread| thread.share.available(now))
+}
+
+/// The thread has looked for so long.
+pub(crate) fn spend(time: Duration) {
+    with(|thread| thread.share.spend(time));
+}
+
+/// Settings that took effect for the calling thread, for a report.
+pub fn settings() -> &'static str {
+    match with(|thread| (thread.yields, thread.slice)) {
+        (true, _) => "real-time policy, no timer slack",
+        (false, true) => "ordinary policy, slice 0.1 ms, no timer slack",
+        (false, false) => "ordinary policy, no timer slack",
+    }
+}
