@@ -11,13 +11,13 @@ const SAMPLE_BYTES_MAX: u32 = PAYLOAD_BYTES_MAX as u32 + 4;
 /// Time for which `rustdds` may keep a message that stays incomplete: 10 s after its last fragment, and up to 2 s until
 /// it looks. Lower: it has more of them than are counted here. Higher: fewer messages of several fragments pass.
 const KEPT: Duration = Duration::from_secs(12);
-/// Bytes of messages that may begin within [`KEPT`]. Lower: less than 5 MB of fragmented messages a second pass. Higher:
-/// a hostile participant takes more memory.
+/// Bytes of messages that may begin within [`KEPT`]. Lower: less than 5 MB of fragmented messages a second pass.
+/// Higher: a hostile participant takes more memory.
 const ASSEMBLED_BYTES_MAX: usize = 64 << 20;
 /// Bytes that a message counts at least. Lower: more entries of this table. Higher: fewer small messages pass.
 const CHARGE_BYTES_MIN: usize = 4 << 10;
-/// Sequence numbers of one range, which `rustdds` may note one by one. Lower: a writer with more unacknowledged messages
-/// is not heard. Higher: a hostile participant takes more memory and time.
+/// Sequence numbers of one range, which `rustdds` may note one by one. Lower: a writer with more unacknowledged
+/// messages is not heard. Higher: a hostile participant takes more memory and time.
 const RANGE_MAX: i64 = 1 << 16;
 
 /// Bytes of a datagram before its submessages, and of a submessage before its content (RTPS 2.5, 9.4.4 and 9.4.5.1).

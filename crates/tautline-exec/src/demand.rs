@@ -7,7 +7,8 @@
 //! ```
 //!
 //! over the tasks with `D' ≤ t`, for each `t` that is a deadline, up to a horizon beyond which a miss would have been
-//! preceded by another. `C` is the charged time with the machine's overhead, `J` the release jitter of task and machine,
+//! preceded by another. `C` is the charged time with the machine's overhead, `J` the release jitter of task and
+//! machine,
 //! `B` the machine's blocking and the longest critical section of a task with a later deadline. Receive processing
 //! counts where it runs in interrupts: threads with priorities are below. If all deadlines hold, each is the bound of
 //! its task's response time.

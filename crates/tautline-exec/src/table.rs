@@ -1,10 +1,11 @@
 //! Static cyclic tables: a major frame, cut into minor frames, with a window for each job.
 //!
-//! A task runs in its windows and nowhere else, as in ARINC 653. Windows that are not declared are found here: the
-//! jobs of a hyperperiod, the nearest deadline first, go into the first minor frame that begins after their release
-//! and has room for them (the cyclic executive of Baker and Shaw). Of the minor frames that divide the major one, the
-//! greatest common divisor of periods and phases is taken, and another one where that does not hold. A window lasts for the charged time and for
-//! all that can delay it: release jitter, blocking, overhead, and the receive processing meanwhile.
+//! A task runs in its windows and nowhere else, as in ARINC 653. Windows that are not declared are found here: the jobs
+//! of a hyperperiod, the nearest deadline first, go into the first minor frame that begins after their release and has
+//! room for them (the cyclic executive of Baker and Shaw). Of the minor frames that divide the major one, the greatest
+//! common divisor of periods and phases is taken, and another one where that does not hold. A window lasts for the
+//! charged time and for all that can delay it: release jitter, blocking, overhead, and the receive processing
+//! meanwhile.
 
 use alloc::vec;
 use alloc::vec::Vec;

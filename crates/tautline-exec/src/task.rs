@@ -34,8 +34,8 @@ pub const RECEIVE_RATE_MAX: u32 = 14_880_952;
 /// Longest hyperperiod of a table. Lower: tables of ordinary mixtures of rates are refused. Higher: tables of more jobs
 /// than anybody can look at, up to years for periods without a common divisor.
 pub const HYPERPERIOD_MAX: Duration = Duration::from_secs(60);
-/// Most jobs in the hyperperiod of a table. Lower: 64 tasks at 1 kHz for a second do not fit. Higher: the analysis of a table
-/// takes longer than somebody waits at a terminal.
+/// Most jobs in the hyperperiod of a table. Lower: 64 tasks at 1 kHz for a second do not fit. Higher: the analysis of a
+/// table takes longer than somebody waits at a terminal.
 pub const JOBS_MAX: u64 = 100_000;
 
 /// How priorities, or the moments of execution, are found.

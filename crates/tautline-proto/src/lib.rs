@@ -32,8 +32,8 @@
 //! [`neighbour`] says who sent it; [`loss`] counts what is missing in the flow; [`fragment`] puts a
 //! message together that needed several frames, and cuts one up on the way out. [`time`] is the
 //! type of `now`. [`authentication`] proves who has sent a frame, and when. [`smoother`] decides how
-//! much other traffic may leave while messages do. [`arrival`] predicts when the next message comes. [`sim`] is a network in memory that loses,
-//! doubles, delays and damages frames, on virtual time.
+//! much other traffic may leave while messages do. [`arrival`] predicts when the next message comes.
+//! [`sim`] is a network in memory that loses, doubles, delays and damages frames, on virtual time.
 //!
 //! The specification of the format, for those who write a reader in another language, is
 //! `docs/wire.md` with the vectors in `docs/vectors/wire`.
