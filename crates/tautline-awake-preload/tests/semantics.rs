@@ -9,10 +9,10 @@ use std::process::{Command, Output};
 /// Cases that there are, so that none is lost unnoticed.
 const CASES: usize = 47;
 
-/// The program, compiled for this test alone.
-fn compiled() -> PathBuf {
+/// The program, compiled for one test alone.
+fn compiled(test: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = directory.join(format!("awake-cases-{}", std::process::id()));
+    let program = directory.join(format!("awake-cases-{test}"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/cases.c");
     let built = Command::new("cc")
         .args(["-O1", "-w", "-pthread", "-o"])
@@ -56,7 +56,7 @@ fn run(program: &Path, case: &str, library: Option<&Path>) -> (String, String) {
 
 #[test]
 fn each_call_answers_as_without_the_library() {
-    let (program, library) = (compiled(), library());
+    let (program, library) = (compiled("all"), library());
     let listed = Command::new(&program).output().unwrap();
     let names = String::from_utf8(listed.stdout).unwrap();
     let mut different = Vec::new();
@@ -81,7 +81,7 @@ fn each_call_answers_as_without_the_library() {
 
 #[test]
 fn a_watched_program_is_changed_in_nothing_and_reported() {
-    let (program, library) = (compiled(), library());
+    let (program, library) = (compiled("watched"), library());
     let mut command = Command::new(&program);
     command
         .arg("receives")
