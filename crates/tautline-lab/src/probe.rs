@@ -1,10 +1,10 @@
 //! The probes: threads that wait for a moment and look how late they are.
 //!
-//! A probe is one thread, on one CPU, with one timer. All its memory is taken and touched before it
-//! measures; while it measures it makes the one system call that it measures, allocates nothing, and
-//! its page faults are counted so that a reader sees that there were none. Memory does not grow with
-//! time: a histogram of fixed size, a time line of [`TIMELINE_SLICES`] slices, and a ring of
-//! [`LIVE_RING_LENGTH`] recent values for whoever shows live figures.
+//! A probe is one thread, on one CPU, with one timer. All its memory is taken and touched before it measures; while it
+//! measures it makes the one system call that it measures, looks which CPU it is on (no system call on PCs; a probe
+//! that was moved from its CPU ends), allocates nothing, and its page faults are counted so that a reader sees that
+//! there were none. Memory does not grow with time: a histogram of fixed size, a time line of [`TIMELINE_SLICES`]
+//! slices, and a ring of [`LIVE_RING_LENGTH`] recent values for whoever shows live figures.
 
 mod record;
 
@@ -21,6 +21,7 @@ use crate::measured::{ProbeKind, Series};
 use crate::sys;
 pub use record::{Record, TIMELINE_SLICES};
 use tautline_report::histogram::LatencyHistogram;
+use tautline_report::plot::latency_text;
 
 /// Recent latencies kept for live figures. At 10 kHz and ten looks a second 1,000 arrive between two looks;
 /// fewer places would lose some of the live figures (never of the result).
@@ -100,6 +101,19 @@ impl Plan {
             _ => self.period_ns,
         }
     }
+
+    /// Whether the calling probe is on its CPU. The kernel moves pinned threads as well if their CPU goes offline.
+    pub(crate) fn still_in_place(&self, now_ns: u64, start_ns: u64) -> Result<(), ProbeError> {
+        let to_cpu = sys::current_cpu();
+        match self.cpu {
+            Some(cpu) if cpu != to_cpu => Err(ProbeError::Moved {
+                cpu,
+                to_cpu,
+                after_ns: now_ns.saturating_sub(start_ns),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Why a probe could not run.
@@ -129,6 +143,16 @@ pub enum ProbeError {
         timer: &'static str,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// The probe was moved to another CPU while it measured. What it found before that is part of the result.
+    #[error("it was moved to CPU {to_cpu} after {}: CPU {cpu} went offline, or the affinity was changed", latency_text(*.after_ns))]
+    Moved {
+        /// CPU that it was pinned to.
+        cpu: u32,
+        /// CPU that it was found on.
+        to_cpu: u32,
+        /// Time since the start.
+        after_ns: u64,
     },
     /// No thread could be started.
     #[error("a probe's thread could not be started: {0}")]
@@ -179,7 +203,7 @@ pub struct Tripped {
 pub struct Measured {
     /// A series for each plan that could run, in order.
     pub series: Vec<Series>,
-    /// The plans that could not, with the reason.
+    /// The plans that could not, or not to the end, with the reason.
     pub refused: Vec<(Plan, ProbeError)>,
     /// The wake-up that ended the measurement early.
     pub tripped: Option<Tripped>,
@@ -282,7 +306,11 @@ pub fn measure(
     collect(plans, threads, duration_ns)
 }
 
-type Outcome = Result<(Series, Option<Tripped>), ProbeError>;
+/// A series and how it ended; or why there is none.
+type Outcome = Result<(Series, End), ProbeError>;
+
+/// The end of a measurement: the wake-up that tripped the trigger, if one did; or why it came early.
+type End = Result<Option<Tripped>, ProbeError>;
 
 fn collect(
     plans: &[Plan],
@@ -297,9 +325,12 @@ fn collect(
     };
     for (plan, thread) in plans.iter().zip(threads) {
         match thread.join().expect("a probe does not panic") {
-            Ok((series, tripped)) => {
+            Ok((series, end)) => {
                 measured.series.push(series);
-                measured.tripped = measured.tripped.or(tripped);
+                match end {
+                    Ok(tripped) => measured.tripped = measured.tripped.or(tripped),
+                    Err(error) => measured.refused.push((*plan, error)),
+                }
             }
             Err(error) => measured.refused.push((*plan, error)),
         }
@@ -350,11 +381,8 @@ fn probe_thread(live: &Live, shared: &Shared) -> Outcome {
     sys::sleep_until(start_ns - START_DELAY_NS / 2);
     let before = sys::thread_usage();
     let began_ns = sys::monotonic_ns();
-    let tripped = match &waiter {
-        Waiter::Spin => {
-            spin(&mut record, shared, start_ns);
-            None
-        }
+    let end = match &waiter {
+        Waiter::Spin => spin(&plan, &mut record, shared, start_ns).map(|()| None),
         _ => wake_up_again_and_again(&plan, &waiter, &mut record, live, shared, start_ns),
     };
     let took_ns = sys::monotonic_ns().saturating_sub(began_ns).max(1);
@@ -378,7 +406,7 @@ fn probe_thread(live: &Live, shared: &Shared) -> Outcome {
             &record.histogram,
         )
     };
-    Ok((series, tripped))
+    Ok((series, end))
 }
 
 /// Pins, schedules and opens; what the thread then waits on.
@@ -414,6 +442,27 @@ enum Waiter {
     Spin,
 }
 
+impl Waiter {
+    /// Waits; the expirations since the last one, none after a signal.
+    fn wait(&self, due_ns: u64) -> Option<u64> {
+        let mut word = [0; size_of::<u64>()];
+        match self {
+            Waiter::Timer(timer) => match sys::read(timer.as_fd(), &mut word) {
+                Ok(8) => Some(u64::from_ne_bytes(word)),
+                _ => None, // the descriptor cannot fail otherwise
+            },
+            Waiter::RealTimeClock(clock) => {
+                let word = &mut word[..size_of::<usize>()];
+                sys::read(clock.as_fd(), word).ok().map(|_| 1)
+            }
+            _ => {
+                sys::sleep_until(due_ns);
+                Some(1)
+            }
+        }
+    }
+}
+
 /// The measuring loop. From here to its end: no allocation, no lock, one system call a turn.
 fn wake_up_again_and_again(
     plan: &Plan,
@@ -422,7 +471,7 @@ fn wake_up_again_and_again(
     live: &Live,
     shared: &Shared,
     start_ns: u64,
-) -> Option<Tripped> {
+) -> End {
     let mut due_ns = start_ns + plan.offset_ns;
     let period_ns = plan.wait_ns();
     if let Waiter::RealTimeClock(clock) = waiter {
@@ -432,29 +481,14 @@ fn wake_up_again_and_again(
         due_ns = sys::monotonic_ns() + period_ns;
     }
     loop {
-        let expired = match waiter {
-            Waiter::Timer(timer) => {
-                let mut count = [0; 8];
-                match sys::read(timer.as_fd(), &mut count) {
-                    Ok(8) => u64::from_ne_bytes(count),
-                    _ => continue, // a signal; the descriptor cannot fail otherwise
-                }
-            }
-            Waiter::RealTimeClock(clock) => {
-                match sys::read(clock.as_fd(), &mut [0; size_of::<usize>()]) {
-                    Ok(_) => 1,
-                    Err(_) => continue,
-                }
-            }
-            _ => {
-                sys::sleep_until(due_ns);
-                1
-            }
+        let Some(expired) = waiter.wait(due_ns) else {
+            continue; // a signal
         };
         let now_ns = sys::monotonic_ns();
         if matches!(waiter, Waiter::Sleep) && now_ns < due_ns {
             continue; // woken early by a signal
         }
+        plan.still_in_place(now_ns, start_ns)?;
         let latency_ns = now_ns.saturating_sub(due_ns);
         record.add(now_ns.saturating_sub(start_ns), latency_ns);
         shared.episodes.note(due_ns, now_ns, period_ns);
@@ -466,14 +500,14 @@ fn wake_up_again_and_again(
             if let Some(tracing_on) = trigger.tracing_on {
                 let _ = sys::write(tracing_on, b"0"); // the result says whether a trace was kept
             }
-            return Some(Tripped {
+            return Ok(Some(Tripped {
                 latency_ns,
                 due_ns,
                 cpu: plan.cpu.unwrap_or_else(sys::current_cpu),
-            });
+            }));
         }
         if shared.is_over(now_ns, start_ns) {
-            return None;
+            return Ok(None);
         }
         due_ns = match waiter {
             Waiter::Timer(_) => {
@@ -491,7 +525,12 @@ fn wake_up_again_and_again(
 }
 
 /// Spins in windows and records each gap between two looks at the clock that is longer than a look.
-fn spin(record: &mut Record, shared: &Shared, start_ns: u64) {
+fn spin(
+    plan: &Plan,
+    record: &mut Record,
+    shared: &Shared,
+    start_ns: u64,
+) -> Result<(), ProbeError> {
     let mut window_ns = start_ns;
     loop {
         sys::sleep_until(window_ns);
@@ -501,12 +540,14 @@ fn spin(record: &mut Record, shared: &Shared, start_ns: u64) {
             let now_ns = sys::monotonic_ns();
             let gap_ns = now_ns - last_ns;
             if gap_ns >= NOISE_FLOOR_NS {
+                plan.still_in_place(now_ns, start_ns)?;
                 record.add(last_ns.saturating_sub(start_ns), gap_ns);
             }
             last_ns = now_ns;
         }
+        plan.still_in_place(last_ns, start_ns)?;
         if shared.is_over(last_ns, start_ns) {
-            return;
+            return Ok(());
         }
         while window_ns <= last_ns {
             window_ns += NOISE_PERIOD_NS;
@@ -599,6 +640,53 @@ mod tests {
             measured.refused[0].1,
             ProbeError::Cpu { cpu: 1023, .. }
         ));
+    }
+
+    /// Moves all probes of this process; those of other tests are not pinned.
+    fn move_probes(cpu: u32) {
+        let mut only = rustix::thread::CpuSet::new();
+        only.set(cpu as usize);
+        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            let number = task.file_name().into_string().unwrap().parse().unwrap();
+            if name.trim() == "taut-probe" {
+                let thread = rustix::process::Pid::from_raw(number);
+                let _ = rustix::thread::sched_setaffinity(thread, &only); // it may have ended
+            }
+        }
+    }
+
+    #[test]
+    fn a_probe_that_was_moved_from_its_cpu_ends_and_keeps_what_it_found() {
+        let [own, other, ..] = sys::allowed_cpus().unwrap()[..] else {
+            println!("SKIPPED: needs two CPUs");
+            return;
+        };
+        let plans = [ProbeKind::Nanosleep, ProbeKind::Timerfd, ProbeKind::Noise].map(|kind| Plan {
+            cpu: Some(own),
+            ..plan(kind)
+        });
+        let duration = Duration::from_secs(20); // ends long before
+        let episodes = Arc::new(Episodes::new(&[]));
+        let stop = Arc::new(AtomicBool::new(false));
+        let measured = measure(&plans, duration, &episodes, &stop, None, &mut |share, _| {
+            if share > 0.0 {
+                move_probes(other);
+            }
+        });
+        assert_eq!(measured.series.len(), 3);
+        let found: Vec<_> = measured.refused.iter().map(|(plan, _)| *plan).collect();
+        assert_eq!(found, plans);
+        for (_, error) in &measured.refused {
+            match error {
+                ProbeError::Moved { cpu, to_cpu, .. } => {
+                    assert_eq!((*cpu, *to_cpu), (own, other));
+                }
+                error => panic!("{error}"),
+            }
+        }
+        // 20 s would have had 20,000.
+        assert!(measured.series[0].summary.count < 19_000);
     }
 
     #[test]

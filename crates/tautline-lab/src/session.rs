@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::episodes::Episodes;
 use crate::load::{self, Load, LoadError};
 use crate::machine::Machine;
-use crate::probe::{self, Live, Measured, Plan, Scheduling, Trigger};
+use crate::probe::{self, Live, Measured, Plan, ProbeError, Scheduling, Trigger};
 use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
 use crate::sys;
 use crate::trace::timerlat::Timerlat;
@@ -408,7 +408,7 @@ impl<'a> Session<'a> {
             },
         );
         for (plan, error) in &measured.refused {
-            let missing = refusal(plan, &error.to_string());
+            let missing = refusal(plan, error);
             if !self
                 .result
                 .missing
@@ -451,7 +451,7 @@ impl<'a> Session<'a> {
     }
 }
 
-fn refusal(plan: &Plan, reason: &str) -> Missing {
+fn refusal(plan: &Plan, error: &ProbeError) -> Missing {
     let what = match (plan.kind, plan.scheduling) {
         (ProbeKind::Rtc, _) => "probe on the real-time clock".to_owned(),
         (_, Scheduling::Deadline) => "probe under SCHED_DEADLINE".to_owned(),
@@ -460,13 +460,19 @@ fn refusal(plan: &Plan, reason: &str) -> Missing {
             None => format!("{} probe", kind.name()),
         },
     };
-    // The sleepers carry the verdict; the others are further witnesses.
-    let weakens_verdict = matches!(plan.kind, ProbeKind::Nanosleep | ProbeKind::Timerfd)
-        && plan.scheduling != Scheduling::Deadline;
+    // The sleepers carry the verdict; the others are further witnesses, unless a CPU was not measured to the end.
+    let is_moved = matches!(error, ProbeError::Moved { .. });
+    let weakens_verdict = is_moved
+        || matches!(plan.kind, ProbeKind::Nanosleep | ProbeKind::Timerfd)
+            && plan.scheduling != Scheduling::Deadline;
+    let remedy = match is_moved {
+        true => "leave the CPUs online while the lab measures, and run again",
+        false => "see taut doctor",
+    };
     Missing {
         what,
-        reason: reason.to_owned(),
-        remedy: "see taut doctor".to_owned(),
+        reason: error.to_string(),
+        remedy: remedy.to_owned(),
         weakens_verdict,
     }
 }
@@ -497,5 +503,30 @@ fn lock_memory(missing: &mut Vec<Missing>) {
             remedy: "run as root, or ulimit -l unlimited; the probes' page faults are counted in any case".to_owned(),
             weakens_verdict: true,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_was_not_measured_to_the_end_weakens_the_verdict() {
+        let plan = Plan {
+            kind: ProbeKind::Noise,
+            cpu: Some(1),
+            scheduling: Scheduling::Fifo(PRIORITY),
+            period_ns: 1_000_000,
+            offset_ns: 0,
+        };
+        let moved = ProbeError::Moved {
+            cpu: 1,
+            to_cpu: 0,
+            after_ns: 4_000_000_000,
+        };
+        let missing = refusal(&plan, &moved);
+        assert!(missing.weakens_verdict);
+        assert_eq!(missing.what, "noise probe on CPU 1");
+        assert!(missing.reason.contains("moved to CPU 0 after 4.00 s"));
     }
 }

@@ -90,8 +90,8 @@ fn run_probe(is_signalled: bool, plan: Plan, count: u64) -> io::Result<()> {
             let mut measured =
                 probe::measure(&[plan], span, &uncounted, &stop, None, &mut |_, _| {});
             match (measured.series.pop(), measured.refused.pop()) {
-                (Some(series), _) => series,
-                (None, refused) => {
+                (Some(series), None) => series,
+                (_, refused) => {
                     let reason = refused.map(|(_, error)| error.to_string());
                     return Err(io::Error::other(reason.unwrap_or_default()));
                 }
@@ -124,6 +124,8 @@ fn receive(plan: &Plan, count: u64) -> io::Result<Series> {
             Err(error) => return Err(error),
         }
         let now_ns = sys::monotonic_ns();
+        plan.still_in_place(now_ns, start_ns)
+            .map_err(io::Error::other)?;
         let sent_ns = u64::from_ne_bytes(sent);
         record.add(now_ns - start_ns, now_ns.saturating_sub(sent_ns));
         received += 1;
