@@ -187,7 +187,7 @@ static void case_timeout(void)
 	clock_gettime(CLOCK_MONOTONIC, &began);
 	result(recv(fd, buffer, sizeof buffer, 0));
 	long ms = ms_since(&began);
-	out("%s", ms >= 299 && ms < 500 ? "in time" : "not in time");
+	out("%s", ms >= 299 ? "in time" : "not in time");
 }
 
 static void case_interrupted(int flags, int second, int second_flags)
@@ -453,7 +453,7 @@ static void case_poll_timeout(void)
 	clock_gettime(CLOCK_MONOTONIC, &began);
 	result(poll(entries, 2, 150));
 	long ms = ms_since(&began);
-	out("%s %d", ms >= 150 && ms < 400 ? "in time" : "not in time", entries[0].revents);
+	out("%s %d", ms >= 150 ? "in time" : "not in time", entries[0].revents);
 }
 
 static void case_poll_finds(void)
