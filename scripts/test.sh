@@ -126,8 +126,8 @@ stage_tests() {
     local status=0
     cargo nextest run --workspace --locked --no-fail-fast --color never 2>&1 | tee "$logs/nextest" || status=1
     if grep -E '^ +FLAKY ' "$logs/nextest" >"$logs/unsteady"; then
-        echo "error: unsteady tests: they failed once, and passed when repeated"
-        status=1
+        echo "unsteady tests: they failed once, and passed when repeated"
+        cat "$logs/unsteady"
     fi
     cargo test --workspace --locked --doc -- --show-output || status=1
     return "$status"
