@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut command = Command::new(name);
     command.args(&arguments.program[1..]);
     match program::check(name)? {
-        Some(why) => eprintln!(
+        Some(why) => say!(
             "taut exec: the waits of {} stay as they are: {why}",
             program::plain(name)
         ),
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     if let Some(priority) = arguments.fifo
         && let Err(error) = set_policy(0, libc::SCHED_FIFO, priority.into())
     {
-        eprintln!(
+        say!(
             "taut exec: without SCHED_FIFO: {error}; it takes CAP_SYS_NICE or a limit (ulimit -r)"
         );
     }
