@@ -2,8 +2,9 @@
 """Random task sets that `taut task check` answers, held against a simulation of the kernel's rules.
 
 Shares no code with the analysis: sets are files, answers are `--json`. One CPU; SCHED_FIFO with a priority ceiling, or
-SCHED_DEADLINE with its rules at a wake-up (throttling of a constrained thread, revised runtime). Each job takes its
-worst case with the overhead, and the first one of each task is as late as its jitter allows.
+SCHED_DEADLINE with its rules at a wake-up, and one time as runtime, deadline and period of a thread
+(docs/executive.md, "Earliest deadlines"). Under SCHED_DEADLINE the clock of releases and deadlines is 500 ppm ahead of
+the kernel's. Each job takes its worst case, and the first one of each task is as late as its jitter allows.
 
 Usage: task-sets.py TAUT SETS [SEED]. Exit status 1 if a set that holds misses a deadline.
 """
@@ -65,22 +66,17 @@ class Thread:
         self.queued = None
         self.kernel_deadline = 0
         self.runtime = 0
-        self.throttled = None
+
+    def slew(self):
+        """Under SCHED_DEADLINE: the time that the kernel has been given, and times on its clock."""
+        self.deadline -= self.deadline // 2000
+        self.period -= self.period // 2000
+        self.given = self.deadline - self.jitter
 
     def wake(self, now):
-        """The kernel's rules for SCHED_DEADLINE; no harm for others."""
-        dl, period = self.deadline, self.period
-        if self.kernel_deadline <= now:
-            begin = self.kernel_deadline - dl + period
-            if dl < period and 0 < self.kernel_deadline and now < begin:
-                self.throttled = begin
-                return
-            self.kernel_deadline, self.runtime = now + dl, self.cost
-        elif self.runtime * dl > (self.kernel_deadline - now) * self.cost:
-            if dl < period:
-                self.runtime = (self.kernel_deadline - now) * self.cost // dl
-            else:
-                self.kernel_deadline, self.runtime = now + dl, self.cost
+        """The kernel's rules for a thread whose runtime, deadline and period are the same."""
+        if self.kernel_deadline <= now or self.runtime > self.kernel_deadline - now:
+            self.kernel_deadline, self.runtime = now + self.given, self.given
 
     def key(self, policy):
         done = self.cost - self.left
@@ -93,18 +89,17 @@ def misses(policy, tasks):
     longest = max(one["jitter"] for one in tasks) * 1000
     threads = [Thread(one, longest) for one in tasks]
     is_edf, now = policy == "earliest-deadline", 0
+    if is_edf:
+        for one in threads:
+            one.slew()
     while now < SPAN_NS:
         for one in threads:
             if not one.left and one.ready <= now:
                 one.left, one.queued = one.cost, one.ready
                 if is_edf:
                     one.wake(now)
-            if one.throttled is not None and one.throttled <= now:
-                one.kernel_deadline, one.runtime = one.throttled + one.deadline, one.cost
-                one.throttled = None
         events = [one.ready for one in threads if not one.left]
-        events += [one.throttled for one in threads if one.throttled is not None]
-        runnable = [one for one in threads if one.left and one.throttled is None]
+        runnable = [one for one in threads if one.left]
         if not runnable:
             now = min(events)
             continue
@@ -120,8 +115,8 @@ def misses(policy, tasks):
                 return True
             one.release += one.period
             one.ready = max(now, one.release)
-        elif is_edf and one.runtime <= 0:
-            one.throttled = max(now, one.kernel_deadline - one.deadline + one.period)
+        elif is_edf and one.runtime <= 0:  # All of its time since it woke, so the deadline is now.
+            one.kernel_deadline, one.runtime = now + one.given, one.given
     return False
 
 

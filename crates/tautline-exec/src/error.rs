@@ -4,6 +4,7 @@ use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
+use crate::demand::KERNEL_DEADLINE_MIN;
 use crate::task::{HYPERPERIOD_MAX, JOBS_MAX, NAME_BYTES_MAX};
 
 /// Location of a declaration, with the key of the file format.
@@ -76,6 +77,14 @@ pub enum Fault {
     PriorityUnused,
     /// Activation by a message in a table, whose windows are fixed.
     MessageInTable,
+    /// A deadline that leaves the kernel's scheduler too little time after a late wake-up.
+    DeadlineTooShort {
+        /// Time that is left.
+        left: Duration,
+    },
+    /// A critical section under earliest deadline first. The kernel lends the holder of a lock no deadline: a task
+    /// that waits for it also waits for all tasks whose deadlines lie between.
+    SectionByDeadline,
     /// The set has no such mode.
     UnknownMode {
         /// The mode.
@@ -137,6 +146,14 @@ impl fmt::Display for Fault {
                     "a table has fixed windows, and messages come at any time"
                 )
             }
+            Fault::DeadlineTooShort { left } => write!(
+                formatter,
+                "leaves {left:?} after a late wake-up, and SCHED_DEADLINE takes {KERNEL_DEADLINE_MIN:?} or more"
+            ),
+            Fault::SectionByDeadline => write!(
+                formatter,
+                "a lock's holder inherits no deadline under SCHED_DEADLINE, so the wait for it has no bound"
+            ),
             Fault::UnknownMode { mode } => write!(formatter, "no mode is called `{mode}`"),
             Fault::HyperperiodTooLong => write!(
                 formatter,
@@ -204,6 +221,12 @@ impl SetError {
             }
             (Fault::PriorityUnused, _) => "remove it, or write schedule = \"fixed\"",
             (Fault::MessageInTable, _) => "poll the port in a task with a period",
+            (Fault::DeadlineTooShort { .. }, _) => {
+                "use a longer deadline, a shorter release_jitter, or fixed priorities"
+            }
+            (Fault::SectionByDeadline, _) => {
+                "use fixed priorities, or exchange the data without a lock, as sampling ports do"
+            }
             (Fault::UnknownMode { .. }, _) => "name it in `modes` at the top of the file",
             (Fault::HyperperiodTooLong, _) => {
                 "choose periods that divide each other, such as 1, 2, 5 and 10 ms"

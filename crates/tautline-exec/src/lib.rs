@@ -62,6 +62,7 @@ pub mod timeline;
 mod windows;
 
 pub use analysis::{Analysis, TaskResponse};
+pub use demand::KERNEL_DEADLINE_MIN;
 pub use error::{Fault, Location, SetError};
 pub use executive::{Executive, Job, Switch};
 pub use monitor::{Action, Event, HealthMonitor, HealthRecord};

@@ -114,6 +114,8 @@ pub struct Task {
     pub overrun: OverrunPolicy,
     /// Reason why the set is run although this task can miss its deadline.
     pub accept: Option<String>,
+    /// Whether a program does the jobs: a process that a thread of the executive wakes and waits for.
+    pub is_program: bool,
 }
 
 impl Task {
@@ -143,6 +145,7 @@ impl Task {
             modes: Vec::new(),
             overrun: OverrunPolicy::Skip,
             accept: None,
+            is_program: false,
         }
     }
 
@@ -278,7 +281,20 @@ impl TaskSet {
         if scheduling == Scheduling::Table {
             set.check_table()?;
         }
+        for task in 0..set.tasks.len() {
+            set.check_kernel_deadline(task)?;
+        }
         Ok(set)
+    }
+
+    /// The same with a program that does the jobs of a task.
+    ///
+    /// # Errors
+    /// Under earliest deadline first, a deadline that is too short for it.
+    pub fn with_program(mut self, task: usize) -> Result<TaskSet, SetError> {
+        self.tasks[task].is_program = true;
+        self.check_kernel_deadline(task)?;
+        Ok(self)
     }
 
     /// The same with declarations for its table.

@@ -77,16 +77,13 @@ pub enum RunError {
         /// Cause.
         reason: String,
     },
-    /// The kernel does not let threads of this process have SCHED_DEADLINE.
-    #[error("SCHED_DEADLINE is refused: {0}")]
-    DeadlineRefused(io::Error),
-    /// The thread that waits for a program needs a share of the CPU beside that of the program.
-    #[error(
-        "task `{task}` is a program, whose thread has no share of the CPU under SCHED_DEADLINE"
-    )]
-    ProgramByDeadline {
+    /// The kernel does not give a task SCHED_DEADLINE.
+    #[error("task `{task}`: SCHED_DEADLINE is refused ({error})")]
+    DeadlineRefused {
         /// Name of the task.
         task: String,
+        /// Answer of the kernel.
+        error: io::Error,
     },
     /// The partition of the set could not be made.
     #[error("{0}")]
@@ -131,11 +128,9 @@ impl RunError {
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
             }
-            RunError::DeadlineRefused(_) => {
-                "run the set as root in a partition of one CPU (`[partition]` in its file), or use fixed priorities"
-            }
-            RunError::ProgramByDeadline { .. } => {
-                "declare an `overhead` of 50us or more in [machine], or use fixed priorities or a table"
+            RunError::DeadlineRefused { .. } => {
+                "run the set as root in a partition (`[partition]` in its file), which sets sched_rt_runtime_us to -1, \
+                 or use fixed priorities"
             }
             RunError::Partition(error) => error.remedy(),
             RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",

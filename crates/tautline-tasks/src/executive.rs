@@ -47,20 +47,9 @@ impl Executive {
     /// # Errors
     /// [`RunError::Refused`]; [`RunError::Set`] for a table with wrong windows.
     pub fn new(set: TaskSet) -> Result<Executive, RunError> {
-        let modes = Analysis::of_all(&set)?;
-        for analysis in &modes {
-            if let Some(refused) = analysis.refusals(&set).next() {
-                return Err(RunError::Refused {
-                    task: set.tasks()[refused.task].name.clone(),
-                    by: TaskResponse::excess(refused),
-                });
-            }
-        }
         Ok(Executive {
             name: own_name(),
-            bounds: (0..set.tasks().len())
-                .map(|task| bound(&modes, task))
-                .collect(),
+            bounds: admitted(&set)?,
             bodies: set.tasks().iter().map(|_| None).collect(),
             sources: set.tasks().iter().map(|_| None).collect(),
             node: None,
@@ -240,12 +229,17 @@ impl Executive {
         Ok(())
     }
 
-    /// Gives a task a program, whose process does its jobs; `exec` in a file does the same.
+    /// Gives a task a program, whose process does its jobs; `exec` in a file does the same. A program has more
+    /// wake-ups than code, so the set is admitted again.
     ///
     /// # Errors
-    /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`].
+    /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`], [`RunError::Refused`], [`RunError::Set`].
     pub fn program(&mut self, name: &str, program: Program) -> Result<(), RunError> {
-        self.give(name, Body::Program(program, None))
+        let set = self.set.clone().with_program(index_of(&self.set, name)?)?;
+        let bounds = admitted(&set)?;
+        self.give(name, Body::Program(program, None))?;
+        (self.set, self.bounds) = (set, bounds);
+        Ok(())
     }
 
     /// Gives the program of a task logical execution time: its inputs are read at the release of each job and stand in
@@ -317,6 +311,21 @@ fn own_name() -> String {
         .chars()
         .take(NAME_CHARS_MAX)
         .collect()
+}
+
+/// Bounds of the tasks of a set that is admitted.
+fn admitted(set: &TaskSet) -> Result<Vec<Option<Duration>>, RunError> {
+    let modes = Analysis::of_all(set)?;
+    for analysis in &modes {
+        if let Some(refused) = analysis.refusals(set).next() {
+            return Err(RunError::Refused {
+                task: set.tasks()[refused.task].name.clone(),
+                by: TaskResponse::excess(refused),
+            });
+        }
+    }
+    let tasks = 0..set.tasks().len();
+    Ok(tasks.map(|task| bound(&modes, task)).collect())
 }
 
 /// Longest response time of a task over all modes; `None` if one has no bound.

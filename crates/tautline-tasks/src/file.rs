@@ -615,6 +615,7 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
         modes: entry.modes,
         overrun,
         accept: entry.accept,
+        is_program: entry.exec.is_some(),
     })
 }
 

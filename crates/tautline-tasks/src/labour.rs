@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tautline_exec::{Job, TaskSet};
 
+use crate::error::RunError;
 use crate::program::{self, Process, Program};
 use crate::sys::{self, ThreadNumber, Urgency};
 use crate::thread::TaskBody;
@@ -49,8 +50,8 @@ impl Worker {
                 sys::schedule(thread, Some(of_thread))?;
                 match of_process {
                     Urgency::Fifo(_) => sys::schedule_process(process, Some(of_process)),
-                    // Each further thread would take a share of its own.
-                    Urgency::Deadline { .. } => sys::schedule(process, Some(of_process)),
+                    // Each further thread would have a deadline of its own, and the analysis knows of one.
+                    Urgency::Deadline(_) => sys::schedule(process, Some(of_process)),
                 }
             }
         }
@@ -68,8 +69,8 @@ impl Worker {
     }
 }
 
-/// A task whose settings are made, or the reason why its program cannot do its jobs.
-pub(crate) type Started = Result<Worker, String>;
+/// A task whose settings are made, or the reason why it cannot do its jobs.
+pub(crate) type Started = Result<Worker, RunError>;
 
 /// Code or process that does the jobs, in the hands of the task's thread.
 pub(crate) enum Labour {

@@ -11,11 +11,10 @@ use tautline_exec::Job;
 
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::sys::{self, PriorityMutex, Urgency};
+use crate::sys::{self, PriorityMutex};
 use crate::thread::TaskBody;
+use crate::urgency::rise_above_tasks;
 
-/// Above all tasks: what is due at the same moment as a release comes before the job.
-const PRIORITY: u8 = 99;
 /// Longest wait. Only bounds one that nothing ends.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -215,8 +214,7 @@ pub(crate) fn start(
     let builder = std::thread::Builder::new().name("taut-exchange".to_owned());
     builder.spawn(move || {
         if options.real_time {
-            // Refused as it is for the tasks, which report it.
-            let _ = sys::schedule(sys::own_number(), Some(Urgency::Fifo(PRIORITY)));
+            rise_above_tasks(&shared);
         }
         if let Some(cpu) = options.cpu {
             sys::stay_on(cpu);

@@ -92,12 +92,8 @@ fn read_clock(clock: libc::clockid_t) -> Option<Duration> {
 pub(crate) enum Urgency {
     /// SCHED_FIFO at this priority.
     Fifo(u8),
-    /// SCHED_DEADLINE.
-    Deadline {
-        runtime: Duration,
-        deadline: Duration,
-        period: Duration,
-    },
+    /// SCHED_DEADLINE, with this time from each wake-up.
+    Deadline(Duration),
 }
 
 /// Gives a thread of this process its scheduling; SCHED_OTHER without an urgency.
@@ -105,11 +101,7 @@ pub(crate) fn schedule(thread: ThreadNumber, urgency: Option<Urgency>) -> io::Re
     match urgency {
         None => set_policy(thread, libc::SCHED_OTHER, 0),
         Some(Urgency::Fifo(priority)) => set_policy(thread, libc::SCHED_FIFO, priority.into()),
-        Some(Urgency::Deadline {
-            runtime,
-            deadline,
-            period,
-        }) => set_deadline(thread, ns(runtime), ns(deadline), ns(period)),
+        Some(Urgency::Deadline(time)) => set_deadline(thread, ns(time), ns(time), ns(time)),
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use tautline_exec::{Action, Activation, Job};
+use tautline_exec::{Action, Activation, Job, Scheduling};
 
+use crate::error::RunError;
 use crate::figures::{Figures, TaskState, TracedJob};
 use crate::labour::{Body, Labour, Running, Worker};
 use crate::lint::{Counts, Watch};
@@ -21,6 +22,10 @@ use crate::urgency::{of_program, urgency};
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
 /// near the end of the stack.
 const RESIDENT_BYTES: usize = 128 * 1024;
+
+/// Longest time to the next release in which a thread may find that it is over before it sleeps. Lower: its next job
+/// takes the CPU from tasks with earlier deadlines. Higher: a system call after more jobs.
+const WITHOUT_SLEEP_MAX: Duration = Duration::from_micros(50);
 
 /// Code of a task.
 pub trait TaskBody: Send {
@@ -95,12 +100,14 @@ impl TaskThread {
     /// Runs jobs until the set stops or the task is stopped.
     pub(crate) fn run(self, body: Body, source: Option<MessageSource>) {
         let mut inbox = source.map(Inbox::new);
-        self.apply_settings(&body);
+        if let Err(error) = self.apply_settings(&body) {
+            return self.ready.tell(self.index, Err(error));
+        }
         IS_REAL_TIME.set(self.options.real_time);
         make_stack_resident();
         let (worker, mut labour) = match self.prepare(body) {
             Ok(prepared) => prepared,
-            Err(reason) => return self.ready.tell(self.index, Err(reason)),
+            Err(error) => return self.ready.tell(self.index, Err(error)),
         };
         let is_watched = self.options.lint && matches!(labour, Labour::Code(_));
         let mut watch = is_watched.then(Watch::new);
@@ -149,7 +156,7 @@ impl TaskThread {
     }
 
     /// Starts the program, if it is one.
-    fn prepare(&self, body: Body) -> Result<(Worker, Labour), String> {
+    fn prepare(&self, body: Body) -> Result<(Worker, Labour), RunError> {
         let thread = sys::own_number();
         match body {
             Body::Code(code) => Ok((Worker::Thread(thread), Labour::Code(code))),
@@ -161,7 +168,10 @@ impl TaskThread {
                 });
                 let (process, handle) = started.map_err(|error| {
                     let name = program.words.first().map_or("", String::as_str);
-                    format!("`{}`: {}", name.escape_debug(), program::reason(&error))
+                    RunError::Program {
+                        task: self.name(),
+                        reason: format!("`{}`: {}", name.escape_debug(), program::reason(&error)),
+                    }
                 })?;
                 let handles = self.shared.programs.lock();
                 handles.unwrap_or_else(|error| error.into_inner())[self.index] = Some(handle);
@@ -169,13 +179,11 @@ impl TaskThread {
                     thread,
                     process: process.number(),
                 };
-                // It has inherited the priority of its thread, but no share of the CPU.
+                // It has inherited the priority of its thread, but no deadline.
                 let (_, urgency) = of_program(&self.shared.set, self.index);
-                if matches!(urgency, Urgency::Deadline { .. })
-                    && self.options.real_time
-                    && let Err(error) = sys::schedule(process.number(), Some(urgency))
-                {
-                    self.report_refusal(urgency, &error);
+                if matches!(urgency, Urgency::Deadline(_)) && self.options.real_time {
+                    let scheduled = sys::schedule(process.number(), Some(urgency));
+                    scheduled.map_err(|error| self.deadline_refused(error))?;
                 }
                 let running = Running {
                     program,
@@ -289,6 +297,13 @@ impl TaskThread {
         if has_switched {
             self.shared.wake_all();
         }
+        if self.options.real_time
+            && self.shared.set.scheduling() == Scheduling::EarliestDeadline
+            && next.is_some_and(|next| next <= now + WITHOUT_SLEEP_MAX)
+        {
+            // Without a wake-up the next job would run with the deadline of this one, before all others.
+            rustix::thread::sched_yield();
+        }
         let sleeps = next.filter(|next| *next > now && !self.is_by_message());
         (action, sleeps.map(|next| (seen, next)))
     }
@@ -329,11 +344,21 @@ impl TaskThread {
 
     /// Tells the user of something about this task.
     fn report(&self, text: &str) {
-        let name = &self.shared.set.tasks()[self.index].name;
-        self.shared.limit(format!("`{name}`: {text}"));
+        self.shared.limit(format!("`{}`: {text}", self.name()));
     }
 
-    fn apply_settings(&self, body: &Body) {
+    fn name(&self) -> String {
+        self.shared.set.tasks()[self.index].name.clone()
+    }
+
+    fn deadline_refused(&self, error: io::Error) -> RunError {
+        RunError::DeadlineRefused {
+            task: self.name(),
+            error,
+        }
+    }
+
+    fn apply_settings(&self, body: &Body) -> Result<(), RunError> {
         if let Some(cpu) = self.options.cpu
             && !sys::stay_on(cpu)
         {
@@ -344,26 +369,21 @@ impl TaskThread {
         // Without SCHED_FIFO, the kernel's default of 50 µs makes each wake-up late by as much.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         if !self.options.real_time {
-            return;
+            return Ok(());
         }
         let urgency = match body {
             Body::Code(_) => urgency(&self.shared.set, self.index),
             Body::Program(..) => of_program(&self.shared.set, self.index).0,
         };
-        if let Err(error) = sys::schedule(sys::own_number(), Some(urgency)) {
-            self.report_refusal(urgency, &error);
-        }
-    }
-
-    fn report_refusal(&self, urgency: Urgency, error: &io::Error) {
-        match urgency {
-            Urgency::Fifo(_) => self.shared.limit(format!(
+        match (urgency, sys::schedule(sys::own_number(), Some(urgency))) {
+            (_, Ok(())) => {}
+            (Urgency::Fifo(_), Err(error)) => self.shared.limit(format!(
                 "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"
             )),
-            Urgency::Deadline { .. } => self.report(&format!(
-                "SCHED_DEADLINE is refused ({error}): leave the kernel 5 % of the CPU (sched_rt_runtime_us)"
-            )),
+            // Below the tasks that have it, the task would miss the deadlines that the analysis promises.
+            (Urgency::Deadline(_), Err(error)) => return Err(self.deadline_refused(error)),
         }
+        Ok(())
     }
 }
 

@@ -1,65 +1,56 @@
-//! Scheduling that the tasks of a set have in the kernel.
+//! Scheduling that the threads and programs of a set have in the kernel.
+//!
+//! Under earliest deadline first each has SCHED_DEADLINE with one time as runtime, deadline and period. With such
+//! parameters the kernel counts a new deadline from each wake-up, whatever came before: a thread is never held back
+//! until its next period, and a late wake-up makes no later one late. The time is that of the analysis
+//! ([`TaskSet::kernel_deadline`]). The kernel's test of admission would count all of the CPU for each thread, so it
+//! has to be off, as in a partition; the analysis has admitted the set. Budgets are kept by the watchdog.
 
-use std::io;
 use std::time::Duration;
 
 use tautline_exec::{Scheduling, TaskSet};
 
-use crate::error::RunError;
+use crate::shared::Shared;
 use crate::sys::{self, Urgency};
 
 /// Priority of all tasks of a table: its windows decide which of them runs. Lower: other real-time threads of the CPU
 /// keep a window's task waiting.
 const TABLE_PRIORITY: u8 = tautline_exec::task::PRIORITY_MAX;
+/// Priority above all tasks.
+const TOP_PRIORITY: u8 = 99;
+/// Deadline above all tasks: the shortest that the kernel takes. A job that is due sooner goes first.
+const TOP_DEADLINE: Duration = tautline_exec::KERNEL_DEADLINE_MIN;
 
-/// Shortest share of the thread that waits for a program under SCHED_DEADLINE. Lower: the kernel throttles the thread
-/// before it has read the answer, which then comes a period late. Higher: sets are refused for want of it.
-pub(crate) const RELAY_MIN: Duration = Duration::from_micros(50);
-
-/// Scheduling of the thread and of the process of a task that is a program. Under SCHED_DEADLINE each has a share of
-/// its own: the thread that of the machine's overhead, the process that of its jobs. Together they are the share that
-/// the analysis reckons with.
+/// Scheduling of the thread and of the process of a task that is a program.
 pub(crate) fn of_program(set: &TaskSet, task: usize) -> (Urgency, Urgency) {
-    let whole = urgency(set, task);
-    let Urgency::Deadline {
-        deadline, period, ..
-    } = whole
-    else {
-        return (whole, whole);
+    let of_process = urgency(set, task);
+    let of_thread = match of_process {
+        Urgency::Deadline(_) => Urgency::Deadline(set.relay_deadline(task)),
+        Urgency::Fifo(_) => of_process,
     };
-    let share = |runtime: Duration| Urgency::Deadline {
-        runtime: runtime.min(deadline),
-        deadline,
-        period,
-    };
-    let charged = set.tasks()[task].charged();
-    (share(set.machine().overhead), share(charged))
+    (of_thread, of_process)
 }
 
-/// Scheduling of a task's thread.
+/// Scheduling of whatever does the jobs of a task.
 pub(crate) fn urgency(set: &TaskSet, task: usize) -> Urgency {
-    let declared = &set.tasks()[task];
     match set.scheduling() {
-        Scheduling::EarliestDeadline => Urgency::Deadline {
-            runtime: (declared.charged() + set.machine().overhead).min(declared.deadline),
-            deadline: declared.deadline,
-            period: declared.period,
-        },
+        Scheduling::EarliestDeadline => Urgency::Deadline(set.kernel_deadline(task)),
         _ => Urgency::Fifo(set.priority(task).unwrap_or(TABLE_PRIORITY)),
     }
 }
 
-/// Tries whether threads of this process may have SCHED_DEADLINE where the tasks will run.
-pub(crate) fn try_deadline(set: &TaskSet, cpu: Option<usize>) -> Result<(), RunError> {
-    let urgency = urgency(set, 0);
-    let tried = std::thread::spawn(move || {
-        if let Some(cpu) = cpu {
-            sys::stay_on(cpu);
-        }
-        sys::schedule(sys::own_number(), Some(urgency))
-    });
-    let tried = tried
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("no answer")));
-    tried.map_err(RunError::DeadlineRefused)
+/// Puts the calling thread, the watchdog or the exchange of values, above all tasks.
+pub(crate) fn rise_above_tasks(shared: &Shared) {
+    let urgency = match shared.set.scheduling() {
+        Scheduling::EarliestDeadline => Urgency::Deadline(TOP_DEADLINE),
+        _ => Urgency::Fifo(TOP_PRIORITY),
+    };
+    // SCHED_FIFO is refused as it is for the tasks, which report it.
+    if let Err(error) = sys::schedule(sys::own_number(), Some(urgency))
+        && let Urgency::Deadline(_) = urgency
+    {
+        shared.limit(format!(
+            "budgets and values are looked after below all tasks ({error}): set sched_deadline_period_min_us to 100"
+        ));
+    }
 }

@@ -13,7 +13,8 @@ use crate::figures::TaskState;
 use crate::labour::Worker;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::sys::{self, Urgency};
+use crate::sys;
+use crate::urgency::rise_above_tasks;
 
 /// Longest distance of two looks. Lower: more wake-ups for nothing, on the CPU of the tasks if the set has no other.
 /// Higher: a job that never returns is recorded later.
@@ -21,8 +22,6 @@ const LOOK_MAX: Duration = Duration::from_millis(10);
 /// Shortest distance. Lower: near the end of a budget the watchdog would do nothing but look. Higher: a budget is
 /// exceeded by more.
 const LOOK_MIN: Duration = Duration::from_micros(20);
-/// Above [`tautline_exec::task::PRIORITY_MAX`].
-const PRIORITY: u8 = 99;
 
 /// Starts the watchdog of these tasks.
 pub(crate) fn start(
@@ -34,8 +33,7 @@ pub(crate) fn start(
     let builder = std::thread::Builder::new().name("taut-watchdog".to_owned());
     builder.spawn(move || {
         if options.real_time {
-            // Refused as it is for the tasks, which report it.
-            let _ = sys::schedule(sys::own_number(), Some(Urgency::Fifo(PRIORITY)));
+            rise_above_tasks(&shared);
         }
         match options.cpu {
             Some(cpu) if belongs_to_tasks(&shared.set, &workers) => {
@@ -50,15 +48,15 @@ pub(crate) fn start(
 }
 
 /// Whether the watchdog runs on the CPU of the tasks. The end of a window must not wait for whatever runs elsewhere.
-/// And the clock of another process that runs advances at the kernel's ticks alone, until something takes the CPU from
-/// it: a watchdog that does reads it exactly. SCHED_DEADLINE is above the watchdog.
+/// The clock of another process that runs advances at the kernel's ticks alone, until something takes the CPU from it:
+/// a watchdog that does reads it exactly. And a thread with a deadline that waits for a lock which is held elsewhere
+/// has a later deadline when it wakes.
 fn belongs_to_tasks(set: &TaskSet, workers: &[(usize, Worker)]) -> bool {
     let has_budget = |(task, worker): &(usize, Worker)| {
         matches!(worker, Worker::Process { .. }) && set.tasks()[*task].budget.is_some()
     };
     match set.scheduling() {
-        Scheduling::Table => true,
-        Scheduling::EarliestDeadline => false,
+        Scheduling::Table | Scheduling::EarliestDeadline => true,
         _ => workers.iter().any(has_budget),
     }
 }

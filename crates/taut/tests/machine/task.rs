@@ -160,8 +160,31 @@ fn a_set_beyond_the_share_that_the_kernel_leaves_is_named() {
     let shown = |rest: &str| text(&check(&[&write(&scratch, &format!("{content}{rest}"))]).stdout);
     let note = "note: this kernel leaves real-time tasks 95.0 % of a CPU, less than the 100.0 %";
     assert_eq!(shown("").contains(note), is_limited, "{}", shown(""));
+    let by_deadline = format!(
+        "schedule = \"earliest-deadline\"\n{}",
+        content.replace("9999us", "1ms")
+    );
+    let output = check(&[&write(&scratch, &by_deadline)]);
+    let note = "note: the set does not start here, for this kernel leaves deadlines only 95.0 %";
+    let by_deadline = text(&output.stdout);
+    assert!(output.status.success(), "{by_deadline}");
+    assert_eq!(by_deadline.contains(note), is_limited, "{by_deadline}");
     let partition = shown("[partition]\nname = \"own\"\ncpus = \"1\"\n");
     assert!(!partition.contains("note:"), "{partition}");
+}
+
+#[test]
+fn a_critical_section_under_earliest_deadlines_is_refused() {
+    let scratch = Scratch::new("task-section-by-deadline");
+    let content = "schedule = \"earliest-deadline\"\n\
+         [[task]]\nname = \"a\"\nperiod = \"2ms\"\nworst_case = \"1ms\"\n\
+         [[task]]\nname = \"b\"\nperiod = \"4ms\"\nworst_case = \"2ms\"\ncritical_section = \"500us\"\n";
+    let output = check(&[&write(&scratch, content)]);
+    let shown = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{shown}");
+    assert!(shown.contains("`critical_section`"), "{shown}");
+    assert!(shown.contains("inherits no deadline"), "{shown}");
+    assert!(shown.contains("use fixed priorities"), "{shown}");
 }
 
 #[test]

@@ -80,36 +80,40 @@ fn no_admitted_table_misses_a_deadline() {
     assert!((TABLES / 10..TABLES).contains(&admitted), "{admitted}");
 }
 
-/// Earliest deadline first: no admitted set misses a deadline, and without jitter every refused one misses one.
+/// Earliest deadline first, with deadlines that the kernel counts from each wake-up: no admitted set misses a deadline,
+/// and most refused ones without jitter do.
 #[test]
 fn no_set_admitted_for_earliest_deadlines_misses_one() {
     const SETS: u64 = 5_000;
-    let (mut admitted, mut refused) = (0, 0);
+    let (mut admitted, mut refused, mut missed) = (0, 0, 0);
     for seed in 0..SETS {
         let mut random = Random(Xoshiro256PlusPlus::seed_from_u64(seed));
         let is_exact = random.one_in(2);
-        let set = random_deadlines(&mut random, is_exact);
+        let Some(set) = random_deadlines(&mut random, is_exact) else {
+            continue; // a deadline that is too short for the kernel
+        };
         let analysis = Analysis::of(&set, "").unwrap();
         if analysis.is_admitted(&set) {
             admitted += 1;
             for is_worst in [true, false] {
-                let missed = run_by_deadline(&set, &mut random, is_worst);
-                assert_eq!(missed, None, "set {seed}: {set:#?}");
+                let late = run_by_deadline(&set, &mut random, is_worst);
+                assert_eq!(late, None, "set {seed}: {set:#?}");
             }
         } else if is_exact {
             refused += 1;
-            let missed = run_by_deadline(&set, &mut random, true);
-            assert!(missed.is_some(), "set {seed} was refused: {set:#?}");
+            missed += u64::from(run_by_deadline(&set, &mut random, true).is_some());
         }
     }
-    println!("{admitted} of {SETS} sets admitted, {refused} refused ones missed");
+    println!("{admitted} of {SETS} sets admitted; {missed} of {refused} refused ones missed");
+    // A clock that is not slewed leaves 500 ppm more.
+    assert!(missed * 100 > refused * 95, "{missed} of {refused}");
     assert!(
         admitted > SETS / 10 && refused > SETS / 20,
         "{admitted} {refused}"
     );
 }
 
-fn random_deadlines(random: &mut Random, is_exact: bool) -> TaskSet {
+fn random_deadlines(random: &mut Random, is_exact: bool) -> Option<TaskSet> {
     let set = random_set(random, is_exact);
     let mut tasks = set.tasks().to_vec();
     for task in &mut tasks {
@@ -124,7 +128,7 @@ fn random_deadlines(random: &mut Random, is_exact: bool) -> TaskSet {
         ..*set.machine()
     };
     let scheduling = Scheduling::EarliestDeadline;
-    TaskSet::declare(scheduling, machine, Vec::new(), Vec::new(), tasks).unwrap()
+    TaskSet::declare(scheduling, machine, Vec::new(), Vec::new(), tasks).ok()
 }
 
 /// Runs a set with all first releases together. In the worst case each job takes all of its time, and the first one of
@@ -150,8 +154,8 @@ fn run_by_deadline(set: &TaskSet, random: &mut Random, is_worst: bool) -> Option
     };
     let released = activation.iter().enumerate();
     let mut ready: Vec<u64> = released.map(|(task, at)| at + delay(task)).collect();
-    // Deadline, time left, task.
-    let mut jobs: Vec<(u64, u64, usize)> = Vec::new();
+    // The kernel's deadline, that of the task, time left, task.
+    let mut jobs: Vec<(u64, u64, u64, usize)> = Vec::new();
     let mut now = 0;
     while now < span {
         for task in 0..count {
@@ -163,7 +167,9 @@ fn run_by_deadline(set: &TaskSet, random: &mut Random, is_worst: bool) -> Option
                 } else {
                     1 + random.to(whole - 1)
                 };
-                jobs.push((activation[task] + ns(declared.deadline), time, task));
+                // By the kernel's rule: from the wake-up.
+                let due = ready[task] + ns(set.kernel_deadline(task));
+                jobs.push((due, activation[task] + ns(declared.deadline), time, task));
                 activation[task] += ns(declared.period);
                 let late = if is_worst { 0 } else { random.to(jitter(task)) };
                 ready[task] = activation[task] + late;
@@ -175,10 +181,10 @@ fn run_by_deadline(set: &TaskSet, random: &mut Random, is_worst: bool) -> Option
             now = next;
             continue;
         };
-        let until = next.min(now + jobs[first].1);
-        jobs[first].1 -= until - now;
+        let until = next.min(now + jobs[first].2);
+        jobs[first].2 -= until - now;
         now = until;
-        let (deadline, left, task) = jobs[first];
+        let (_, deadline, left, task) = jobs[first];
         if now > deadline {
             return Some(task);
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tautline_exec::{Scheduling, TaskSet};
+use tautline_exec::TaskSet;
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
 
 use super::Executive;
@@ -20,7 +20,7 @@ use crate::segment::{Description, Segment, TaskDescription};
 use crate::shared::{Decisions, Ready, Shared, Signal};
 use crate::sys::{self, PriorityMutex, Urgency};
 use crate::thread::{self, TaskThread};
-use crate::urgency::{RELAY_MIN, try_deadline, urgency};
+use crate::urgency::urgency;
 use crate::watchdog;
 
 /// Time from the last thread's being ready to the first release. Lower: on a busy machine the first jobs are late.
@@ -36,7 +36,8 @@ impl Executive {
     /// that panics loses its priority before its message is written.
     ///
     /// # Errors
-    /// [`RunError::NoBody`], [`RunError::Partition`], [`RunError::Program`], [`RunError::System`].
+    /// [`RunError::NoBody`], [`RunError::Partition`], [`RunError::Program`], [`RunError::DeadlineRefused`],
+    /// [`RunError::System`].
     pub fn start(self, options: &Options) -> Result<Running, RunError> {
         self.check()?;
         let mut limits = Vec::new();
@@ -50,9 +51,6 @@ impl Executive {
             }
         };
         let options = &options;
-        if self.set.scheduling() == Scheduling::EarliestDeadline && options.real_time {
-            try_deadline(&self.set, options.cpu)?;
-        }
         thread::demote_on_panic();
         if options.lock_memory
             && let Err(error) = tautline_state::memory::lock_all()
@@ -101,13 +99,6 @@ impl Executive {
         if let Some(task) = self.bodies.iter().zip(&self.ports).position(lacks_values) {
             return Err(RunError::NoValues { task: name(task) });
         }
-        let is_program = |body: &Option<Body>| matches!(body, Some(Body::Program(..)));
-        if self.set.scheduling() == Scheduling::EarliestDeadline
-            && self.set.machine().overhead < RELAY_MIN
-            && let Some(task) = self.bodies.iter().position(is_program)
-        {
-            return Err(RunError::ProgramByDeadline { task: name(task) });
-        }
         Ok(())
     }
 
@@ -117,7 +108,7 @@ impl Executive {
             name: task.name.clone(),
             priority: match urgency(&self.set, index) {
                 Urgency::Fifo(priority) => priority,
-                Urgency::Deadline { .. } => 0,
+                Urgency::Deadline(_) => 0,
             },
             period: task.period,
             deadline: task.deadline,
@@ -212,12 +203,9 @@ fn start_threads(
     for (task, started) in ready.wait_for(count) {
         match started {
             Ok(worker) => workers.push((task, worker)),
-            Err(reason) => {
+            Err(error) => {
                 shared.stop();
-                return Err(RunError::Program {
-                    task: shared.set.tasks()[task].name.clone(),
-                    reason,
-                });
+                return Err(error);
             }
         }
     }

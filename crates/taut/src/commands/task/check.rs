@@ -26,9 +26,6 @@ const REASON_CHARS_MAX: usize = 200;
 /// Time that real-time threads may run in each period, in microseconds; -1 for all of it.
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const RUNTIME_PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
-/// Share of ordinary threads, in nanoseconds, that of CPU 0 for all; for root with debugfs mounted.
-const SERVER_RUNTIME: &str = "/sys/kernel/debug/sched/fair_server/cpu0/runtime";
-const SERVER_PERIOD: &str = "/sys/kernel/debug/sched/fair_server/cpu0/period";
 
 /// Arguments of `taut task check`.
 #[derive(Debug, Args)]
@@ -53,7 +50,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         .map_err(|error| CommandError::usage(format!("{name}: {error}"), error.remedy()))?;
     let report = Report {
         partition: file.partition,
-        kernel_ppm: kernel_ppm(file.set.scheduling()),
+        kernel_ppm: kernel_ppm(),
         ..Report::new(name, &file.set, modes)
     };
     cli::all([
@@ -246,19 +243,27 @@ impl Report<'_> {
         lines
     }
 
-    /// Modes that take more of a CPU than the kernel gives to real-time tasks outside a partition, which lifts that.
+    /// Modes that take more of a CPU than the kernel gives to real-time tasks outside a partition, which lifts that. Of
+    /// SCHED_DEADLINE the kernel counts the whole CPU for each task (docs/executive.md, "Earliest deadlines").
     fn beyond_the_kernel(&self) -> Vec<String> {
         let Some(share_ppm) = self.kernel_ppm.filter(|_| self.partition.is_none()) else {
             return Vec::new();
         };
+        let (share, remedy) = (
+            share_ppm as f64 / 1e4,
+            "run it in a [partition], which has all of its CPU, or set kernel.sched_rt_runtime_us to -1",
+        );
+        if self.set.scheduling() == Scheduling::EarliestDeadline {
+            return vec![format!(
+                "note: the set does not start here, for this kernel leaves deadlines only {share:.1} % of a CPU: {remedy}"
+            )];
+        }
         let beyond = self.modes.iter();
         let beyond = beyond.filter(|mode| mode.utilisation_ppm > share_ppm);
         let line = |mode: &Analysis| {
             format!(
-                "{}note: this kernel leaves real-time tasks {:.1} % of a CPU, less than the {:.1} % of the set: run it in a \
-                 [partition], which has all of its CPU, or set kernel.sched_rt_runtime_us to -1",
+                "{}note: this kernel leaves real-time tasks {share:.1} % of a CPU, less than the {:.1} % of the set: {remedy}",
                 place(mode),
-                share_ppm as f64 / 1e4,
                 mode.utilisation_ppm as f64 / 1e4
             )
         };
@@ -431,18 +436,12 @@ impl Report<'_> {
 }
 
 /// Share of a CPU that this machine's kernel leaves to real-time tasks, in millionths; `None` if it is all, or unknown.
-/// From Linux 6.12 on, deadlines are admitted beside a server that keeps a share of each CPU for ordinary threads.
-fn kernel_ppm(scheduling: Scheduling) -> Option<u64> {
-    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
-    let share = |used: i64, whole: i64| used.checked_mul(1_000_000)?.checked_div(whole);
-    let (runtime, period) = (number(RUNTIME)?, number(RUNTIME_PERIOD)?);
-    let share_ppm = u64::try_from(share(runtime, period)?).ok()?;
-    let server = || share(number(SERVER_RUNTIME)?, number(SERVER_PERIOD)?);
-    let kept = match scheduling {
-        Scheduling::EarliestDeadline => server().and_then(|kept| u64::try_from(kept).ok()),
-        _ => None,
-    };
-    Some(share_ppm.saturating_sub(kept.unwrap_or(0))).filter(|share| *share < 1_000_000)
+fn kernel_ppm() -> Option<u64> {
+    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let share_ppm = number(RUNTIME)?
+        .checked_mul(1_000_000)?
+        .checked_div(number(RUNTIME_PERIOD)?)?;
+    Some(share_ppm).filter(|share| *share < 1_000_000)
 }
 
 /// Beginning of a line about a mode; empty where a set has none.

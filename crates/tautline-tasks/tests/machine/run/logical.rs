@@ -10,7 +10,7 @@ use tautline_tasks::{Executive, Logical, RunError, TaskState};
 use super::{by_messages, count_of, ms, options, stopped, task, wait_until};
 
 /// `CLOCK_MONOTONIC`, as the executive reads it.
-fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
