@@ -24,6 +24,8 @@ fn run(options: &Options, bodies: Vec<(&str, Body)>) -> Summary {
     for (name, mut body) in bodies {
         executive.task(name, move |job: &Job| body(job)).unwrap();
     }
+    // The first reading of the clock in a process looks for it, by a call that a job should not make.
+    let _found = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let running = executive.start(options).unwrap();
     let start = Instant::now();
     while names
