@@ -56,7 +56,7 @@ turn >/dev/null
 echo "without   with a capture (us)"
 for ((round = 0; round < rounds; round++)); do
     without=$(turn)
-    ip netns exec "$far" "$taut" capture --interface taut0 --write "$work/f.pcapng" 2>/dev/null &
+    ip netns exec "$far" "$taut" capture --interface taut0 --write "$work/f.pcapng" --overwrite 2>/dev/null &
     capture=$!
     children+=("$capture")
     sleep 0.5

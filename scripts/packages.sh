@@ -90,9 +90,11 @@ image_taut() {
     mkdir -p "$root/etc/tautline"
     install -D -m 644 -t "$root/usr/share/doc/taut" README.md SECURITY.md
     install -D -m 644 -t "$root/usr/share/doc/taut/docs" docs/*.md
+    install -D -m 644 -t "$root/usr/share/doc/taut/docs/decisions" docs/decisions/*.md
     install -D -m 644 -t "$root/usr/share/doc/taut/examples" contrib/wireshark/tautline.lua examples/*.toml
     install -D -m 644 -t "$root/usr/share/doc/taut/examples/taut-node@.service.d" contrib/systemd/taut-node@.service.d/*
     scripts/notices.sh taut tautline-awake-preload tautline-preload >"$root/usr/share/doc/taut/notices"
+    drop_dead_links "$root/usr/share/doc/taut"
     maintainer_scripts "$root/DEBIAN"
     control taut "$root" <<'END'
 Section: net
@@ -181,6 +183,18 @@ found() {
 
 strip_of() {
     "${STRIP:-strip}" "$1" --remove-section=.comment "$2"
+}
+
+# Pages link to sources that a package does not contain. Of such a link its text stays.
+drop_dead_links() {
+    local page target
+    find "$1" -name '*.md' | while read -r page; do
+        { grep -o ']([^):#][^):]*)' "$page" || true; } | sort -u | while read -r target; do
+            target=${target#](} target=${target%)}
+            [[ -z ${target%%#*} || -e ${page%/*}/${target%%#*} ]] ||
+                sed -i "s|\[\([^]]*\)\]($target)|\1|g" "$page"
+        done
+    done
 }
 
 install_c() {
