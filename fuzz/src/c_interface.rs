@@ -625,8 +625,6 @@ impl World {
             check(tautline_tasks_trigger(tasks, name.as_ptr()));
             check(tautline_tasks_trigger(tasks, c"a".as_ptr()));
             check(tautline_tasks_request_mode(tasks, name.as_ptr()));
-            let mut lints = [0; 64];
-            check(tautline_tasks_lints(tasks, lints.as_mut_ptr(), lints.len()));
             let mut figures = std::mem::zeroed();
             let figures = place(&mut figures, what);
             check(tautline_tasks_figures(tasks, c"a".as_ptr(), figures));

@@ -532,10 +532,8 @@ int tautline_tasks_logical_code(tautline_tasks tasks, const char *task, const st
 
 /* Scheduling as threads have it by themselves, and memory that is not locked: for valgrind and sanitizers. */
 #define TAUTLINE_WITHOUT_REAL_TIME UINT32_C(1)
-/* Jobs are watched for page faults, blocking, and system calls without a bound (tautline_tasks_lints). */
-#define TAUTLINE_WITH_LINT UINT32_C(2)
 
-/* Starts all tasks together, on one CPU, or with -1 on any. The analysis expects one. Flags: 0, or those above. */
+/* Starts all tasks together, on one CPU, or with -1 on any. The analysis expects one. Flags: 0, or that above. */
 int tautline_tasks_start(tautline_tasks tasks, int cpu, uint32_t flags);
 
 /* Has a port's messages release a task that has `port` in its file: a job for each, not sooner than its period allows.
@@ -564,10 +562,6 @@ int tautline_tasks_figures(tautline_tasks tasks, const char *task, struct tautli
 /* Settings that could not be had, each with reason and remedy, a line each, written as snprintf does; returns the
  * text's length or a code. Empty if there was everything. */
 int tautline_tasks_limits(tautline_tasks tasks, char *text, size_t bytes);
-
-/* Findings about the code of tasks with TAUTLINE_WITH_LINT: task, finding, how often, and where it happened first,
- * written as snprintf does; returns the text's length or a code. It reads debug information, which takes long. */
-int tautline_tasks_lints(tautline_tasks tasks, char *text, size_t bytes);
 
 /* Stops the tasks after the jobs that run, waits for that at most so long, and closes the set. Returns the number of
  * tasks whose job did not return: their threads go on, below all others, and their functions and context must stay. */

@@ -175,7 +175,7 @@ public:
     result<done> messages(const char *task, const port_view &port) const noexcept {
         return detail::checked(tautline_tasks_messages(handle_, task, port.handle()));
     }
-    // Starts all tasks on one CPU, or with -1 on any. Flags: 0, or TAUTLINE_WITHOUT_REAL_TIME and TAUTLINE_WITH_LINT.
+    // Starts all tasks on one CPU, or with -1 on any. Flags: 0, or TAUTLINE_WITHOUT_REAL_TIME.
     result<done> start(int cpu, std::uint32_t flags = 0) const noexcept {
         return detail::checked(tautline_tasks_start(handle_, cpu, flags));
     }
@@ -196,12 +196,6 @@ public:
     result<std::string> limits() const {
         return detail::text_of([this](char *text, std::size_t bytes) {
             return tautline_tasks_limits(handle_, text, bytes);
-        });
-    }
-    // Findings about the code of tasks, with TAUTLINE_WITH_LINT.
-    result<std::string> lints() const {
-        return detail::text_of([this](char *text, std::size_t bytes) {
-            return tautline_tasks_lints(handle_, text, bytes);
         });
     }
     // Stops the tasks and closes the set; the number of tasks whose job did not return in time.

@@ -13,9 +13,8 @@ use crate::handle::Table;
 use crate::pointer::{self, Out, put_text};
 use crate::port;
 use crate::types::{
-    TAUTLINE_WITH_LINT, TAUTLINE_WITHOUT_REAL_TIME, tautline_job, tautline_job_function,
-    tautline_logical_code, tautline_port, tautline_safe_function, tautline_task_figures,
-    tautline_tasks,
+    TAUTLINE_WITHOUT_REAL_TIME, tautline_job, tautline_job_function, tautline_logical_code,
+    tautline_port, tautline_safe_function, tautline_task_figures, tautline_tasks,
 };
 
 static TASKS: Table<Set> = Table::new();
@@ -290,15 +289,12 @@ pub unsafe extern "C" fn tautline_tasks_messages(
 #[unsafe(no_mangle)]
 pub extern "C" fn tautline_tasks_start(tasks: tautline_tasks, cpu: c_int, flags: u32) -> c_int {
     coded(|| {
-        if flags & !(TAUTLINE_WITHOUT_REAL_TIME | TAUTLINE_WITH_LINT) != 0 {
+        if flags & !TAUTLINE_WITHOUT_REAL_TIME != 0 {
             return Err(Fault::new(Code::BadArgument, "no such flag"));
         }
         let mut options = Options::default();
         if flags & TAUTLINE_WITHOUT_REAL_TIME != 0 {
             options = options.without_real_time();
-        }
-        if flags & TAUTLINE_WITH_LINT != 0 {
-            options = options.with_lint(true);
         }
         if let Some(cpu) = pointer::cpu(cpu)? {
             options = options.with_cpu(cpu);
@@ -397,26 +393,6 @@ pub unsafe extern "C" fn tautline_tasks_limits(
         let set = TASKS.enter(tasks.id)?;
         let limits = set.running()?.limits().join("\n");
         Ok(put_text(limits.as_bytes(), buffer) as c_int)
-    })
-}
-
-/// Findings about the code of the tasks, as text.
-///
-/// # Safety
-/// `text` is null or has room for `bytes` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_tasks_lints(
-    tasks: tautline_tasks,
-    text: *mut c_char,
-    bytes: usize,
-) -> c_int {
-    coded(|| {
-        // SAFETY: the caller's promise.
-        let buffer = unsafe { pointer::buffer(text.cast(), bytes) }?;
-        let set = TASKS.enter(tasks.id)?;
-        let lints = set.running()?.lints();
-        let lines: Vec<String> = lints.iter().map(ToString::to_string).collect();
-        Ok(put_text(lines.join("\n").as_bytes(), buffer) as c_int)
     })
 }
 

@@ -39,8 +39,6 @@ pub struct tautline_tasks {
 
 /// Tasks without real-time scheduling and locked memory, for valgrind and sanitizers.
 pub const TAUTLINE_WITHOUT_REAL_TIME: u32 = 1;
-/// Tasks whose jobs are watched for calls that do not belong into them.
-pub const TAUTLINE_WITH_LINT: u32 = 2;
 
 /// One job of a task. Times are on the clock of `tautline_now_ns`.
 #[derive(Clone, Copy, Debug)]

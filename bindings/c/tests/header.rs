@@ -341,7 +341,6 @@ fn constants_are_the_same_on_both_sides() {
         "TAUTLINE_WITHOUT_REAL_TIME",
         TAUTLINE_WITHOUT_REAL_TIME.into(),
     );
-    same("TAUTLINE_WITH_LINT", TAUTLINE_WITH_LINT.into());
     same("TAUTLINE_PRIORITY_LOWEST", Priority::LOWEST.get().into());
     same("TAUTLINE_PRIORITY_NORMAL", Priority::NORMAL.get().into());
     same("TAUTLINE_PRIORITY_HIGHEST", Priority::HIGHEST.get().into());

@@ -133,7 +133,7 @@ pub fn fly(settings: &Settings, ready: impl FnOnce(&[String])) -> io::Result<Flo
     executive
         .task("craft", move |_: &Job| craft.job())
         .map_err(io::Error::other)?;
-    let options = Options::default().with_lint(false);
+    let options = Options::default();
     let running = executive.start(&options).map_err(io::Error::other)?;
     let limits: Vec<String> = running.limits().iter().map(ToString::to_string).collect();
     ready(&limits);

@@ -45,7 +45,7 @@ pub(crate) fn start(
     if let Some(partition) = partition {
         executive = executive.in_partition(partition);
     }
-    executive.start(&Options::default().with_lint(false))
+    executive.start(&Options::default())
 }
 
 #[cfg(test)]

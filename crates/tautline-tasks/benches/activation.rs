@@ -88,7 +88,7 @@ fn cost_with_sleep_ns() -> u64 {
         }
     };
     executive.task("slow", body).expect("its name");
-    let options = Options::default().without_real_time().with_lint(false);
+    let options = Options::default().without_real_time();
     let running = executive.start(&options).expect("threads");
     let cost = told.recv().expect("it runs");
     let _ = running.stop(Duration::from_secs(1));

@@ -11,9 +11,6 @@ pub struct Options {
     pub real_time: bool,
     /// Whether all memory of the process is locked. It stays locked afterwards.
     pub lock_memory: bool,
-    /// Whether jobs are watched for allocations, page faults and blocking: two system calls for each job. In debug
-    /// builds, if not said otherwise.
-    pub lint: bool,
 }
 
 impl Default for Options {
@@ -22,7 +19,6 @@ impl Default for Options {
             cpu: None,
             real_time: true,
             lock_memory: true,
-            lint: cfg!(debug_assertions),
         }
     }
 }
@@ -35,12 +31,6 @@ impl Options {
             cpu: Some(cpu),
             ..self
         }
-    }
-
-    /// The same, with jobs watched or not.
-    #[must_use]
-    pub fn with_lint(self, lint: bool) -> Self {
-        Self { lint, ..self }
     }
 
     /// The same with the scheduling that threads have by themselves, and memory that can be paged out.

@@ -11,7 +11,6 @@ use tautline_partition::Partition;
 use crate::error::RunError;
 use crate::executive::{by_message, index_of};
 use crate::file::TaskGuest;
-use crate::lint::Lint;
 use crate::segment::{self, TaskView};
 use crate::shared::Shared;
 use crate::summary::{Summary, TaskSummary};
@@ -58,18 +57,6 @@ impl Running {
     pub fn limits(&self) -> Vec<String> {
         let limits = self.shared.limits.lock();
         limits.unwrap_or_else(|error| error.into_inner()).clone()
-    }
-
-    /// Findings about the code of tasks, where [`crate::Options::lint`] asks for them.
-    #[must_use]
-    pub fn lints(&self) -> Vec<Lint> {
-        // Copied first: the tasks wait meanwhile, and the words take long.
-        let lints = self.shared.lints.lock();
-        let lints = lints.unwrap_or_else(|error| error.into_inner()).clone();
-        let tasks = self.shared.set.tasks().iter().zip(&lints);
-        tasks
-            .flat_map(|(task, tally)| tally.lints(&task.name))
-            .collect()
     }
 
     /// Name of the mode that runs; empty if the set has none.
@@ -183,7 +170,6 @@ impl Running {
             records: decisions.executive.monitor().records().copied().collect(),
             records_total: decisions.executive.monitor().total(),
             limits: self.limits(),
-            lints: self.lints(),
         }
     }
 

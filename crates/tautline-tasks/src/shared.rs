@@ -10,7 +10,6 @@ use rustix::thread::futex;
 use tautline_exec::TaskSet;
 
 use crate::labour::{Started, Worker};
-use crate::lint::Tally;
 use crate::message::{self, MessageSource};
 use crate::program;
 use crate::segment::Segment;
@@ -29,8 +28,6 @@ pub(crate) struct Shared {
     pub(crate) limits: Mutex<Vec<String>>,
     /// Handles of the tasks' processes, by task.
     pub(crate) programs: Mutex<Vec<Option<OwnedFd>>>,
-    /// Findings about the code of tasks, by task.
-    pub(crate) lints: Mutex<Vec<Tally>>,
     pub(crate) segment: Segment,
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tautline_exec::HealthRecord;
 
 use crate::figures::{Times, TracedJob};
-use crate::lint::Lint;
 
 /// Figures of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +55,6 @@ pub struct Summary {
     pub records_total: u64,
     /// Settings that could not be had and faults of programs, each with reason and remedy.
     pub limits: Vec<String>,
-    /// Findings about the code of tasks: allocations, page faults, blocking.
-    pub lints: Vec<Lint>,
 }
 
 impl fmt::Display for Summary {
@@ -84,9 +81,6 @@ impl fmt::Display for Summary {
                 write!(formatter, ", its job did not return")?;
             }
             writeln!(formatter)?;
-        }
-        for lint in &self.lints {
-            writeln!(formatter, "{lint}")?;
         }
         write!(formatter, "{} health records", self.records_total)
     }

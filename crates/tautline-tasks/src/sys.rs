@@ -45,29 +45,6 @@ pub(crate) fn cpu_time_of_process(process: ThreadNumber) -> Option<Duration> {
     clock_of(process, 0)
 }
 
-/// Counts of the kernel for one thread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage {
-    /// Page faults, with and without disk.
-    pub(crate) faults: u64,
-    /// Times that the thread gave up the CPU by itself.
-    pub(crate) blocked: u64,
-}
-
-/// Counts of the calling thread.
-pub(crate) fn own_usage() -> Usage {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is memory of the right type and outlives the call; all zeros are a valid rusage.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    Usage {
-        faults: (usage.ru_minflt + usage.ru_majflt) as u64,
-        blocked: usage.ru_nvcsw as u64,
-    }
-}
-
 /// Kernel ABI (include/linux/posix-timers.h).
 const CPUCLOCK_PERTHREAD: libc::clockid_t = 4;
 const CPUCLOCK_SCHED: libc::clockid_t = 2;

@@ -11,7 +11,6 @@ use tautline_exec::{Action, Activation, Job, Scheduling};
 use crate::error::RunError;
 use crate::figures::{Figures, TaskState, TracedJob};
 use crate::labour::{Body, Labour, Running, Worker};
-use crate::lint::{Counts, Watch};
 use crate::message::{Inbox, MessageSource};
 use crate::options::Options;
 use crate::program::{self, Process};
@@ -109,8 +108,6 @@ impl TaskThread {
             Ok(prepared) => prepared,
             Err(error) => return self.ready.tell(self.index, Err(error)),
         };
-        let is_watched = self.options.lint && matches!(labour, Labour::Code(_));
-        let mut watch = is_watched.then(Watch::new);
         self.ready.tell(self.index, Ok(worker));
         let shared = self.shared.clone();
         let figures = shared.segment.figures(self.index);
@@ -121,11 +118,7 @@ impl TaskThread {
         while let Some(begun) = self.next_job(worker, ended, figures, &mut inbox) {
             let message = inbox.as_ref().zip(begun.message);
             let message = message.map(|(inbox, length)| inbox.bytes(length));
-            if let Some(watch) = &mut watch {
-                watch.begin();
-            }
             let result = labour.run(&begun.job, message);
-            let found = watch.as_mut().and_then(Watch::end);
             let now = sys::monotonic();
             let cpu_time = own_time(worker);
             let used = begun.running.used(worker, cpu_time, now);
@@ -136,9 +129,6 @@ impl TaskThread {
                 end: now,
             };
             figures.end(&job, job.begin.saturating_sub(begun.job.ready), used);
-            if let Some(found) = found {
-                self.note(begun.job.number, found);
-            }
             let (action, sleep) = self.end(worker, now, used, result.is_err());
             ended = Ended { cpu_time, sleep };
             if action == Some(Action::Stopped) {
@@ -333,13 +323,6 @@ impl TaskThread {
             // It was allowed to take the priority, so it may give it back.
             let _ = worker.demote();
         }
-    }
-
-    /// Notes what a job did that does not belong into one.
-    fn note(&self, job: u64, found: Counts) {
-        let lints = self.shared.lints.lock();
-        let mut lints = lints.unwrap_or_else(|error| error.into_inner());
-        lints[self.index].note(job, found);
     }
 
     /// Tells the user of something about this task.

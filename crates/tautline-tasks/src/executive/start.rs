@@ -11,7 +11,6 @@ use super::Executive;
 use crate::error::RunError;
 use crate::file::TaskPorts;
 use crate::labour::{Body, Worker};
-use crate::lint::Tally;
 use crate::logical;
 use crate::message::MessageSource;
 use crate::options::Options;
@@ -167,7 +166,6 @@ fn shared(
         is_stopping: AtomicBool::new(false),
         limits: Mutex::new(limits),
         programs: Mutex::new((0..count).map(|_| None).collect()),
-        lints: Mutex::new(vec![Tally::default(); count]),
         segment,
         set,
     })

@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     // Puts the partition back should this process be killed.
     let _guard = partition.map(|_| Guard::start()).transpose()?;
     // The only code is that of rehearsals.
-    let options = Options::default().with_cpu(cpu).with_lint(false);
+    let options = Options::default().with_cpu(cpu);
     let guests = Guests::find(executive.guests());
     let running = executive.start(&options).map_err(failed)?;
     say!(
