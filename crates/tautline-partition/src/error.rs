@@ -82,6 +82,14 @@ pub enum PartitionError {
         /// One of them.
         first: u32,
     },
+    /// More memory than the machine has available.
+    #[error("{} MiB are more memory than the {} MiB that are available", wanted_bytes >> 20, available_bytes >> 20)]
+    TooMuchMemory {
+        /// Memory of the configuration, in bytes.
+        wanted_bytes: u64,
+        /// `MemAvailable` of `/proc/meminfo`, in bytes.
+        available_bytes: u64,
+    },
     /// Too few huge pages.
     #[error(
         "the kernel reserves {got} of {wanted} huge pages: the rest of the memory is in use or fragmented"
@@ -138,7 +146,9 @@ impl PartitionError {
             Self::Absent(_) => "`taut partition list` shows those that there are",
             Self::Owned { .. } => "end that process: it puts the partition back",
             Self::InUse { .. } => "end them, or give --force, which moves them out",
-            Self::NoMemory { .. } => "ask for less, or soon after the machine's start",
+            Self::TooMuchMemory { .. } | Self::NoMemory { .. } => {
+                "ask for less, or soon after the machine's start"
+            }
             Self::NoHugePages(_) => "run as root on a kernel with CONFIG_HUGETLBFS",
             Self::Group { .. } | Self::Affinity { .. } => {
                 "run as root, or in a group that is delegated with its cpuset controller"

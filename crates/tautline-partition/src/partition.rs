@@ -114,6 +114,7 @@ fn check(config: &PartitionConfig, directory: &Directory) -> Result<Checked, Par
         };
         return Err(PartitionError::NoCpuLeft { online, taken });
     }
+    check_memory(config.memory_bytes)?;
     let place = GroupParent::find();
     cpuset::check(&place, &config.cpus)?;
     if matches!(place, GroupParent::None { .. }) {
@@ -357,6 +358,28 @@ fn build(
     })
 }
 
+/// Refuses memory that the machine does not have available: the kernel would first take what there is, and push pages
+/// of other programs out for it.
+fn check_memory(wanted_bytes: u64) -> Result<(), PartitionError> {
+    match memory_kib("MemAvailable").map(|kib| kib * 1024) {
+        Some(available_bytes) if available_bytes < wanted_bytes => {
+            Err(PartitionError::TooMuchMemory {
+                wanted_bytes,
+                available_bytes,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A row of `/proc/meminfo`, in KiB.
+fn memory_kib(row: &str) -> Option<u64> {
+    let information = fs::read_to_string("/proc/meminfo").ok()?;
+    let mut rows = information.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = rows.find(|(name, _)| *name == row)?;
+    value.trim().trim_end_matches("kB").trim().parse().ok()
+}
+
 /// Reserves memory in huge pages, on the memory node of the first CPU.
 fn reserve(config: &PartitionConfig, journal: &mut Journal) -> Result<u64, PartitionError> {
     let (setting, pages) = huge_pages(config);
@@ -376,16 +399,7 @@ fn reserve(config: &PartitionConfig, journal: &mut Journal) -> Result<u64, Parti
 
 /// Setting of the number of huge pages, and the number that the memory needs.
 fn huge_pages(config: &PartitionConfig) -> (Setting, u64) {
-    let information = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let size_kib = information.lines().find_map(|line| {
-        let rest = line.strip_prefix("Hugepagesize:")?;
-        rest.trim()
-            .trim_end_matches("kB")
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
-    let size_kib = size_kib.unwrap_or(2048).max(1);
+    let size_kib = memory_kib("Hugepagesize").unwrap_or(2048).max(1);
     let of_size = format!("hugepages/hugepages-{size_kib}kB/nr_hugepages");
     let first = config.cpus.iter().next().unwrap_or(0);
     let node = (0..1024).find(|node| {

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use tautline_partition::placement::online;
-use tautline_partition::{Partition, PartitionConfig, list, remove};
+use tautline_partition::{Partition, PartitionConfig, PartitionError, list, remove};
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::settings::{differences, snapshot};
@@ -50,6 +50,22 @@ impl Drop for Bystanders {
             let _ = child.wait();
         }
     }
+}
+
+#[test]
+fn memory_that_the_machine_does_not_have_is_refused_before_any_is_taken() {
+    let cpu = online().iter().last().expect("a CPU is online");
+    if !is_root() || cpu == 0 {
+        println!("SKIPPED: needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    let config = PartitionConfig::new("too-large", [cpu].into_iter().collect()).expect("a name");
+    let refused = tautline_partition::plan(&config.with_memory(1 << 50));
+    assert!(
+        matches!(refused, Err(PartitionError::TooMuchMemory { .. })),
+        "{:?}",
+        refused.map(|plan| plan.changes)
+    );
 }
 
 #[test]
