@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use tautline_c::Code;
+use tautline_c::awake::*;
 use tautline_c::cycle::*;
 use tautline_c::node::*;
 use tautline_c::port::*;
@@ -331,7 +332,10 @@ impl World {
                 self.socket_call(call, socket, start, length, what, threads);
             }
             call @ 16..=19 => self.node_call(call, port, start, length, what, data),
-            26 => loop_call(start, length, what),
+            26 => {
+                loop_call(start, length, what);
+                awake_call(port, start, length, what);
+            }
             27 => self.tasks_call(port, start, length, what, data),
             call => self.open_call(call, port, length, what, data, threads),
         }
@@ -724,4 +728,23 @@ fn loop_call(start: *mut c_void, length: usize, what: u8) {
     if what & 0x80 == 0 {
         check(tautline_cycle_stop());
     }
+}
+
+/// Waits that find nothing, on standard input or an invented descriptor.
+fn awake_call(port: tautline_port, start: *mut c_void, length: usize, what: u8) {
+    let mut awake = tautline_awake { id: 0 };
+    let descriptor = if what & 1 == 0 { 0 } else { port.id as c_int };
+    // SAFETY: as in `port_call`.
+    let opened = unsafe { check(tautline_awake_open(descriptor, place(&mut awake, what))) };
+    if opened < 0 {
+        awake.id = port.id;
+    }
+    check(tautline_awake_wait(awake, u64::from(what)));
+    check(tautline_awake_sent(awake));
+    // SAFETY: as in `port_call`.
+    unsafe { check(tautline_awake_report(awake, start.cast(), length)) };
+    check(tautline_awake_close(awake));
+    let mut late_ns = 0;
+    // SAFETY: as in `port_call`. The moment has passed: nothing sleeps.
+    unsafe { check(tautline_sleep_until(what.into(), place(&mut late_ns, what))) };
 }

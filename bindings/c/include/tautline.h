@@ -479,6 +479,34 @@ int tautline_cycle_report(char *text, size_t bytes);
 /* Puts the thread's settings back, as the thread's end does. */
 int tautline_cycle_stop(void);
 
+/* Waits and sleeps that end awake (docs/exec.md): before the receiving call of any loop, on any descriptor, without
+ * node, configuration or privilege. The thread sleeps until shortly before the next message is due, which is learned from the
+ * arrivals, and looks for it with poll(2). At most a tenth of a thread's time, and of a CPU's, is spent looking. The
+ * descriptor stays the program's: nothing is read from it. One thread at a time uses a tautline_awake. */
+
+typedef struct tautline_awake {
+    uint32_t id;
+} tautline_awake;
+
+/* Learns from now on when a descriptor has something to read. Keep the descriptor open until tautline_awake_close(). */
+int tautline_awake_open(int descriptor, tautline_awake *awake);
+
+/* Waits until the descriptor has something to read or an error; to be called before each receive. Returns 1, 0 if there
+ * was nothing until the deadline, or a code. */
+int tautline_awake_wait(tautline_awake awake, uint64_t deadline_ns);
+
+/* To be called before a send to which the peer answers: so answers are expected by their delay, too. */
+int tautline_awake_sent(tautline_awake awake);
+
+/* Rhythm and counters as text, written as snprintf does; returns its length or a code. */
+int tautline_awake_report(tautline_awake awake, char *text, size_t bytes);
+
+/* Forgets the rhythm; does not close the descriptor. */
+int tautline_awake_close(tautline_awake awake);
+
+/* Sleeps until a moment and is awake then. How late it was is written to late_ns, unless that is null. */
+int tautline_sleep_until(uint64_t moment_ns, uint64_t *late_ns);
+
 /* Real-time tasks: a set from a file (docs/executive.md), whose tasks are functions. Open it, give each task without a
  * program its code, start it, close it. One thread at a time uses a set. */
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Tautline from C++20: periodic loops and real-time tasks, with the rules of tautline.hpp. Ports are there.
+// Tautline from C++20: periodic loops, waits that end awake and real-time tasks, with the rules of tautline.hpp. Ports
+// are there.
 #ifndef TAUTLINE_TASKS_HPP
 #define TAUTLINE_TASKS_HPP
 
@@ -82,6 +83,54 @@ private:
 
     bool runs_ = true;
 };
+
+namespace detail {
+
+struct awake_handle : numbered_handle<tautline_awake> {
+    static void close(tautline_awake handle) noexcept { (void)tautline_awake_close(handle); }
+};
+
+}  // namespace detail
+
+// Waits of a descriptor that end awake: wait() before each receive. The descriptor stays the program's, and must stay
+// open for as long as this lives.
+class awake : public detail::unique<detail::awake_handle> {
+public:
+    awake() noexcept = default;
+    static result<awake> open(int descriptor) noexcept {
+        tautline_awake handle{};
+        const int code = tautline_awake_open(descriptor, &handle);
+        if (code < 0)
+            return error::last(code);
+        return awake(handle);
+    }
+
+    // Whether the descriptor has something to read or an error; false when the time is over.
+    result<bool> wait(deadline until = deadline::never()) noexcept {
+        const int found = tautline_awake_wait(handle_, until.ns());
+        if (found < 0)
+            return error::last(found);
+        return found > 0;
+    }
+    // Before a send to which the peer answers.
+    result<done> sent() noexcept { return detail::checked(tautline_awake_sent(handle_)); }
+    // Rhythm and counters.
+    result<std::string> report() const {
+        return detail::text_of([this](char *text, std::size_t bytes) {
+            return tautline_awake_report(handle_, text, bytes);
+        });
+    }
+
+private:
+    explicit awake(tautline_awake handle) noexcept : unique(handle) {}
+};
+
+// Sleeps until a moment and is awake then; how late it was.
+inline nanoseconds sleep_until(deadline moment) noexcept {
+    std::uint64_t late_ns = 0;
+    (void)tautline_sleep_until(moment.ns(), &late_ns);
+    return nanoseconds(static_cast<std::int64_t>(late_ns));
+}
 
 // Release of a task, while its function runs.
 class job {

@@ -3,7 +3,7 @@
 //! Two layers. The five calls of [`socket`] are for programs written against sockets: an address is a
 //! `sockaddr_in`, a failure is -1 and `errno`. Everything else begins with `tautline_`, answers with a
 //! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`], [`raw`]; and loops and
-//! tasks that keep their deadlines: [`cycle`], [`tasks`].
+//! tasks that keep their deadlines: [`cycle`], [`tasks`]. [`awake`] needs no node.
 //!
 //! Rules of every call, and the file that enforces each:
 //! - No panic crosses the border, and `errno` and the text of the last error are set: `border`.
@@ -15,6 +15,7 @@
 //! The header is written by hand, because it is what people read. The tests hold it against this
 //! library: functions and their types, structs and their layout, constants, and the table of codes.
 
+pub mod awake;
 mod border;
 mod code;
 pub mod cycle;

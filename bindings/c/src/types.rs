@@ -29,6 +29,14 @@ pub struct tautline_port {
     pub id: u32,
 }
 
+/// Waits of a descriptor that end awake.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct tautline_awake {
+    /// Its number; 0 is never one.
+    pub id: u32,
+}
+
 /// A task set.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

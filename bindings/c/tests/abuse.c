@@ -700,6 +700,34 @@ static void loops(void)
     EXPECT(tautline_cycle_stop() == 0);
 }
 
+static void waits_that_end_awake(void)
+{
+    tautline_awake awake = {0};
+    int ends[2];
+    EXPECT(pipe(ends) == 0);
+    REFUSED(tautline_awake_open(ends[0], NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_awake_open(-1, &awake), TAUTLINE_ERROR_BAD_ARGUMENT, EBADF);
+    REFUSED(tautline_awake_open(1 << 20, &awake), TAUTLINE_ERROR_BAD_ARGUMENT, EBADF);
+    REFUSED(tautline_awake_wait(awake, TAUTLINE_NOW), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    EXPECT(tautline_awake_open(ends[0], &awake) == 0);
+    EXPECT(tautline_awake_wait(awake, TAUTLINE_NOW) == 0);
+    EXPECT(tautline_awake_wait(awake, tautline_now_ns() + 1000000) == 0);
+    EXPECT(write(ends[1], "x", 1) == 1 && tautline_awake_wait(awake, TAUTLINE_FOREVER) == 1);
+    EXPECT(tautline_awake_sent(awake) == 0);
+    REFUSED(tautline_awake_report(awake, NULL, 1), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    EXPECT(tautline_awake_report(awake, NULL, 0) > 0);
+    close(ends[0]);
+    EXPECT(tautline_awake_wait(awake, TAUTLINE_FOREVER) == 1);
+    EXPECT(tautline_awake_close(awake) == 0);
+    REFUSED(tautline_awake_close(awake), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_awake_sent(awake), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    close(ends[1]);
+    uint64_t due = tautline_now_ns() + 1000000, late = 0;
+    EXPECT(tautline_sleep_until(due, NULL) == 0 && tautline_now_ns() >= due);
+    EXPECT(tautline_sleep_until(due, &late) == 0 && late > 0);
+    REFUSED(tautline_sleep_until(0, (uint64_t *)((char *)&late + 1)), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+}
+
 static void task_sets(void)
 {
     static const char FILE_NAME[] = "/tmp/tautline-abuse-XXXXXX";
@@ -771,6 +799,7 @@ int main(void)
     waiting_for_a_peer();
     texts();
     loops();
+    waits_that_end_awake();
     task_sets();
     puts("all refused as documented");
     return EXIT_SUCCESS;

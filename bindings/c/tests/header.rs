@@ -272,6 +272,7 @@ fn structs_have_the_same_layout_on_both_sides() {
             skipped
         }
     );
+    layout!(text, tautline_awake { id });
     layout!(text, tautline_tasks { id });
     layout!(
         text,

@@ -29,6 +29,7 @@ static const char configuration[] = "link = 'udp'\naddress = '127.0.0.9'\n"
 static_assert(!std::is_copy_constructible_v<node> && std::is_nothrow_move_constructible_v<node>);
 static_assert(!std::is_copy_constructible_v<queuing_port> && std::is_nothrow_move_assignable_v<queuing_port>);
 static_assert(!std::is_copy_constructible_v<udp_socket> && !std::is_copy_constructible_v<send_buffer>);
+static_assert(!std::is_copy_constructible_v<awake> && std::is_nothrow_move_constructible_v<awake>);
 static_assert(!std::is_copy_constructible_v<cycle> && !std::is_copy_constructible_v<task_set>);
 static_assert(std::is_trivially_copyable_v<queuing_view> && std::is_trivially_copyable_v<destination>);
 
@@ -220,6 +221,24 @@ static void a_cycle_ends_with_its_object() {
     CHECK(cycle::start({.period = 1ns}).error().code() == TAUTLINE_ERROR_BAD_ARGUMENT);
 }
 
+static void a_wait_that_ends_awake_is_an_object() {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    {
+        awake waiting = *awake::open(ends[0]);
+        CHECK(!*waiting.wait(1ms) && !*waiting.wait(deadline::immediately()));
+        CHECK(write(ends[1], "x", 1) == 1 && *waiting.wait());
+        awake moved = std::move(waiting);
+        CHECK(waiting.sent().error().code() == TAUTLINE_ERROR_BAD_HANDLE && moved.sent());
+        CHECK(moved.report()->find("no rhythm") == 0);
+    }
+    CHECK(write(ends[1], "y", 1) == 1);  // the descriptor is still open
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+    CHECK(awake::open(-1).error().number() == EBADF);
+    const time_point due = std::chrono::steady_clock::now() + 1ms;
+    CHECK(sleep_until(due) >= 0ns && std::chrono::steady_clock::now() >= due);
+}
+
 struct carry_out {
     std::atomic<int> jobs{0};
     std::size_t bytes = 0;
@@ -296,6 +315,7 @@ int main(int count, char **arguments) {
     plain_udp_and_sockets();
     raw_frames_are_not_on_every_link();
     a_cycle_ends_with_its_object();
+    a_wait_that_ends_awake_is_an_object();
     tasks_are_objects(arguments[1]);
     values_flow_at_releases_and_deadlines(arguments[1]);
     std::puts("all as documented");

@@ -17,9 +17,10 @@ pub(crate) fn watch_forks() -> PyResult<()> {
     extern "C" fn forked() {
         // Partner: the loads in `Origin`. The child has one thread, this one.
         FORKS.fetch_add(1, Relaxed);
+        tautline_awake::cpu::reset_after_fork();
     }
     // SAFETY: the handler lives as long as the process, since modules of Python are never unloaded, and it does nothing
-    // but an atomic addition, which is allowed in the child of a fork.
+    // but atomic operations, which is allowed in the child of a fork.
     match unsafe { libc::pthread_atfork(None, None, Some(forked)) } {
         0 => Ok(()),
         error => Err(std::io::Error::from_raw_os_error(error).into()),

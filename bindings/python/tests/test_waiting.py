@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import select
 import selectors
 import signal
@@ -160,3 +161,95 @@ def test_a_udp_port_in_asyncio(loopback: Pair, udp_peer: socket.socket) -> None:
 
         assert asyncio.run(exchange()) == b"position?"
         assert udp_peer.recv(100) == b"3 mm"
+
+
+STATES = """
+import socket, sys, time
+to = ("127.0.0.1", int(sys.argv[1]))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    for number in range(300):
+        time.sleep(0.001)
+        sender.sendto(number.to_bytes(2, "little"), to)
+"""
+
+
+def found_in(report: str) -> int:
+    """Messages of a report: met awake, woken by the kernel, there before."""
+    return sum(int(count) for count in re.findall(r"(\d+) (?:met|woken|there)", report))
+
+
+def test_a_loop_over_a_socket_is_awake_for_every_message(udp_peer: socket.socket) -> None:
+    awake = tautline.Awake(udp_peer)
+    assert not awake.wait(0) and not awake.wait(0.002)
+    with run_python(STATES, str(udp_peer.getsockname()[1])):
+        for number in range(300):
+            assert awake.wait(PATIENCE_S)
+            assert udp_peer.recv(100) == number.to_bytes(2, "little")
+    assert found_in(awake.report) == 300
+    with pytest.raises(tautline.ArgumentError, match="not an open descriptor"):
+        tautline.Awake(-1)
+
+
+def test_ctrl_c_ends_a_wait_that_ends_awake() -> None:
+    waits = """
+import socket, tautline, time
+here, there = socket.socketpair()
+waits = [lambda: tautline.Awake(here).wait(), lambda: tautline.sleep_until(time.monotonic() + 3600)]
+for wait in waits:
+    try:
+        print("waiting", flush=True)
+        wait()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+    with run_python(waits) as child:
+        for _ in range(2):
+            assert child.stdout is not None and child.stdout.readline() == "waiting\n"
+            child.send_signal(signal.SIGINT)
+            assert child.stdout.readline() == "interrupted\n"
+
+
+def test_a_second_thread_is_refused_a_wait_that_ends_awake(udp_peer: socket.socket) -> None:
+    awake = tautline.Awake(udp_peer)
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert awake.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begun.wait()
+    with pytest.raises(tautline.BusyError):
+        for _ in range(10_000):
+            assert not awake.wait(0)
+    udp_peer.sendto(b"end", udp_peer.getsockname())
+    thread.join()
+
+
+def test_asyncio_is_awake_for_every_message_and_keeps_its_timers(udp_peer: socket.socket) -> None:
+    selector = tautline.AwakeSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    udp_peer.setblocking(False)
+
+    async def serve() -> "list[bytes]":
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticking = asyncio.ensure_future(tick())
+        found = [await asyncio.wait_for(loop.sock_recv(udp_peer, 100), PATIENCE_S) for _ in range(300)]
+        assert ticks > 0 and await loop.run_in_executor(None, lambda: "from another thread")
+        ticking.cancel()
+        return found
+
+    with run_python(STATES, str(udp_peer.getsockname()[1])):
+        found = loop.run_until_complete(serve())
+    loop.close()
+    assert found == [number.to_bytes(2, "little") for number in range(300)]
+    assert found_in(selector.report) > 0
+

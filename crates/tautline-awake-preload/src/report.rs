@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tautline_awake::flow::Flow;
-use tautline_awake::{Pattern, cpu, thread};
+use tautline_awake::flow::{Flow, Micros};
+use tautline_awake::{cpu, thread};
 
 use crate::{options, table};
 
@@ -40,15 +40,6 @@ fn late(per_mille: u64) -> Option<Duration> {
     })?;
     let (power, eighth) = (bucket / 8 + 6, bucket % 8);
     Some(Duration::from_nanos(((9 + eighth) as u64) << (power - 3)))
-}
-
-/// A time in microseconds with one digit.
-struct Micros(Duration);
-
-impl fmt::Display for Micros {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.1} us", self.0.as_nanos() as f64 / 1_000.0)
-    }
 }
 
 /// Prints to standard error, if it is still open.
@@ -97,35 +88,10 @@ fn write_flow(text: &mut String, fd: usize, flow: &Flow) -> fmt::Result {
     if counts.awake + counts.asleep < ARRIVALS_MIN {
         return Ok(());
     }
-    write!(text, "taut exec: descriptor {fd}: ")?;
-    match flow.pattern() {
-        Pattern::None => write!(text, "no rhythm")?,
-        Pattern::Periodic { period, spread } => {
-            write!(text, "every {}, spread {}", Micros(period), Micros(spread))?;
-        }
-        Pattern::Answers { delay, spread } => {
-            write!(
-                text,
-                "answers after {}, spread {}",
-                Micros(delay),
-                Micros(spread)
-            )?;
-        }
+    write!(text, "taut exec: descriptor {fd}: {flow}")?;
+    if options::is_watching() {
+        let met = flow.could_be_met();
+        write!(text, "; {met} per cent could be met awake")?;
     }
-    let counts = flow.counts();
-    write!(
-        text,
-        "; {} met awake, {} woken by the kernel, {} there before",
-        counts.awake, counts.asleep, counts.before
-    )?;
-    match (options::is_watching(), flow.gain()) {
-        (true, _) => write!(
-            text,
-            "; {} per cent could be met awake",
-            flow.could_be_met()
-        )?,
-        (false, Some(gain)) => write!(text, "; {} earlier", Micros(gain))?,
-        (false, None) => {}
-    }
-    writeln!(text, "; {} looks in vain", counts.in_vain)
+    writeln!(text)
 }

@@ -1,5 +1,6 @@
 //! A flow: the predictor of what arrives at one descriptor, and counters of its arrivals.
 
+use std::fmt;
 use std::time::Duration;
 
 use tautline_proto::arrival::{Pattern, Predictor, Seen, Window};
@@ -129,5 +130,46 @@ impl Flow {
     /// By how much looking finds arrivals earlier.
     pub fn gain(&self) -> Option<Duration> {
         self.predictor.gain()
+    }
+}
+
+/// A time in microseconds with one digit.
+#[derive(Clone, Copy, Debug)]
+pub struct Micros(pub Duration);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0.as_nanos() + 50) / 100;
+        write!(f, "{}.{} us", tenths / 10, tenths % 10)
+    }
+}
+
+/// Rhythm and counters, for a report.
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pattern() {
+            Pattern::None => write!(f, "no rhythm")?,
+            Pattern::Periodic { period, spread } => {
+                write!(f, "every {}, spread {}", Micros(period), Micros(spread))?;
+            }
+            Pattern::Answers { delay, spread } => {
+                write!(
+                    f,
+                    "answers after {}, spread {}",
+                    Micros(delay),
+                    Micros(spread)
+                )?;
+            }
+        }
+        let counts = self.counts;
+        write!(
+            f,
+            "; {} met awake, {} woken by the kernel, {} there before",
+            counts.awake, counts.asleep, counts.before
+        )?;
+        if let Some(gain) = self.gain() {
+            write!(f, "; {} earlier", Micros(gain))?;
+        }
+        write!(f, "; {} looks in vain", counts.in_vain)
     }
 }

@@ -35,6 +35,7 @@ pub mod sleep;
 pub mod thread;
 pub mod wait;
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -56,11 +57,7 @@ pub struct Awake<'f> {
 impl<'f> Awake<'f> {
     /// Waits for this descriptor. Where a cgroup limits the CPU time of the process, they are ordinary ones.
     pub fn new(descriptor: &'f impl AsFd) -> Self {
-        Self {
-            descriptor: descriptor.as_fd(),
-            flow: Flow::new(),
-            is_allowed: !cpu::is_limited(),
-        }
+        descriptor.as_fd().into()
     }
 
     /// The program sent something to which the peer answers. Without this call answers are awaited by their own rhythm
@@ -119,5 +116,22 @@ impl<'f> Awake<'f> {
     /// Messages so far, by how they were found.
     pub fn counts(&self) -> Counts {
         self.flow.counts()
+    }
+}
+
+impl<'f> From<BorrowedFd<'f>> for Awake<'f> {
+    fn from(descriptor: BorrowedFd<'f>) -> Self {
+        Self {
+            descriptor,
+            flow: Flow::new(),
+            is_allowed: !cpu::is_limited(),
+        }
+    }
+}
+
+/// Rhythm of the sender and how the messages were found, for a report.
+impl fmt::Display for Awake<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.flow.fmt(f)
     }
 }

@@ -72,15 +72,26 @@ pub fn until_ready(
         }
         let end = deadline.map_or(window.until, |deadline| window.until.min(deadline));
         let looked = look(entries, woken, end, mask, &mut changed);
+        let (found, seen) = match looked {
+            Some(found) => (found, Seen::Looking),
+            None => {
+                // Another thread looks on this CPU, or the CPU's share is spent: this arrival is slept for.
+                changed(entries);
+                let found = raw::poll(entries, Some(end), woken, mask);
+                (found, Seen::Asleep)
+            }
+        };
         now = raw::now();
-        let time = now.saturating_duration_since(woken);
-        thread::spend(time);
-        if let Some(flow) = flows[index].as_mut() {
-            flow.looked(time, looked == Polled::Ready);
+        if seen == Seen::Looking {
+            let time = now.saturating_duration_since(woken);
+            thread::spend(time);
+            if let Some(flow) = flows[index].as_mut() {
+                flow.looked(time, found == Polled::Ready);
+            }
         }
-        match looked {
+        match found {
             Polled::Ready => {
-                arrived(entries, flows, now, Seen::Looking);
+                arrived(entries, flows, now, seen);
                 return Waited::Ready;
             }
             Polled::Interrupted => return Waited::Interrupted,
@@ -109,23 +120,21 @@ fn earliest(flows: &mut [Option<&mut Flow>], now: Instant) -> Option<(usize, Win
     Some(first)
 }
 
-/// Looks until `until`, while this thread has its CPU's place.
+/// Looks until `until`, while this thread has its CPU's place. `None`: it does not get the place.
 fn look(
     entries: &mut [pollfd],
     now: Instant,
     until: Instant,
     mask: *const sigset_t,
     changed: &mut impl FnMut(&mut [pollfd]),
-) -> Polled {
-    let Some(looker) = Looker::begin(now, until) else {
-        return Polled::Nothing;
-    };
+) -> Option<Polled> {
+    let looker = Looker::begin(now, until)?;
     let yields = thread::yields();
     loop {
         changed(entries);
         let found = raw::poll(entries, Some(Instant::ZERO), now, mask);
         if found != Polled::Nothing || !looker.goes_on(raw::now()) {
-            return found;
+            return Some(found);
         }
         if yields {
             raw::yield_now();

@@ -268,6 +268,31 @@ fn a_loop_in_c_keeps_its_period() {
 }
 
 #[test]
+fn a_loop_in_c_over_its_own_socket_learns_the_rhythm() {
+    let program = IMAGE.example("awake", "plain");
+    let asking = UdpSocket::bind("127.0.0.6:0").unwrap();
+    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    for mut receiving in [IMAGE.run(&program), IMAGE.under_valgrind(&program)] {
+        let receiving = Beside::start(receiving.args(["15620", "400"]), "ready");
+        for message in 0..400_u32 {
+            std::thread::sleep(Duration::from_millis(1));
+            let question = message.to_le_bytes();
+            asking.send_to(&question, "127.0.0.5:15620").unwrap();
+            let mut answer = [0; 8];
+            let (bytes, _) = asking.recv_from(&mut answer).unwrap();
+            assert_eq!(answer[..bytes], question);
+        }
+        let report = receiving.end();
+        let counted = |what: &str| -> u64 {
+            let before = report.split_once(what).expect(what).0;
+            before.rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        let [awake, woken, there] = [" met awake", " woken by", " there before"].map(counted);
+        assert_eq!(awake + woken + there, 400, "{report}");
+    }
+}
+
+#[test]
 fn tasks_in_c_run_from_their_file() {
     let program = IMAGE.example("three_rates", "plain");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three_rates.toml");

@@ -13,6 +13,7 @@ timeouts as in Python's own sockets.
 b'hold altitude'
 """
 
+from ._awake import AwakeSelector
 from ._errors import (
     ArgumentError,
     BusyError,
@@ -31,6 +32,7 @@ from ._errors import (
 )
 from ._layout import Layout, layout
 from ._tautline import (
+    Awake,
     Datagram,
     Destination,
     Frame,
@@ -48,6 +50,7 @@ from ._tautline import (
     Source,
     UdpPort,
     __version__,
+    sleep_until,
 )
 from ._types import PeerCounters
 
@@ -61,6 +64,8 @@ __all__ = [
     "LOWEST",
     "NORMAL",
     "ArgumentError",
+    "Awake",
+    "AwakeSelector",
     "BusyError",
     "ClosedError",
     "ConfigError",
@@ -94,4 +99,5 @@ __all__ = [
     "UndeliveredError",
     "__version__",
     "layout",
+    "sleep_until",
 ]

@@ -5,9 +5,10 @@ from typing import Any, Coroutine, Iterable, final, overload
 
 from typing_extensions import Buffer, Self
 
-from ._types import PeerCounters
+from ._types import HasFileno, PeerCounters
 
 __all__ = [
+    "Awake",
     "Datagram",
     "Destination",
     "Frame",
@@ -25,8 +26,18 @@ __all__ = [
     "Source",
     "UdpPort",
     "__version__",
+    "sleep_until",
 ]
 __version__: str
+
+def sleep_until(moment: float) -> float: ...
+@final
+class Awake:
+    def __new__(cls, file: int | HasFileno) -> Self: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+    def sent(self) -> None: ...
+    @property
+    def report(self) -> str: ...
 
 @final
 class Destination:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+
+class HasFileno(Protocol):
+    """An object with a descriptor, such as a socket."""
+
+    def fileno(self) -> int: ...
 
 
 class PeerCounters(NamedTuple):
