@@ -69,15 +69,15 @@ static __always_inline bool is_header_allowed(const struct tl_sender *sender, co
 	       header->source_port == sender->port && may_use(sender, header->priority);
 }
 
-/* Whether a receiver may take a datagram of plain UDP for a message or a declaration of some port, with the priority
- * that stands in it. The header of a fragmented datagram can lie in a later fragment. */
+/* Whether a receiver may take a datagram of plain UDP for a message of some port, with the priority that stands in
+ * it. The header of a fragmented datagram can lie in a later fragment. */
 static __always_inline bool may_pass_for_ours(const struct udphdr *udp, bool is_fragment,
 					      const void *data_end)
 {
 	const struct tl_header *header = (const void *)(udp + 1);
 	__u32 to = bpf_ntohs(udp->dest);
 
-	if (to <= TL_UDP_PORT_BASE || to > TL_UDP_PORT_LAST)
+	if (to <= TL_UDP_PORT_BASE || to > TL_UDP_PORT_BASE + TL_PORT_MAX)
 		return false;
 	if ((const void *)(header + 1) > data_end)
 		return is_fragment;

@@ -22,8 +22,6 @@
 #define TL_MESSAGE_BYTES_MAX 65536
 #define TL_WHOLE_BYTES_MAX 1484
 #define TL_UDP_PORT_BASE 21569
-/* The last UDP port of declarations, which follow the ports of messages. */
-#define TL_UDP_PORT_LAST 29760
 
 struct tl_header {
 	__be16 destination_port;
@@ -34,7 +32,7 @@ struct tl_header {
 	__u8 fragment_index;
 	__be16 source_port;
 	__u8 fragment_count;
-	__u8 reserved;
+	__u8 type_byte;
 	__be32 sequence;
 };
 

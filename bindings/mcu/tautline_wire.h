@@ -102,6 +102,7 @@ struct tlm_header {
 	uint8_t flags;
 	uint8_t fragment_index;
 	uint8_t fragment_count; /* 1: the frame holds the whole message */
+	uint8_t type_byte;      /* of the message's type, 1 to 255; 0: untyped */
 	uint32_t sequence;
 };
 
@@ -209,6 +210,7 @@ static inline enum tlm_verdict tlm_parse_header(const uint8_t *bytes, size_t cou
 	header->fragment_index = bytes[7];
 	header->source = tlm_get16(bytes + 8);
 	header->fragment_count = bytes[10];
+	header->type_byte = bytes[11];
 	header->sequence = tlm_get32(bytes + 12);
 	frame->payload = bytes + TLM_HEADER_BYTES;
 	if (!tlm_is_port(header->destination) || !tlm_is_port(header->source))
@@ -371,7 +373,7 @@ static inline void tlm_write_header(uint8_t *at, const struct tlm_header *header
 	at[7] = header->fragment_index;
 	tlm_put16(at + 8, header->source);
 	at[10] = header->fragment_count;
-	at[11] = 0;
+	at[11] = header->type_byte;
 	tlm_put32(at + 12, header->sequence);
 }
 
@@ -850,6 +852,7 @@ struct tlm_port_counters {
 	uint32_t too_large;     /* messages larger than the port takes */
 	uint32_t unfit;         /* frames that a port of this kind does not take */
 	uint32_t bad_bundles;
+	uint32_t other_type;    /* frames with messages of another type than the port's */
 	uint32_t peers_evicted; /* peers forgotten for others */
 };
 
@@ -867,6 +870,8 @@ struct tlm_port {
 	uint32_t overwritten; /* since the value was read */
 	uint16_t number;
 	uint8_t kind;
+	uint8_t sends;    /* type byte of the messages that are sent, which the program may set; 0: untyped */
+	uint8_t receives; /* of those that are taken; 0: any */
 #if TLM_FRAGMENTS
 	struct tlm_reassembler *reassembler; /* for messages in fragments; null: they are unfit */
 #endif
@@ -1090,7 +1095,9 @@ static inline void tlm_deliver(struct tlm_port *port, const struct tlm_frame *fr
 #else
 	(void)arrival;
 #endif
-	if (port->kind == TLM_SAMPLING && (is_bundle || header->fragment_count > 1))
+	if (port->receives != 0 && header->type_byte != 0 && header->type_byte != port->receives)
+		port->counters.other_type++;
+	else if (port->kind == TLM_SAMPLING && (is_bundle || header->fragment_count > 1))
 		port->counters.unfit++;
 	else if (is_bundle)
 		tlm_keep_bundle(port, frame, from, now_ns);
@@ -1337,6 +1344,7 @@ static inline enum tlm_result tlm_send(struct tlm_port *port, const struct tlm_a
 	header.priority = priority;
 	header.flags = 0;
 	header.fragment_count = (uint8_t)count;
+	header.type_byte = port->sends;
 	for (index = 0; index < count; index++) {
 		header.fragment_index = (uint8_t)index;
 		header.length = tlm_fragment_length(bytes, index, count);

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0 OR MIT
 --
--- Tautline for Wireshark and tshark: the header in both forms, fragments, bundles, loss, grants and reports,
--- declarations of types, and the messages of a bus as `taut capture` writes them. docs/wire.md defines the format, docs/seeing.md the head of a
--- message of a bus.
+-- Tautline for Wireshark and tshark: the header in both forms, fragments, bundles, loss, grants and reports, and the
+-- messages of a bus as `taut capture` writes them. docs/wire.md defines the format, docs/seeing.md the head of a message
+-- of a bus.
 --
 -- Install: copy this file into the directory of personal Lua plugins (Help, About, Folders), or name it:
 --   tshark -X lua_script:contrib/wireshark/tautline.lua -r FILE
@@ -18,10 +18,6 @@ local MESSAGE_BYTES_MAX = 65536
 local WHOLE_BYTES_MAX = 1484
 local UDP_PORT_BASE = 21569
 local ETHERTYPE_DEFAULT = 0x88b5
-local ETHERTYPE_DECLARATIONS = 0x88b6
-local UDP_DECLARATION_BASE = UDP_PORT_BASE + PORT_MAX + 1
-local PART_HEAD_BYTES = 24
-local PART_BYTES = 1344
 local SMOOTHER_PORT = 4030
 local SEQUENCES = 2 ^ 32
 local LOSS_WINDOW = 64
@@ -50,7 +46,7 @@ local f = {
     fragment_index = ProtoField.uint8("tautline.fragment_index", "Fragment index"),
     source = ProtoField.uint16("tautline.source", "Source port"),
     fragment_count = ProtoField.uint8("tautline.fragment_count", "Fragment count"),
-    reserved = ProtoField.uint8("tautline.reserved", "Reserved"),
+    type_byte = ProtoField.uint8("tautline.type_byte", "Type byte"),
     sequence = ProtoField.uint32("tautline.sequence", "Sequence"),
     payload = ProtoField.bytes("tautline.payload", "Payload"),
     padding = ProtoField.bytes("tautline.padding", "Padding"),
@@ -93,14 +89,6 @@ local f = {
     held = ProtoField.uint64("tautline.smoother.held", "Time from grant to report (ns)"),
     other_bytes = ProtoField.uint64("tautline.smoother.other_bytes", "Bytes of other traffic"),
     real_time_bytes = ProtoField.uint64("tautline.smoother.real_time_bytes", "Bytes of real-time traffic"),
-    -- Declarations.
-    declaration = ProtoField.uint8("tautline.declaration.kind", "Kind", base.DEC, { "announcement", "reply" }),
-    declared_ethertype = ProtoField.uint16("tautline.declaration.ethertype", "EtherType of messages", base.HEX),
-    declared_hash = ProtoField.uint64("tautline.declaration.hash", "Number of the type", base.HEX),
-    declared_about = ProtoField.uint64("tautline.declaration.about", "Number that was announced", base.HEX),
-    declared_bytes = ProtoField.uint16("tautline.declaration.text_length", "Length of the text"),
-    declared_offset = ProtoField.uint16("tautline.declaration.offset", "Offset of the part"),
-    declared_text = ProtoField.string("tautline.declaration.text", "Text"),
 }
 local fields = {}
 for _, field in pairs(f) do
@@ -410,7 +398,7 @@ local function show_header(tree, tvb)
     tree:add(f.fragment_index, tvb(7, 1))
     tree:add(f.source, tvb(8, 2))
     tree:add(f.fragment_count, tvb(10, 1))
-    tree:add(f.reserved, tvb(11, 1))
+    tree:add(f.type_byte, tvb(11, 1))
     tree:add(f.sequence, tvb(12, 4))
     for _, at in ipairs({ 0, 8 }) do
         local either = tree:add(f.port, tvb(at, 2))
@@ -437,41 +425,8 @@ local function show_message(pinfo, tree, h, payload)
     return ""
 end
 
--- First rule of docs/wire.md, "Declarations", that a part breaks; nothing for a good one.
-local function broken_part_rule(payload)
-    if payload:len() < PART_HEAD_BYTES then return "truncated" end
-    local kind, whole, offset = payload(0, 1):uint(), payload(20, 2):uint(), payload(22, 2):uint()
-    if kind ~= 1 and kind ~= 2 then return "unknown_kind" end
-    if whole > 4 * PART_BYTES or offset % PART_BYTES ~= 0 or (offset > 0 and offset >= whole) then
-        return "invalid_part"
-    end
-    if payload:len() < PART_HEAD_BYTES + math.min(PART_BYTES, whole - offset) then return "truncated" end
-end
-
--- A part of a declaration, and a few words on it for the list.
-local function show_declaration(_, tree, _, payload)
-    local wrong = broken_part_rule(payload)
-    if wrong then
-        tree:add_proto_expert_info(malformed, wrong)
-        return " malformed: " .. wrong
-    end
-    local branch = tree:add(tautline, payload(), "Declaration")
-    branch:add(f.declaration, payload(0, 1))
-    branch:add(f.declared_ethertype, payload(2, 2))
-    branch:add(f.declared_hash, payload(4, 8))
-    branch:add(f.declared_about, payload(12, 8))
-    branch:add(f.declared_bytes, payload(20, 2))
-    branch:add(f.declared_offset, payload(22, 2))
-    local length = math.min(PART_BYTES, payload(20, 2):uint() - payload(22, 2):uint())
-    if length > 0 then
-        branch:add(f.declared_text, payload(PART_HEAD_BYTES, length))
-    end
-    return payload(0, 1):uint() == 1 and " announcement" or " reply"
-end
-
 -- The payload, and a few words on it for the list. Of an encrypted one nothing can be said.
 local function show_payload(pinfo, tree, h, payload)
-    local show_message = h.count == 0 and show_declaration or show_message
     if not is_authenticated(h) then
         return show_message(pinfo, tree, h, payload)
     end
@@ -498,15 +453,15 @@ local function show_payload(pinfo, tree, h, payload)
     return " encrypted" .. part
 end
 
--- Shows the header of a frame under a name, and reads it; nothing if it breaks a rule, which is then shown.
-local function begin_frame(tvb, pinfo, root, name, rule_broken_by)
+-- Shows the header of a frame, and reads it; nothing if it breaks a rule, which is then shown.
+local function begin_frame(tvb, pinfo, root, udp_destination)
     pinfo.cols.protocol = "Tautline"
-    local tree = root:add(tautline, tvb(), name)
+    local tree = root:add(tautline, tvb(), "Tautline")
     local h, wrong = nil, "truncated"
     if tvb:len() >= HEADER_BYTES then
         h = read_header(tvb)
         show_header(tree, tvb)
-        wrong = rule_broken_by(h, tvb:reported_len() - HEADER_BYTES)
+        wrong = broken_rule(h, tvb:reported_len() - HEADER_BYTES, udp_destination)
     end
     if not wrong then return tree, h end
     pinfo.cols.info = "malformed: " .. wrong
@@ -514,8 +469,7 @@ local function begin_frame(tvb, pinfo, root, name, rule_broken_by)
 end
 
 local function dissect(tvb, pinfo, root, udp_destination)
-    local rule_broken_by = function(h, available) return broken_rule(h, available, udp_destination) end
-    local tree, h = begin_frame(tvb, pinfo, root, "Tautline", rule_broken_by)
+    local tree, h = begin_frame(tvb, pinfo, root, udp_destination)
     if not tree then return tvb:len() end
     local info = string.format("%d > %d priority %d sequence %d %d B", h.source, h.destination, h.priority, h.sequence,
         h.length)
@@ -532,33 +486,6 @@ local function dissect(tvb, pinfo, root, udp_destination)
     end
     tree:append_text(string.format(", port %d to port %d", h.source, h.destination))
     pinfo.cols.info = info
-    return tvb:len()
-end
-
--- First rule of docs/wire.md, "Declarations", that a header breaks; nothing for a good one.
-local function broken_declaration_rule(h, available)
-    if h.version ~= VERSION then return "unknown_version" end
-    if h.flags % 2 == 1 or h.flags % 16 >= 4 then return "unknown_flags" end
-    if h.count ~= 0 then return "not_declaration" end
-    if h.destination == 0 or h.destination > PORT_MAX or h.source == 0 or h.source > PORT_MAX then
-        return "invalid_port"
-    end
-    if h.length > available then return "truncated" end
-end
-
-local declarations = Proto("tautline_declaration", "Tautline declaration")
-
-function declarations.dissector(tvb, pinfo, root)
-    local tree, h = begin_frame(tvb, pinfo, root, "Tautline declaration", broken_declaration_rule)
-    if not tree then return tvb:len() end
-    local text = ""
-    if h.length < PART_HEAD_BYTES then
-        text = " malformed: truncated"
-        tree:add_proto_expert_info(malformed, "truncated")
-    elseif h.length <= tvb:len() - HEADER_BYTES then
-        text = show_payload(pinfo, tree, h, tvb(HEADER_BYTES, h.length):tvb())
-    end
-    pinfo.cols.info = string.format("%d > %d declaration%s", h.source, h.destination, text)
     return tvb:len()
 end
 
@@ -630,11 +557,7 @@ DissectorTable.get("wtap_encap"):add(wtap.USER0, bus)
 DissectorTable.get("wtap_encap"):add(wtap.USER1, reads)
 DissectorTable.get("udp.port"):add(string.format("%d-%d", UDP_PORT_BASE + 1, UDP_PORT_BASE + PORT_MAX), tautline)
 
-DissectorTable.get("udp.port"):add(
-    string.format("%d-%d", UDP_DECLARATION_BASE + 1, UDP_DECLARATION_BASE + PORT_MAX), declarations)
-
 local ethertypes = DissectorTable.get("ethertype")
-ethertypes:add(ETHERTYPE_DECLARATIONS, declarations)
 local registered = ETHERTYPE_DEFAULT
 ethertypes:add(registered, tautline)
 

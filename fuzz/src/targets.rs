@@ -14,7 +14,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, FLAGS_KNOWN, FRAGMENT_BYTES, HEADER_BYTES, Header, MESSAGE_BYTES_MAX,
     MacAddress, PortNumber, Priority, TRAILER_BYTES, WHOLE_BYTES_MAX_ETHERNET, WHOLE_BYTES_MAX_UDP,
-    bundle, declaration, ethernet, udp,
+    bundle, ethernet, udp,
 };
 
 /// A target's name and function.
@@ -45,16 +45,8 @@ pub const ALL: &[Target] = &[
     ("c_interface", crate::c_interface::c_interface),
 ];
 
-/// The bytes as a frame in either form, as a datagram, as a bare header, and as a declaration.
+/// The bytes as a frame in either form, as a datagram, and as a bare header.
 pub fn wire_frame(data: &[u8]) {
-    if let Ok((_, payload)) = declaration::parse(data) {
-        let _ = declaration::Part::parse(payload);
-    }
-    if let Ok(part) = declaration::Part::parse(data) {
-        let mut bytes = [0; declaration::PART_HEAD_BYTES + declaration::PART_BYTES];
-        let length = part.emit(&mut bytes);
-        assert_eq!(declaration::Part::parse(&bytes[..length]), Ok(part));
-    }
     for ethertype in [ETHERTYPE_DEFAULT, 0x88B6] {
         if let Ok(frame) = ethernet::parse(data, ethertype) {
             assert!(!frame.source.is_group());

@@ -313,8 +313,7 @@ int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t 
                             tautline_destination *destination);
 
 /* The same, and on link vbus waits until the peer's port is there, or until a deadline (CLOCK_MONOTONIC, in
- * nanoseconds): so this program may start before its peer. On other links a port without types does not wait, and one
- * with types waits until the port there has replied to what it declares, 2 s at most (docs/types.md). */
+ * nanoseconds): so this program may start before its peer. On other links it does not wait. */
 int tautline_destination_until(tautline_port port, const char *neighbour, uint16_t to, uint64_t deadline_ns,
                                tautline_destination *destination);
 

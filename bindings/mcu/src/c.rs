@@ -33,6 +33,7 @@ pub struct Header {
     pub flags: u8,
     pub fragment_index: u8,
     pub fragment_count: u8,
+    pub type_byte: u8,
     pub sequence: u32,
 }
 

@@ -77,6 +77,7 @@ fn c_header(header: &Header) -> c::Header {
         flags: header.flags,
         fragment_index: header.fragment_index,
         fragment_count: header.fragment_count,
+        type_byte: header.type_byte,
         sequence: header.sequence,
     }
 }
@@ -317,6 +318,7 @@ pub fn header_of_step(step: &[u8; STEP_BYTES]) -> Header {
         sequence: u32::from(step[6] % 16)
             .wrapping_sub(8)
             .wrapping_add(fragment_index.into()),
+        type_byte: 0,
     }
 }
 

@@ -167,6 +167,23 @@ static void a_sampling_port_keeps_the_last_value(void)
 	CHECK(tlm_read(&state, 2000, &sample) && sample.fresh && sample.age_ns == 0);
 }
 
+static void another_type_is_refused(void)
+{
+	make_both();
+	queue.receives = 12;
+	send_text(&to_queue, 3, "any");
+	talker.sends = 12;
+	send_text(&to_queue, 3, "same");
+	talker.sends = 164;
+	send_text(&to_queue, 3, "other");
+	send_text(&to_state, 3, "other");
+	CHECK(wire[1][25] == 12 && wire[2][25] == 164);
+	pass(0);
+	expect("any", 3);
+	expect("same", 3);
+	CHECK(queue.counters.other_type == 1 && queue.counters.received == 2 && state.counters.other_type == 0);
+}
+
 static void frames_are_padded_and_tagged(void)
 {
 	make_both();
@@ -347,6 +364,7 @@ int main(void)
 	urgent_messages_come_first_and_find_room();
 	a_lent_message_stays();
 	a_sampling_port_keeps_the_last_value();
+	another_type_is_refused();
 	frames_are_padded_and_tagged();
 	frames_of_others_are_left_alone();
 	losses_are_counted_for_each_peer();

@@ -185,61 +185,6 @@ fn frames_are_read_as_the_vectors_say() {
 }
 
 #[test]
-fn declarations_are_read_as_the_vectors_say() {
-    let vectors = vectors("declarations.jsonl");
-    let framed = |vector: &Value| {
-        let mut frame = vec![2, 0, 0, 0, 0, 11, 2, 0, 0, 0, 0, 10, 0x88, 0xb6];
-        frame.extend(bytes(&vector["bytes"]));
-        frame
-    };
-    let frames: Vec<Vec<u8>> = vectors.iter().map(framed).collect();
-    let fields = [
-        "tautline.destination",
-        "tautline.source",
-        "tautline.declaration.text_length",
-        "tautline.declaration.offset",
-        "tautline.declaration.hash",
-        "tautline.declaration.about",
-        "tautline.declaration.text",
-        "tautline.authentication.tag",
-        "_ws.expert.message",
-        "_ws.col.Info",
-    ];
-    let Some(rows) = dissect("declarations", &frames, &fields) else {
-        return;
-    };
-    for (vector, row) in vectors.iter().zip(&rows) {
-        let expect = &vector["expect"];
-        let what = format!("{}: {row:?}", vector["name"]);
-        match expect["answer"].as_str().unwrap() {
-            "malformed" => {
-                let error = expect["error"].as_str().unwrap();
-                let is_empty = vector["bytes"] == "";
-                assert!(
-                    is_empty || row["_ws.expert.message"].contains(error),
-                    "{what}"
-                );
-            }
-            "sealed" => assert_eq!(row["tautline.authentication.tag"].len(), 32, "{what}"),
-            _ => {
-                let keys = ["destination", "source", "text_bytes", "offset"];
-                for (key, field) in keys.iter().zip(&fields) {
-                    assert_eq!(row[*field], expect[key].to_string(), "{what}");
-                }
-                for (key, field) in ["hash", "about"].iter().zip(&fields[4..]) {
-                    let expected = expect[key].as_str().unwrap();
-                    assert_eq!(row[*field], format!("0x{expected}"), "{what}");
-                }
-                let text = String::from_utf8(bytes(&expect["text"])).unwrap();
-                assert_eq!(row["tautline.declaration.text"], text, "{what}");
-                let kind = expect["kind"].as_str().unwrap();
-                assert!(row["_ws.col.Info"].ends_with(kind), "{what}");
-            }
-        }
-    }
-}
-
-#[test]
 fn loss_is_counted_as_the_vectors_say() {
     let vectors = vectors("loss.jsonl");
     let mut frames = Vec::new();

@@ -27,6 +27,7 @@
 //!         fragment_count: fragment.count,
 //!         length: fragment.length,
 //!         sequence: 100 + u32::from(fragment.index),
+//!         type_byte: 0,
 //!     };
 //!     let payload = &message[fragment.range()];
 //!     let now = Instant::ZERO;

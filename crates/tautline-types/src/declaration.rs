@@ -182,14 +182,21 @@ impl Declaration {
             .map_or(0, |last| last.offset + last.bytes())
     }
 
-    /// Number by which two ends tell that they declare the same: FNV-1a (64 bits) of the declaration's text. Never 0.
+    /// Number by which two ends know that they declare the same: FNV-1a (64 bits) of the declaration's text. Never 0.
     #[must_use]
-    pub fn hash(&self) -> u64 {
+    pub fn fingerprint(&self) -> u64 {
         const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0000_0100_0000_01b3;
         let text = self.to_string();
         let mixed = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
         text.bytes().fold(OFFSET, mixed).max(1)
+    }
+
+    /// The part of the fingerprint that each message on a network carries: its remainder by 255, plus 1. Never 0, which
+    /// an untyped message has.
+    #[must_use]
+    pub fn type_byte(&self) -> u8 {
+        (self.fingerprint() % 255) as u8 + 1
     }
 
     /// First difference to another declaration, in words: `self` is "here". `None` if they are the same.
@@ -321,6 +328,10 @@ fn parse_field(text: &str) -> Result<(&str, Scalar, Option<usize>), TypeError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+    use std::process::Command;
+
     use super::*;
 
     fn declared(text: &str) -> Declaration {
@@ -340,7 +351,7 @@ mod tests {
             declaration
         );
         // FNV-1a of the text, computed apart from this code.
-        assert_eq!(declared("A { x: u8 }").hash(), 0x5155_a4e2_1f8b_02f1);
+        assert_eq!(declared("A { x: u8 }").fingerprint(), 0x5155_a4e2_1f8b_02f1);
     }
 
     #[test]
@@ -428,8 +439,42 @@ mod tests {
         ];
         for (there, said) in cases {
             assert_eq!(difference(there).as_deref(), Some(said));
-            assert_ne!(here.hash(), declared(there).hash());
+            assert_ne!(here.fingerprint(), declared(there).fingerprint());
         }
+    }
+
+    fn vectors_folder() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/vectors")
+    }
+
+    #[test]
+    fn fingerprints_are_those_of_the_vectors() {
+        let text = std::fs::read_to_string(vectors_folder().join("wire/types.jsonl")).unwrap();
+        let mut bytes = BTreeSet::new();
+        for line in text.lines() {
+            let vector: serde_json::Value = serde_json::from_str(line).unwrap();
+            let declaration = declared(vector["text"].as_str().unwrap());
+            let fingerprint = format!("{:016x}", declaration.fingerprint());
+            assert_eq!(vector["fingerprint"], fingerprint, "{declaration}");
+            assert_eq!(
+                vector["type_byte"],
+                declaration.type_byte(),
+                "{declaration}"
+            );
+            bytes.insert(declaration.type_byte());
+        }
+        assert!(bytes.contains(&1) && bytes.contains(&255));
+    }
+
+    #[test]
+    fn a_program_in_python_answers_them_too() {
+        let program = vectors_folder().join("types.py");
+        let Ok(output) = Command::new("python3").arg(program).output() else {
+            println!("SKIPPED: there is no python3");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
     }
 
     #[test]

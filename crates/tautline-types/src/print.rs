@@ -173,7 +173,7 @@ fn lines(declaration: &Declaration, line: impl Fn(&Field) -> String) -> String {
     declaration.fields().iter().map(line).collect()
 }
 
-/// A header of C and C++ with these types. Sizes and offsets are asserted when it is compiled.
+/// A header of C and C++ with these types, and their type bytes. Sizes and offsets are asserted when it is compiled.
 #[must_use]
 pub fn c(declarations: &[Declaration]) -> String {
     let mut text = String::from(
@@ -205,8 +205,11 @@ pub fn c(declarations: &[Declaration]) -> String {
         let _ = write!(
             text,
             "\nstruct{packed} {name} {{\n{fields}}};\n\
-             static_assert(sizeof(struct {name}) == {}, \"{name}\");\n{offsets}",
-            declaration.bytes()
+             static_assert(sizeof(struct {name}) == {}, \"{name}\");\n{offsets}\
+             #define {name}_TYPE_BYTE {} /* fingerprint {:016x} */\n",
+            declaration.bytes(),
+            declaration.type_byte(),
+            declaration.fingerprint()
         );
     }
     text
@@ -306,6 +309,7 @@ mod tests {
             "struct State {\n\tdouble position[2];\n\tuint16_t type;\n\tuint8_t rest[6];\n};",
             "static_assert(offsetof(struct State, rest) == 18, \"rest\");",
             "static_assert(sizeof(struct State) == 24, \"State\");",
+            &format!("#define State_TYPE_BYTE {} /* ", types[0].type_byte()),
             "struct __attribute__((packed)) Odd {\n\tuint8_t a;\n\tfloat b;\n};",
         ] {
             assert!(

@@ -118,6 +118,7 @@ pub struct Port {
     pub(crate) sources_refused: u64,
     pub(crate) too_large: u64,
     pub(crate) other_size: u64,
+    pub(crate) other_type: u64,
     pub(crate) bad_bundles: u64,
     pub(crate) bad_checksum: u64,
     pub(crate) expired: u64,

@@ -374,6 +374,7 @@ pub(crate) fn refused(port: &Port) -> u64 {
         port.sources_refused,
         port.too_large,
         port.other_size,
+        port.other_type,
         port.bad_bundles,
         port.bad_checksum,
         port.void,

@@ -434,17 +434,6 @@ impl DemuxOwner for Connection {
         let _heard = self.ask(&Request::CloseRaw { ethertype });
     }
 
-    fn relay_declarations(&self, port: PortNumber) -> io::Result<OwnedFd> {
-        let (answer, descriptors) = self
-            .ask_control(&Request::Declarations { port })
-            .map_err(|(_, error)| error)?;
-        match (answer, descriptors.into_iter().next()) {
-            (Reply::Declarations, Some(socket)) => Ok(socket),
-            (Reply::Refused(refusal), _) => Err(io::Error::other(refusal.why)),
-            (other, _) => Err(io::Error::other(format!("it answered {other:?}"))),
-        }
-    }
-
     fn close_port(&self, port: PortNumber) {
         // A control process that does not hear it finds the number unclaimed.
         let _heard = self.ask(&Request::Close { port });

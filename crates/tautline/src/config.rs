@@ -139,8 +139,7 @@ use toml::Spanned;
 
 pub use exec::ExecConfig;
 pub use rule::{
-    CONNECTIONS_DEFAULT, DECLARATIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT,
-    PORTS_DEFAULT, Rule, Who,
+    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
 };
 pub use smoother::SmootherConfig;
 pub use tune::TuneConfig;
@@ -402,7 +401,7 @@ impl Document {
         if let Some(section) = self.send_pool {
             config.send_pool = send_pool::send_pool(section)?;
         }
-        let own = config.ethernet_form().own_ethertypes();
+        let own = config.ethernet_form().ethertype;
         let rules = self.allow.into_iter().map(|entry| allow::rule(entry, own));
         let exec = self.exec.map(|section| exec::exec(section, own));
         Ok(ServiceConfig {
@@ -722,7 +721,7 @@ mod tests {
                 "[0x0800]",
                 "EtherType 0x0800 is Linux's own (IPv4, ARP, IPv6)",
             ),
-            ("[0x88b6]", "EtherType 0x88b6 is this node's own"),
+            ("[0x88b5]", "EtherType 0x88b5 is this node's own"),
             (
                 "[\"0x9000-0x10000\"]",
                 "`65536` is not an EtherType, expected 0x0600 to 0xffff",

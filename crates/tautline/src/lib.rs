@@ -87,9 +87,9 @@ pub use port::{
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{
-    ClientPortStatus, ClientStatus, ControlStatus, DeclarationsStatus, LatencyStatus,
-    NeighbourStatus, NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters,
-    PortStatus, ProtectionStatus, RawPortStatus, ReaderStatus, ReassemblyStatus, RuleStatus,
+    ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus,
+    NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus,
+    ProtectionStatus, RawPortStatus, ReaderStatus, ReassemblyStatus, RuleStatus,
     TypeDifferenceStatus, TypeStatus, UdpPortStatus,
 };
 /// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:

@@ -18,7 +18,6 @@ use crate::error::{OpenError, PortError, SendError};
 use crate::keys::{KeyFileError, Keys};
 use crate::kind::LinkKind;
 use crate::link::Link;
-use crate::link::declared::Declarations;
 use crate::link::frame::Marking;
 use crate::link::vbus::place_of_bus;
 use crate::link::xdp::seen_first;
@@ -78,7 +77,6 @@ pub(crate) struct NodeInner {
     raw_ports: RawPorts,
     send_pool: Arc<SendPool>,
     keys: Arc<Keys>,
-    declarations: Declarations,
     /// Own MAC address, on a network that has some.
     mac: Option<MacAddress>,
     configured: Vec<PortConfig>,
@@ -188,7 +186,6 @@ impl Node {
             raw_ports: RawPorts::default(),
             send_pool,
             keys,
-            declarations: Declarations::default(),
             mac: attachment.interface.as_ref().map(|found| found.mac),
             configured: config.ports,
             configured_udp: config.udp_ports,
@@ -305,19 +302,6 @@ impl Node {
         types: &PortTypes,
     ) -> Result<QueuingPort, PortError> {
         QueuingPort::open(&self.owner(), number, None, options, types)
-    }
-
-    /// Opens a sampling port in the same way.
-    ///
-    /// # Errors
-    /// As [`Node::sampling_port`].
-    pub fn declared_sampling_port(
-        &self,
-        number: PortNumber,
-        options: &SamplingOptions,
-        types: &PortTypes,
-    ) -> Result<SamplingPort, PortError> {
-        SamplingPort::open(&self.owner(), number, None, options, types)
     }
 
     /// Opens a queuing port as the configuration describes it.

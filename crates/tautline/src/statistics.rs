@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tautline_proto::fragment::ReassemblyCounters;
+use tautline_proto::wire::PortNumber;
 
+use crate::address::{Address, Source};
 use crate::latency::Latency;
 
 /// A counter with one writer, the port's thread; anybody may read it.
@@ -66,9 +68,39 @@ pub(crate) struct Statistics {
     pub(crate) incomplete_dropped: Counter,
     /// Messages of another size than the port's type.
     pub(crate) other_size: Counter,
+    /// Messages of another type than the port's.
+    pub(crate) other_type: Counter,
+    last_other: LastOther,
+}
+
+/// The last message of another type than the port's, for the status. Two senders' numbers may mix for a moment.
+#[derive(Debug, Default)]
+struct LastOther {
+    address_word: AtomicU64,
+    /// Port and type byte.
+    rest: AtomicU64,
 }
 
 impl Statistics {
+    /// Counts a message of another type than the port's.
+    #[cold]
+    pub(crate) fn count_other_type(&self, source: Source, type_byte: u8) {
+        let rest = u64::from(source.port.get()) << 8 | u64::from(type_byte);
+        self.last_other
+            .address_word
+            .store(source.address.word(), Relaxed);
+        self.last_other.rest.store(rest, Relaxed);
+        self.other_type.add(1);
+    }
+
+    /// Sender and type byte of the last message of another type.
+    pub(crate) fn last_other_type(&self) -> Option<(Source, u8)> {
+        let rest = self.last_other.rest.load(Relaxed);
+        let address = Address::from_word(self.last_other.address_word.load(Relaxed))?;
+        let port = PortNumber::new((rest >> 8) as u16)?;
+        Some((Source { address, port }, rest as u8))
+    }
+
     /// Copies what the reassembler has counted.
     pub(crate) fn reassembly(&self, counters: &ReassemblyCounters) {
         self.expired.set(counters.expired + counters.forgotten);

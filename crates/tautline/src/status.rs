@@ -17,8 +17,8 @@ pub use node::{
     NodeStatus, NotBetter, OpenReport, RuleStatus,
 };
 pub use port::{
-    DeclarationsStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, RawPortStatus,
-    ReaderStatus, ReassemblyStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus,
+    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, RawPortStatus, ReaderStatus,
+    ReassemblyStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus,
     bucket_quantile, told_type,
 };
 pub use reads::{PortReads, ReadWatch};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::address::Address;
+use crate::address::{Address, Source};
+use crate::error::ReceiveError;
 
 pub use tautline_types::{
     Declaration, FIELDS_MAX, Field, FieldType, NAME_BYTES_MAX, Scalar, StaticField, TypeError,
@@ -20,6 +21,66 @@ pub struct PortTypes {
     pub receives: Option<Arc<Declaration>>,
     /// Type of the messages that it sends.
     pub sends: Option<Arc<Declaration>>,
+}
+
+impl PortTypes {
+    /// Byte of the port's own messages on a network.
+    pub(crate) fn sent_byte(&self) -> u8 {
+        self.sends.as_ref().map_or(0, |sends| sends.type_byte())
+    }
+}
+
+/// Type of the messages that a port takes, as frames tell it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TakenType {
+    fingerprint: u64,
+    /// 0: messages of any type.
+    type_byte: u8,
+    /// Whether a message of another type is an error to the program, which it is where the program has the type.
+    is_error: bool,
+}
+
+impl From<&PortTypes> for TakenType {
+    fn from(types: &PortTypes) -> Self {
+        types
+            .receives
+            .as_ref()
+            .map_or(Self::default(), |receives| Self {
+                fingerprint: receives.fingerprint(),
+                type_byte: receives.type_byte(),
+                is_error: false,
+            })
+    }
+}
+
+impl TakenType {
+    /// Whether a message is of another type. An untyped one is of none.
+    #[inline]
+    pub(crate) fn is_other(self, type_byte: u8) -> bool {
+        self.type_byte != type_byte && self.type_byte != 0 && type_byte != 0
+    }
+
+    /// Makes a message of another type an error.
+    pub(crate) fn make_error(&mut self) {
+        self.is_error = true;
+    }
+
+    /// A message of another type is passed over, or is an error.
+    #[cold]
+    pub(crate) fn refuse<T>(
+        self,
+        sender: Source,
+        type_byte: u8,
+    ) -> Result<Option<T>, ReceiveError> {
+        match self.is_error {
+            false => Ok(None),
+            true => Err(ReceiveError::OtherType {
+                sender,
+                type_byte,
+                fingerprint: self.fingerprint,
+            }),
+        }
+    }
 }
 
 /// Direction of messages that two ends declare differently.

@@ -11,12 +11,13 @@ const LOST: [&str; 4] = ["expired", "incomplete_dropped", "abandoned", "undelive
 /// Counters of a port that found no room.
 const FULL: [&str; 2] = ["dropped_full", "contended"];
 /// Counters of a port that were not taken.
-const REFUSED: [&str; 9] = [
+const REFUSED: [&str; 10] = [
     "policed",
     "unfit",
     "sources_refused",
     "too_large",
     "other_size",
+    "other_type",
     "bad_bundles",
     "bad_checksum",
     "void",

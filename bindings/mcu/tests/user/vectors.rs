@@ -74,6 +74,7 @@ fn answer(vector: &Value, frame: &[u8]) -> Value {
         "fragment_count": header.fragment_count,
         "length": header.length,
         "sequence": header.sequence,
+        "type_byte": header.type_byte,
         "payload": hex(&frame[start..start + usize::from(header.length)]),
     })
     .as_object()

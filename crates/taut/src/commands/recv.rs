@@ -76,7 +76,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         if now >= deadline {
             return Err(CommandError::failed(
                 format!("{received} of {} messages came in time", arguments.count),
-                "wait longer with --timeout, and check that the sender uses this address and port",
+                "wait longer with --timeout, and check that the sender uses this address, port and type",
             ));
         }
         if let Some(found) = source.next(deadline.min(now + LOOK))? {

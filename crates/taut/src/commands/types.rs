@@ -81,7 +81,13 @@ fn text(types: &[Declaration]) -> String {
             [vec![field.name.clone(), field.type_text()], numbers.into()].concat()
         });
         let table = table::figures(&["field", "type", "offset", "bytes"], fields);
-        format!("{}, {} bytes\n{table}", declared.name(), declared.bytes())
+        format!(
+            "{}, {} bytes, fingerprint {:016x}, type byte {}\n{table}",
+            declared.name(),
+            declared.bytes(),
+            declared.fingerprint(),
+            declared.type_byte()
+        )
     };
     types.iter().map(one).collect::<Vec<_>>().join("\n")
 }
@@ -98,6 +104,8 @@ fn type_json(declared: &Declaration) -> Value {
     json!({
         "name": declared.name(),
         "bytes": declared.bytes(),
+        "fingerprint": format!("{:016x}", declared.fingerprint()),
+        "type_byte": declared.type_byte(),
         "fields": fields.collect::<Vec<_>>(),
     })
 }

@@ -973,6 +973,14 @@ fn types_are_printed_for_other_languages_and_compared() {
     let output = run(&["types", &file, "--json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["types"][0]["fields"][2]["offset"], 18);
+    let (print, byte) = (
+        &json["types"][0]["fingerprint"],
+        &json["types"][0]["type_byte"],
+    );
+    let number = u64::from_str_radix(print.as_str().unwrap(), 16).unwrap();
+    assert_eq!(*byte, number % 255 + 1);
+    let line = format!("fingerprint {number:016x}, type byte {byte}");
+    assert!(told.contains(&line), "{told}");
 
     // Its own assertions on sizes and offsets hold, in C and in C++.
     let header = text(&run(&["types", &file, "--c"]).stdout);

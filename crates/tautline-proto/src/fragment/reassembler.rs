@@ -473,6 +473,7 @@ mod tests {
             fragment_count: count,
             length,
             sequence: first_sequence.wrapping_add(index.into()),
+            type_byte: 0,
         }
     }
 

@@ -13,8 +13,8 @@
 
 use super::raw::EtherType;
 use super::{
-    ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Priority, Rejected,
-    declaration, read_mac, read_u16,
+    ETHERTYPE_DEFAULT, HEADER_BYTES, Header, MacAddress, ParseError, Priority, Rejected, read_mac,
+    read_u16,
 };
 
 /// Bytes in an untagged Ethernet header.
@@ -99,12 +99,6 @@ impl EthernetForm {
             ethertype,
             vlan: Vlan::NONE,
         }
-    }
-
-    /// EtherTypes of a node with this form: of its messages and of their declarations. No raw port can have them.
-    #[must_use]
-    pub const fn own_ethertypes(self) -> [u16; 2] {
-        [self.ethertype, declaration::ethertype(self.ethertype)]
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
 /// | 7 | 1 | fragment index |
 /// | 8 | 2 | source port |
 /// | 10 | 1 | fragment count |
-/// | 11 | 1 | reserved |
+/// | 11 | 1 | type byte; 0: untyped |
 /// | 12 | 4 | sequence |
 ///
 /// All integers are big-endian. The first six bytes are the header of the Real-Time Direct
@@ -59,10 +59,12 @@ pub struct Header {
     /// Number of this frame in its flow (source node and port to destination node and port); starts
     /// at 0, wraps.
     pub sequence: u32,
+    /// Eight bits of the fingerprint of the message's type; 0: untyped. Any value is good.
+    pub type_byte: u8,
 }
 
 impl Header {
-    /// The header of a message that travels in one frame, without flags.
+    /// The header of an untyped message that travels in one frame, without flags.
     pub const fn whole(
         destination: PortNumber,
         source: PortNumber,
@@ -79,11 +81,12 @@ impl Header {
             fragment_count: 1,
             length,
             sequence,
+            type_byte: 0,
         }
     }
 
     /// Splits `bytes` into header and payload. The payload has exactly `length` bytes; what follows
-    /// it is padding and ignored, as are the advisory flags' meaning and the reserved byte.
+    /// it is padding and ignored, as is the advisory flags' meaning.
     ///
     /// # Errors
     ///
@@ -146,18 +149,15 @@ impl Header {
             fragment_count: 1,
             length,
             sequence: ((second >> 32) as u32).swap_bytes(),
+            type_byte: (second >> 24) as u8,
         })
     }
 
-    /// Writes the header. Version and reserved byte are filled in; the caller answers for the
-    /// agreement of length and fragment fields, see [`check_fragment`](Self::check_fragment). A fragment count of 0 is
-    /// that of a [declaration](super::declaration).
+    /// Writes the header. The version is filled in; the caller answers for the agreement of length and fragment fields,
+    /// see [`check_fragment`](Self::check_fragment).
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; HEADER_BYTES]) {
-        debug_assert!(
-            self.fragment_count == 0 || self.check_fragment().is_ok(),
-            "{self:?}"
-        );
+        debug_assert!(self.check_fragment().is_ok(), "{self:?}");
         let destination = self.destination.get().to_be_bytes();
         let length = self.length.to_be_bytes();
         let source = self.source.get().to_be_bytes();
@@ -174,7 +174,7 @@ impl Header {
             source[0],
             source[1],
             self.fragment_count,
-            0,
+            self.type_byte,
             sequence[0],
             sequence[1],
             sequence[2],
@@ -295,6 +295,7 @@ impl Header {
             fragment_count: bytes[10],
             length: u16::from_be_bytes([bytes[2], bytes[3]]),
             sequence: u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
+            type_byte: bytes[11],
         })
     }
 }
@@ -304,9 +305,9 @@ mod tests {
     use super::*;
 
     /// Destination 0x102, source 0x304, priority 5, advisory flag 0x80, fragment 1 of 2, 3 bytes,
-    /// sequence 0x0A0B0C0D.
+    /// type byte 0x7C, sequence 0x0A0B0C0D.
     const BYTES: [u8; 19] = [
-        0x01, 0x02, 0x00, 0x03, 0x05, 0x80, 0x01, 0x01, 0x03, 0x04, 0x02, 0x00, 0x0A, 0x0B, 0x0C,
+        0x01, 0x02, 0x00, 0x03, 0x05, 0x80, 0x01, 0x01, 0x03, 0x04, 0x02, 0x7C, 0x0A, 0x0B, 0x0C,
         0x0D, b'a', b'b', b'c',
     ];
 
@@ -320,6 +321,7 @@ mod tests {
             fragment_count: 2,
             length: 3,
             sequence: 0x0A0B_0C0D,
+            type_byte: 0x7C,
         }
     }
 
@@ -409,7 +411,9 @@ mod tests {
         assert_eq!(parse_with(0, 0x10), Err(ParseError::InvalidPort));
         assert_eq!(parse_with(8, 0x10), Err(ParseError::InvalidPort));
         assert_eq!(parse_with(2, 0x10), Err(ParseError::LengthBeyondFrame));
-        assert_eq!(parse_with(11, 0xFF), Ok(()), "reserved byte is ignored");
+        for type_byte in 0..=255 {
+            assert_eq!(parse_with(11, type_byte), Ok(()));
+        }
     }
 
     #[test]

@@ -13,7 +13,6 @@
 //! nodes (see [`neighbour`](crate::neighbour)).
 
 pub mod bundle;
-pub mod declaration;
 mod error;
 pub mod ethernet;
 mod header;

@@ -32,7 +32,7 @@ use crate::table_state::{Origin, TableState};
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
 /// Most bytes of a request: one with the longest name of a neighbour has 89. Lower: that is refused. Higher: a stranger
@@ -98,11 +98,6 @@ pub(crate) enum Request {
     Solicit { ip: Ipv4Addr, timeout: Duration },
     /// To lock the table, or to unlock it.
     LockNeighbours { locked: bool },
-    /// A socket for the declarations of an open port.
-    Declarations {
-        #[serde(with = "remote::port")]
-        port: PortNumber,
-    },
     /// A raw port.
     OpenRaw {
         #[serde(with = "remote::ethertype")]
@@ -153,8 +148,6 @@ pub(crate) enum Reply {
     LockSet,
     /// The request is refused and the connection stays open.
     Refused(Refusal),
-    /// Descriptor: a socket on which declarations come and go, each as a whole Ethernet frame.
-    Declarations,
     /// As [`Reply::Opened`], of a raw port; whether its frames may carry any source address.
     RawOpened {
         priorities: u8,
@@ -248,7 +241,6 @@ impl Request {
             Self::Hello { .. }
             | Self::Close { .. }
             | Self::CloseRaw { .. }
-            | Self::Declarations { .. }
             | Self::Counters
             | Self::Neighbour { .. }
             | Self::Solicit { .. }
@@ -274,7 +266,6 @@ impl Reply {
     pub(crate) fn descriptor_kinds(&self) -> &'static [Kind] {
         match self {
             Self::Welcome { .. } => &[Kind::Keeper],
-            Self::Declarations => &[Kind::MessageSocket],
             Self::Opened { .. } | Self::RawOpened { .. } => &OF_PORT[..4],
             Self::UdpOpened { .. } => &OF_PORT,
             Self::Closed
@@ -404,7 +395,6 @@ mod tests {
                 shape: Shape::Sampling { sources: 24 },
             },
             Request::Close { port: port(7) },
-            Request::Declarations { port: port(7) },
             Request::OpenUdp {
                 port: 65_535,
                 shape: Shape::Queuing { depth: 2 },
@@ -466,7 +456,6 @@ mod tests {
                 any_source_address: true,
             },
             Reply::Closed,
-            Reply::Declarations,
             Reply::Neighbour {
                 state: TableState::Locked(LockedBy::UdpPort(60_000)),
                 count: 256,
@@ -510,7 +499,7 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(7u16.to_ne_bytes());
+        expected.extend(8u16.to_ne_bytes());
         // Number of the request, open, port 258, queuing, depth.
         expected.extend([5, 1, 0x82, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
@@ -520,7 +509,7 @@ mod tests {
         };
         // Number of the request, open raw, 0x88a4, queuing, depth.
         expected.truncate(HEAD_BYTES);
-        expected.extend([5, 11, 0xA4, 0x91, 0x02, 0, 64]);
+        expected.extend([5, 10, 0xA4, 0x91, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
     }
 

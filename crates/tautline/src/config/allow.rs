@@ -9,8 +9,7 @@ use toml::{Spanned, Value};
 use super::Wrong;
 use super::port::ethertype;
 use super::rule::{
-    CONNECTIONS_DEFAULT, DECLARATIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT,
-    PORTS_DEFAULT, Rule, Who,
+    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
 };
 
 #[derive(Deserialize)]
@@ -30,13 +29,12 @@ pub(super) struct AllowEntry {
     ports_max: Option<usize>,
     connections_max: Option<usize>,
     neighbours_max: Option<usize>,
-    declarations_max: Option<usize>,
     #[serde(default)]
     neighbours: bool,
 }
 
-/// `own`: EtherTypes of the node, which no raw port can have.
-pub(super) fn rule(entry: Spanned<AllowEntry>, own: [u16; 2]) -> Result<Rule, Wrong> {
+/// `own`: EtherType of the node, which no raw port can have.
+pub(super) fn rule(entry: Spanned<AllowEntry>, own: u16) -> Result<Rule, Wrong> {
     let span = entry.span();
     let entry = entry.into_inner();
     let who = match (entry.user, entry.group) {
@@ -59,7 +57,6 @@ pub(super) fn rule(entry: Spanned<AllowEntry>, own: [u16; 2]) -> Result<Rule, Wr
         ports_max: entry.ports_max.unwrap_or(PORTS_DEFAULT),
         connections_max: entry.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
         neighbours_max: entry.neighbours_max.unwrap_or(NEIGHBOURS_DEFAULT),
-        declarations_max: entry.declarations_max.unwrap_or(DECLARATIONS_DEFAULT),
         neighbours: entry.neighbours,
     })
 }
@@ -89,7 +86,7 @@ pub(super) fn numbers(
 }
 
 /// EtherTypes, and ranges such as "0x9000-0x9007". Those within a range that no raw port can have stay refused.
-fn ethertypes(list: Vec<Spanned<Value>>, own: [u16; 2]) -> Result<Vec<RangeInclusive<u16>>, Wrong> {
+fn ethertypes(list: Vec<Spanned<Value>>, own: u16) -> Result<Vec<RangeInclusive<u16>>, Wrong> {
     let ranges = list.into_iter().map(|entry| {
         let both = match entry.get_ref() {
             Value::Integer(number) => Some((*number, *number)),

@@ -37,7 +37,7 @@ pub(super) struct ExecSection {
 }
 
 /// `own`: EtherTypes of the node, which no raw port can have.
-pub(super) fn exec(section: ExecSection, own: [u16; 2]) -> Result<ExecConfig, Wrong> {
+pub(super) fn exec(section: ExecSection, own: u16) -> Result<ExecConfig, Wrong> {
     let ethertypes = section.ethertypes.iter().map(|entry| {
         port::ethertype(*entry.get_ref(), own).map_err(|message| (entry.span(), message))
     });

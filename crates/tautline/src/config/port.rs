@@ -376,12 +376,12 @@ pub(super) fn udp_port(
     })
 }
 
-/// EtherType that a raw port can have, in a node with these of its own.
-pub(super) fn ethertype(number: i64, own: [u16; 2]) -> Result<EtherType, String> {
+/// EtherType that a raw port can have, in a node whose messages have `own`.
+pub(super) fn ethertype(number: i64, own: u16) -> Result<EtherType, String> {
     let ethertype = u16::try_from(number)
         .map_err(|_| format!("`{number}` is not an EtherType, expected 0x0600 to 0xffff"))
         .and_then(|number| EtherType::new(number).map_err(|error| error.to_string()))?;
-    if own.contains(&ethertype.get()) {
+    if own == ethertype.get() {
         return Err(format!("EtherType {ethertype} is this node's own"));
     }
     Ok(ethertype)
@@ -391,11 +391,8 @@ pub(super) fn ethertype(number: i64, own: [u16; 2]) -> Result<EtherType, String>
 pub(super) fn raw_port(entry: RawPortEntry, config: &NodeConfig) -> Result<RawPortConfig, Wrong> {
     let before = &config.raw_ports;
     let wrong = |message: String| (entry.ethertype.span(), message);
-    let ethertype = ethertype(
-        *entry.ethertype.get_ref(),
-        config.ethernet_form().own_ethertypes(),
-    )
-    .map_err(wrong)?;
+    let ethertype =
+        ethertype(*entry.ethertype.get_ref(), config.ethernet_form().ethertype).map_err(wrong)?;
     if let Some(other) = before.iter().find(|other| other.ethertype == ethertype) {
         let name = &other.name;
         return Err(wrong(format!(

@@ -16,11 +16,6 @@ pub const CONNECTIONS_DEFAULT: usize = 128;
 /// Neighbours that one user may enter, unless configured. Lower: a large network's operator is refused. Higher: fewer
 /// operators fill the table, from which nothing is taken out.
 pub const NEIGHBOURS_DEFAULT: usize = 64;
-/// Ports of one user whose declarations are passed on at a time, unless configured; as many ports as
-/// [`MEMORY_BYTES_DEFAULT`] suffices for. Lower: an ordinary application's types are not compared. Higher: fewer users
-/// fill the places for them.
-pub const DECLARATIONS_DEFAULT: usize = 32;
-
 /// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -45,9 +40,6 @@ pub struct Rule {
     pub connections_max: usize,
     /// Neighbours that one user may enter, if it may change them. Of several entries, the one that gives most counts.
     pub neighbours_max: usize,
-    /// Ports of one user whose declarations are passed on at a time. Of several entries, the one that gives most
-    /// counts.
-    pub declarations_max: usize,
     /// Whether the neighbour table that all clients share may be changed.
     pub neighbours: bool,
 }

@@ -10,8 +10,7 @@ use tautline_proto::wire::PortNumber;
 use tautline_proto::wire::raw::EtherType;
 
 pub use crate::config::{
-    CONNECTIONS_DEFAULT, DECLARATIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT,
-    PORTS_DEFAULT, Rule, Who,
+    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
 };
 use crate::error::OpenError;
 
@@ -192,11 +191,6 @@ impl Policy {
         self.most(asker, |rule| rule.connections_max)
     }
 
-    /// The same of ports whose declarations are passed on.
-    pub(super) fn declarations<'s>(&'s self, asker: &Asker) -> Option<Quota<'s>> {
-        self.most(asker, |rule| rule.declarations_max)
-    }
-
     /// The same of neighbours that the user may enter.
     pub(super) fn neighbours<'s>(&'s self, asker: &Asker) -> Option<Quota<'s>> {
         self.most(asker, |rule| match rule.neighbours {
@@ -368,7 +362,6 @@ mod tests {
             ports_max: 2,
             connections_max: 3,
             neighbours_max: 4,
-            declarations_max: 5,
             neighbours: false,
         }
     }

@@ -1,7 +1,6 @@
 //! The control process's side: one thread, one epoll, nothing that waits for a client or for what a client handed over.
 
 mod clients;
-mod declarations;
 mod neighbours;
 mod ports;
 mod report;
@@ -16,7 +15,6 @@ use rustix::event::epoll;
 use rustix::net::SocketType;
 
 use self::clients::{Client, Clients};
-use self::declarations::Declared;
 use self::neighbours::PendingQuestion;
 use self::ports::OpenPort;
 use super::policy::{AnyPort, Policy};
@@ -70,15 +68,11 @@ const DETACH_INTERVAL: Duration = Duration::from_millis(20);
 const LISTENER: u64 = 0;
 const STATUS: u64 = 1;
 const STOP: u64 = 2;
-/// Declarations from the network.
-const DECLARED: u64 = 3;
 /// The end of the interface.
-const INTERFACE: u64 = 4;
-const FIRST_CLIENT: u64 = 5;
+const INTERFACE: u64 = 3;
+const FIRST_CLIENT: u64 = 4;
 /// Added to the number of a client for whom the network has been asked.
 const ASKING: u64 = 1 << 63;
-/// Added to the number of a port whose client declares something.
-const DECLARING: u64 = 1 << 62;
 
 /// The control process of an interface: owns its demux, and hands out what ports consist of.
 ///
@@ -116,8 +110,6 @@ pub struct Server {
     /// Neighbours that each user has entered, and who needs an entry for that.
     entered: BTreeMap<u32, usize>,
     ports: BTreeMap<AnyPort, OpenPort>,
-    /// Declarations of clients' ports.
-    declared: Declared,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
     leaving: BTreeSet<AnyPort>,
     /// Entry and user of ports that are closed, and that the client's process may still claim.
@@ -214,7 +206,6 @@ impl Server {
         let keeper = keep_attached(link, index)?;
         let taps = Taps::new(demux.setup(), demux.id())?;
         let report = report::opened(&demux, attachment, not_better);
-        let declared = Declared::open(demux.setup());
         // From here on requests are answered soon.
         let listener = match listener {
             Some(listener) => adopt(&activated, listener)?,
@@ -241,7 +232,6 @@ impl Server {
             clients: Clients::new(FIRST_CLIENT, allow.len()),
             entered: BTreeMap::new(),
             ports: BTreeMap::new(),
-            declared,
             leaving: BTreeSet::new(),
             claimed: BTreeMap::new(),
             looked: Instant::now(),
@@ -284,7 +274,6 @@ impl Server {
         self.watch(self.listener.as_fd(), LISTENER)?;
         self.watch(self.status.as_fd(), STATUS)?;
         self.watch(stop.as_fd(), STOP)?;
-        self.declared.watch(&self.epoll)?;
         if let Some(end) = self.watch.end() {
             self.watch(end, INTERFACE)?;
         }
@@ -301,10 +290,6 @@ impl Server {
                     INTERFACE => return Err(self.interface_gone()),
                     // All are looked at below.
                     asked if asked & ASKING != 0 => {}
-                    DECLARED => self.declared.hear_network(),
-                    declaring if declaring & DECLARING != 0 => {
-                        self.declared.hear_client(declaring);
-                    }
                     client => ready.push(client),
                 }
             }
@@ -313,7 +298,6 @@ impl Server {
             }
             self.look_for_answers();
             self.look();
-            self.declared.end_rest(&self.epoll);
             self.withdraw(LEAVING_AT_ONCE);
             self.beat();
         }
@@ -370,7 +354,6 @@ impl Server {
                 heartbeat.interval.saturating_sub(elapsed)
             });
             let limits = interval.into_iter().chain(self.question_left());
-            let limits = limits.chain(self.declared.rest_left());
             limits.chain(next_beat).min()
         } else {
             Some(Duration::ZERO)
@@ -485,7 +468,6 @@ impl Server {
             } => self.welcome(number, (ethertype, vlan), ip, mode),
             Request::Open { port, shape } => self.open_port(number, AnyPort::Port(port), shape),
             Request::OpenUdp { port, shape } => self.open_port(number, AnyPort::Udp(port), shape),
-            Request::Declarations { port } => self.relay_declarations(number, port),
             Request::Close { port } => Ok(self.close_of(number, AnyPort::Port(port))),
             Request::CloseUdp { port } => Ok(self.close_of(number, AnyPort::Udp(port))),
             Request::OpenRaw { ethertype, shape } => {

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::{AFTER_ITS_INTERFACE, Undelivered};
+use crate::address::Source;
 
 /// A message could not be received. Hot path: `Copy`.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +24,20 @@ pub enum ReceiveError {
         bytes: usize,
         /// Bytes of the type.
         expected: usize,
+    },
+    /// A message has another type than the port's (docs/types.md). The message is gone, and counted.
+    #[error(
+        "message of another type from {sender}: type byte {type_byte}, and the port takes type byte {}, fingerprint \
+         {fingerprint:016x}",
+        fingerprint % 255 + 1
+    )]
+    OtherType {
+        /// Sender of the message.
+        sender: Source,
+        /// The message's type byte: 8 bits of its type's fingerprint.
+        type_byte: u8,
+        /// Fingerprint of the port's type.
+        fingerprint: u64,
     },
     /// The interface is down. The port stays open and works again when it comes up.
     #[error("interface is down")]
@@ -50,6 +65,9 @@ impl ReceiveError {
         match self {
             Self::OtherSize { .. } => {
                 "use the same type on both sides; `taut status` shows who sends to this port"
+            }
+            Self::OtherType { .. } => {
+                "declare the same type at both ends; `taut types` prints fingerprint and type byte of each"
             }
             Self::BufferTooSmall { .. } => "give a buffer of the port's largest message",
             Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",

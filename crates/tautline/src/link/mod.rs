@@ -8,7 +8,6 @@
 pub(crate) mod authenticated;
 pub(crate) mod bpf;
 mod datagram;
-pub(crate) mod declared;
 pub(crate) mod frame;
 pub(crate) mod packet;
 mod packet_raw;
@@ -32,7 +31,6 @@ use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{Header, MacAddress, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
-pub(crate) use declared::Channel;
 pub(crate) use frame::{OutFrame, PlacedPayload, Route};
 pub(crate) use plain_udp::UdpPortLink;
 pub use plain_udp::{PlainUdp, Undelivered};
@@ -238,14 +236,6 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
             what: RAW_FRAMES,
             link: self.kind().name(),
         })
-    }
-
-    /// Sockets for the declarations of a port; none on a link whose ends compare types in another way, or not.
-    ///
-    /// # Errors
-    /// If the kernel, or the control process, refuses one.
-    fn declaration_channels(&self, _port: PortNumber) -> std::io::Result<Vec<Channel>> {
-        Ok(Vec::new())
     }
 
     /// The way to a neighbour's port.

@@ -23,7 +23,7 @@ use super::packet_raw::PacketRawPort;
 use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::udp::{send_built, send_datagram, send_datagrams};
 use super::{
-    ArrivalClock, Capabilities, Channel, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
+    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
     PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, RawFrames, RawPortLink, Route,
     UdpPortLink, sleep_on,
 };
@@ -196,12 +196,6 @@ impl Link for PacketLink {
     ) -> Result<Box<dyn RawPortLink>, PortError> {
         let port = PacketRawPort::open(&self.interface, ethertype, shape, self.sender()?)?;
         Ok(Box::new(port))
-    }
-
-    fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
-        let ethernet = Channel::ethernet(&self.interface, self.ethertype, port);
-        let udp = self.ip.map(|ip| Channel::udp(ip, port));
-        [Some(ethernet), udp].into_iter().flatten().collect()
     }
 
     fn route(

@@ -14,7 +14,7 @@ use super::datagram::SocketUdpPort;
 use super::frame::{FrameBuffer, send_frames};
 use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
 use super::{
-    ArrivalClock, Capabilities, Channel, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
+    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
     PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, RawFrames, Route, UdpPortLink,
     sleep_on,
 };
@@ -88,10 +88,6 @@ impl Link for UdpLink {
     fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
         let local = SocketAddrV4::new(self.ip, port);
         Ok(Box::new(SocketUdpPort::open(local, shape)?))
-    }
-
-    fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
-        Ok(vec![Channel::udp(self.ip, port)?])
     }
 
     fn route(

@@ -185,11 +185,10 @@ impl NodeConfig {
         }
     }
 
-    /// Whether an EtherType is the node's own: that of its messages or of its declarations. No raw port can have it.
+    /// Whether an EtherType is that of the node's messages. No raw port can have it.
     #[must_use]
     pub fn is_own_ethertype(&self, ethertype: EtherType) -> bool {
-        let own = self.ethernet_form().own_ethertypes();
-        own.contains(&ethertype.get())
+        self.ethernet_form().ethertype == ethertype.get()
     }
 
     /// The same on the given link.

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::MacAddress;
-use tautline_proto::wire::ethernet::EthernetForm;
 
 use super::NodeInner;
 use crate::address::Address;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
-use crate::link::declared::Declarations;
 use crate::link::frame::Marking;
 use crate::link::{Link, frame};
 use crate::port::list::Ports;
@@ -44,8 +42,8 @@ impl PortOwner for NodeInner {
         &self.raw_ports
     }
 
-    fn own_ethertypes(&self) -> [u16; 2] {
-        EthernetForm::of(self.ethertype).own_ethertypes()
+    fn ethertype(&self) -> u16 {
+        self.ethertype
     }
 
     fn send_pool(&self) -> &Arc<SendPool> {
@@ -54,10 +52,6 @@ impl PortOwner for NodeInner {
 
     fn keys(&self) -> &Arc<Keys> {
         &self.keys
-    }
-
-    fn declarations(&self) -> &Declarations {
-        &self.declarations
     }
 
     fn own_stations(&self) -> OwnStations {

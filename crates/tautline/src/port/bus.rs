@@ -256,8 +256,8 @@ impl ValueCore for Box<BusPort> {
         place: usize,
         buffer: &mut [u8],
         period: Duration,
-    ) -> Option<Sample> {
-        self.take_value(place, buffer, period)
+    ) -> Result<Option<Sample>, ReceiveError> {
+        Ok(self.take_value(place, buffer, period))
     }
 
     #[inline(always)]
@@ -266,7 +266,7 @@ impl ValueCore for Box<BusPort> {
         _statistics: &Statistics,
         place: usize,
         _bytes_max: usize,
-    ) -> Option<LentSample<'_>> {
-        self.lend_value(place)
+    ) -> Result<Option<LentSample<'_>>, ReceiveError> {
+        Ok(self.lend_value(place))
     }
 }

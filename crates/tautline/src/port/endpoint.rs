@@ -21,7 +21,6 @@ use crate::error::{PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::VALUE_BYTES_DEFAULT;
 use crate::link::authenticated::{self, Protecting};
-use crate::link::declared::{Beginning, Declaring};
 use crate::link::{ArrivalClock, PortHalf, PortRequest};
 use crate::message::{Destination, Outgoing};
 use crate::policing::Policing;
@@ -30,10 +29,6 @@ use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::table_state::LockedBy;
 use crate::types::PortTypes;
-
-/// Longest wait for what a peer on a network declares. Lower: one that is busy, or hears the third announcement only,
-/// is not heard. Higher: whoever waits for a peer that knows no declarations waits for that long.
-const REPLY_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Common parts of both kinds of port: a number, a core, destinations. `R` is the receiving state of frames.
 #[derive(Debug)]
@@ -44,8 +39,6 @@ pub(super) struct Endpoint<R> {
     pub(super) spinner: Spinner,
     /// Whether a receive that finds nothing arms the descriptor.
     pub(super) notify: bool,
-    /// Declarations of a typed port on a network.
-    declaring: Option<Declaring>,
     _registration: Registration<PortNumber, OpenPort>,
     send_pool: Arc<SendPool>,
     // Last: the demux must outlive the port's place in it.
@@ -132,17 +125,20 @@ impl<R> Endpoint<R> {
             }
             (opened, _) => (opened, None),
         };
-        let half = Half::new(number, opened, node.watch(), receiver);
+        let half = Half::new(
+            (number, opening.types.sent_byte()),
+            opened,
+            node.watch(),
+            receiver,
+        );
         with_core!(&half, core => core.police(bucket));
         let spinner = Spinner::new(node.as_ref(), opening.spin);
         let statistics = Arc::new(Statistics::default());
         node.port_opened(LockedBy::Port(number.get()));
         let memory = with_core!(&half, core => core.open_memory());
-        let declaring = declare(node, opening)?;
         let registration = reservation.fill(OpenPort {
             name: opening.name.map(str::to_owned),
             types: opening.types.clone(),
-            declared: declaring.as_ref().map(Declaring::of_port),
             refresh_period: opening.refresh_period,
             has_real_time,
             memory,
@@ -155,7 +151,6 @@ impl<R> Endpoint<R> {
             statistics,
             spinner,
             notify: false,
-            declaring,
             _registration: registration,
             send_pool: Arc::clone(node.send_pool()),
             node: Arc::clone(node),
@@ -188,10 +183,6 @@ impl<R> Endpoint<R> {
             }
         };
         with_core!(&self.half, core => core.wait_for_peer(destination, deadline))?;
-        self.same_type(
-            destination,
-            Some(deadline.min(clock::monotonic() + REPLY_WAIT_MAX)),
-        )?;
         Ok(destination)
     }
 
@@ -216,7 +207,6 @@ impl<R> Endpoint<R> {
     fn resolve(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
         if let Some(known) = self.known(name, to) {
             with_core!(&self.half, core => core.wait_for_attempt(known))?;
-            self.same_type(known, None)?;
             return Ok(known);
         }
         let neighbour = self.node.neighbour_named(name)?;
@@ -283,30 +273,7 @@ impl<R> Endpoint<R> {
         to: PortNumber,
     ) -> Result<Destination, PortError> {
         let way = (self.node.link(), self.node.marking());
-        let added = with_core!(&mut self.half, core => core.add(way, neighbour, (name, to), &self.statistics));
-        let destination = added?;
-        let station = with_core!(&self.half, core => core.station(destination));
-        if let Some((declaring, (station, _, _))) = self.declaring.as_ref().zip(station) {
-            declaring.announce((station, neighbour.is_group()), to);
-        }
-        Ok(destination)
-    }
-
-    /// An error if the port at a destination has declared another type than this one sends; waits until `deadline` for
-    /// what it declares.
-    fn same_type(&self, to: Destination, deadline: Option<Instant>) -> Result<(), PortError> {
-        let station = with_core!(&self.half, core => core.station(to));
-        let Some((declaring, (station, name, port))) = self.declaring.as_ref().zip(station) else {
-            return Ok(());
-        };
-        match declaring.difference(station, port, deadline) {
-            None => Ok(()),
-            Some(difference) => Err(PortError::PeerOtherType {
-                name: name.to_owned(),
-                port,
-                difference,
-            }),
-        }
+        with_core!(&mut self.half, core => core.add(way, neighbour, (name, to), &self.statistics))
     }
 
     #[inline]
@@ -361,32 +328,6 @@ impl<R> Endpoint<R> {
         }
         with_core!(&self.half, core => core.descriptor())
     }
-}
-
-/// Begins the declarations of a port that has types, on a network. What they need and cannot have is told in the
-/// port's status, and keeps no port from opening.
-fn declare(
-    node: &Arc<dyn PortOwner>,
-    opening: &Opening<'_>,
-) -> Result<Option<Declaring>, PortError> {
-    let types = opening.types;
-    if types.receives.is_none() && types.sends.is_none() {
-        return Ok(None);
-    }
-    let owner = Arc::downgrade(node);
-    let is_neighbour = move |address| {
-        let owner = owner.upgrade();
-        owner.is_some_and(|owner| owner.neighbour_of(address).is_some())
-    };
-    let protection = opening.protection;
-    let begun = node.declarations().begin(Beginning {
-        number: opening.number,
-        types,
-        channels: node.link().declaration_channels(opening.number),
-        protection: protection.map(|with| (with, node.keys(), node.own_stations())),
-        is_neighbour: Box::new(is_neighbour),
-    });
-    begun.map_err(|error| PortError::refused("beginning the port's declarations", error))
 }
 
 impl<R> Drop for Endpoint<R> {

@@ -6,7 +6,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::authentication::Station;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
@@ -37,9 +36,10 @@ pub(super) enum Half<R> {
 }
 
 impl<R> Half<R> {
-    /// Core over what a link has opened; `receiver` makes the state of a receiver of frames.
+    /// Core over what a link has opened; `type_byte` is that of its messages, `receiver` makes the state of a receiver of
+    /// frames.
     pub(super) fn new(
-        number: PortNumber,
+        (number, type_byte): (PortNumber, u8),
         opened: PortHalf,
         watch: Option<&Arc<InterfaceWatch>>,
         receiver: impl FnOnce() -> R,
@@ -47,7 +47,7 @@ impl<R> Half<R> {
         match opened {
             PortHalf::Frames(port) => {
                 let watch = watch.map(Arc::clone);
-                Self::Frames(Frames::new(number, port, watch, receiver()))
+                Self::Frames(Frames::new((number, type_byte), port, watch, receiver()))
             }
             PortHalf::Bus(port) => Self::Bus(port),
         }
@@ -84,11 +84,6 @@ pub(super) trait Core: Bell {
         peer_port: (&str, PortNumber),
         statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError>;
-
-    /// The node and the port that a destination is, on a network.
-    fn station(&self, _to: Destination) -> Option<(Station, &str, PortNumber)> {
-        None
-    }
 
     /// Time for which resolving a peer waits until its port is there.
     fn peer_wait(&self) -> Duration {
@@ -257,7 +252,7 @@ pub(super) trait ValueCore: Core {
         place: usize,
         buffer: &mut [u8],
         period: Duration,
-    ) -> Option<Sample>;
+    ) -> Result<Option<Sample>, ReceiveError>;
 
     /// The value in a place where it lies, cut off at `bytes_max`.
     fn lend(
@@ -265,7 +260,7 @@ pub(super) trait ValueCore: Core {
         statistics: &Statistics,
         place: usize,
         bytes_max: usize,
-    ) -> Option<LentSample<'_>>;
+    ) -> Result<Option<LentSample<'_>>, ReceiveError>;
 
     /// Arrival of the value in a place, if it has not been read.
     #[inline]

@@ -18,18 +18,17 @@ use super::open_list::{OpenList, dropped_full, queued, reads_since};
 use crate::address::{Address, Source};
 use crate::kind::PortKind;
 use crate::link::authenticated::Checked;
-use crate::link::declared::PortDeclarations;
 use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 use crate::status::{
-    DeclarationsStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReadsTold,
-    TypeDifferenceStatus, TypeStatus, ValueStatus,
+    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReadsTold, TypeDifferenceStatus,
+    TypeStatus, ValueStatus,
 };
 use crate::sys::clock;
-use crate::types::PortTypes;
+use crate::types::{Direction, PortTypes, TakenType, TypeDifference};
 
 /// The open ports of a node.
 pub(crate) type Ports = OpenList<PortNumber, OpenPort>;
@@ -40,8 +39,6 @@ pub(crate) struct OpenPort {
     pub(super) name: Option<String>,
     pub(super) memory: OpenMemory,
     pub(super) types: PortTypes,
-    /// Declarations of a typed port and of its peers, on a network.
-    pub(super) declared: Option<Arc<PortDeclarations>>,
     pub(super) statistics: Arc<Statistics>,
     /// Additional parts of a protected port.
     pub(super) protected: Option<ProtectedPort>,
@@ -141,9 +138,27 @@ impl OpenPort {
     fn newest_value(&self) -> Option<SeenValue> {
         let bytes_max = self.types.receives.as_ref()?.bytes();
         match &self.memory {
-            OpenMemory::Frames(memory) => newest_frame_value(memory, bytes_max),
+            OpenMemory::Frames(memory) => {
+                newest_frame_value(memory, bytes_max, TakenType::from(&self.types))
+            }
             OpenMemory::Bus(bus_receiver) => bus_receiver.newest_value(),
         }
+    }
+
+    /// The peer that sent the last message of another type.
+    fn type_difference(&self) -> Option<TypeDifference> {
+        let receives = self.types.receives.as_ref()?;
+        let (source, type_byte) = self.statistics.last_other_type()?;
+        Some(TypeDifference {
+            address: source.address,
+            port: source.port,
+            direction: Direction::Receives,
+            difference: Some(format!(
+                "the type byte is {} here and {type_byte} there",
+                receives.type_byte()
+            )),
+            times: self.statistics.other_type.read(),
+        })
     }
 
     fn refresh_period_ns(&self) -> Option<u64> {
@@ -169,8 +184,12 @@ fn frame_arrivals(memory: &PortRef<'_>, shape: Shape) -> Arrivals {
     }
 }
 
-/// The newest value of all sources, cut off at `bytes_max`.
-fn newest_frame_value(mapped: &MappedPort, bytes_max: usize) -> Option<SeenValue> {
+/// The newest value of all sources that is not of another type, cut off at `bytes_max`.
+fn newest_frame_value(
+    mapped: &MappedPort,
+    bytes_max: usize,
+    takes: TakenType,
+) -> Option<SeenValue> {
     let Shape::Sampling { sources } = mapped.shape() else {
         return None;
     };
@@ -179,6 +198,9 @@ fn newest_frame_value(mapped: &MappedPort, bytes_max: usize) -> Option<SeenValue
         let mut bytes = vec![0; bytes_max];
         let head = sample::observe(memory.peers.get(place)?, memory.slots, place, &mut bytes)?;
         let header = Header::from_bytes(&head.header).ok()?;
+        if takes.is_other(header.type_byte) {
+            return None;
+        }
         bytes.truncate(usize::from(header.length));
         Some(SeenValue {
             source: Source {
@@ -273,13 +295,13 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         undelivered: counted.undelivered.read(),
         wakes_withheld: counted.wakes_withheld.read(),
         other_size: counted.other_size.read(),
+        other_type: counted.other_type.read(),
         type_differences: bus_receiver
             .types
             .differences()
             .into_iter()
             .map(TypeDifferenceStatus::from)
             .collect(),
-        declarations: None,
         readers: bus_receiver.published().map(|publisher| {
             let readers = publisher.readers();
             readers.iter().map(|reader| (&**reader).into()).collect()
@@ -342,12 +364,12 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         undelivered: 0,
         wakes_withheld: 0,
         other_size: counted.other_size.read(),
-        type_differences: {
-            let declared = port.declared.iter();
-            let differences = declared.flat_map(|declared| declared.differences());
-            differences.map(TypeDifferenceStatus::from).collect()
-        },
-        declarations: port.declared.as_deref().map(DeclarationsStatus::from),
+        other_type: counted.other_type.read(),
+        type_differences: port
+            .type_difference()
+            .into_iter()
+            .map(TypeDifferenceStatus::from)
+            .collect(),
         peers: peers(&memory),
     }
 }

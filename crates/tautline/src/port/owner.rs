@@ -13,7 +13,6 @@ use crate::address::Address;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::Link;
-use crate::link::declared::Declarations;
 use crate::link::frame::Marking;
 use crate::send_pool::SendPool;
 use crate::sys::interface::InterfaceWatch;
@@ -37,17 +36,14 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// Raw ports that are open.
     fn raw_ports(&self) -> &RawPorts;
 
-    /// EtherTypes that the node itself speaks: of its messages, and of their declarations.
-    fn own_ethertypes(&self) -> [u16; 2];
+    /// EtherType of the node's messages.
+    fn ethertype(&self) -> u16;
 
     /// Send buffers.
     fn send_pool(&self) -> &Arc<SendPool>;
 
     /// Keys that the node shares with its neighbours.
     fn keys(&self) -> &Arc<Keys>;
-
-    /// Declarations of its ports.
-    fn declarations(&self) -> &Declarations;
 
     /// Addresses of the node itself.
     fn own_stations(&self) -> OwnStations;

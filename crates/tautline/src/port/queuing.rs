@@ -13,7 +13,7 @@ use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX as BUS_MESSAGE_BYTES_MAX;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::queue::Receiver;
-use super::half::{Core, QueueCore, with_core};
+use super::half::{Core, Half, QueueCore, with_core};
 use super::lent::{LentMessage, Loan};
 use super::owner::PortOwner;
 use super::spin::Spin;
@@ -138,7 +138,7 @@ impl QueuingPort {
             protection: options.protection,
             types,
         };
-        let endpoint = Endpoint::open(node, &opening, || Receiver::new(options))?;
+        let endpoint = Endpoint::open(node, &opening, || Receiver::new(options, types.into()))?;
         Ok(Self {
             endpoint,
             message_bytes_max: options.message_bytes_max,
@@ -155,19 +155,18 @@ impl QueuingPort {
     ///
     /// # Errors
     /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`],
-    /// [`PortError::TooManyDestinations`]; [`PortError::PeerOtherType`] if the peer is known to declare another type.
+    /// [`PortError::TooManyDestinations`]; on link `vbus` [`PortError::PeerOtherType`] if the peer declares another
+    /// type.
     pub fn destination(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
         self.endpoint.destination(name, to)
     }
 
-    /// The same, and waits so that this program may start before its peer: on link `vbus` until the peer's port is
-    /// there; on a network, from a port with types, until the peer's port has replied to what this one declares.
-    /// A peer that knows no declarations never replies, and this returns without an error at the deadline. A port
-    /// without types does not wait on a network.
+    /// The same, and waits on link `vbus` until the peer's port is there, so that this program may start before its
+    /// peer. On other links it does not wait.
     ///
     /// # Errors
-    /// Those of [`destination`](Self::destination), [`PortError::PeerOtherType`] if the peer declares another type, and
-    /// on link `vbus` [`PortError::PeerAbsent`] at the deadline; a later attempt is answered from what is known then.
+    /// Those of [`destination`](Self::destination), and on link `vbus` [`PortError::PeerAbsent`] at the deadline; a
+    /// later attempt is answered from what is known then.
     pub fn destination_until(
         &mut self,
         name: &str,
@@ -432,6 +431,13 @@ impl QueuingPort {
     /// simulated network, where spinning does not move the time.
     pub fn set_spin(&mut self, spin: impl Into<Spin>) {
         self.endpoint.set_spin(spin.into());
+    }
+
+    /// Makes messages of another type errors of receiving; otherwise they are passed over.
+    pub(super) fn make_other_types_errors(&mut self) {
+        if let Half::Frames(frames) = &mut self.endpoint.half {
+            frames.receiver().make_other_types_errors();
+        }
     }
 
     /// Counts a message of another size than the port's type.

@@ -136,7 +136,7 @@ impl RawPort {
             .policing
             .map(|policing| policing.bucket())
             .transpose()?;
-        if node.own_ethertypes().contains(&ethertype.get()) {
+        if node.ethertype() == ethertype.get() {
             return Err(PortError::RawOwn { ethertype });
         }
         node.check_namespace()?;

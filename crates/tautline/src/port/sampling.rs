@@ -11,7 +11,7 @@ use tautline_shm::region::Shape;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::values::Readers;
-use super::half::{ValueCore, with_core};
+use super::half::{Half, ValueCore, with_core};
 use super::lent::Loan;
 use super::owner::PortOwner;
 use super::queuing::check_bytes;
@@ -144,7 +144,9 @@ impl SamplingPort {
             protection: options.protection,
             types,
         };
-        let endpoint = Endpoint::open(node, &opening, || Readers::new(options.sources))?;
+        let endpoint = Endpoint::open(node, &opening, || {
+            Readers::new(options.sources, types.into())
+        })?;
         Ok(Self {
             endpoint,
             is_single: options.sources == 1,
@@ -173,14 +175,12 @@ impl SamplingPort {
         self.endpoint.destination(name, to)
     }
 
-    /// The same, and waits so that this program may start before its peer: on link `vbus` until the peer's port is
-    /// there; on a network, from a port with types, until the peer's port has replied to what this one declares.
-    /// A peer that knows no declarations never replies, and this returns without an error at the deadline. A port
-    /// without types does not wait on a network.
+    /// The same, and waits on link `vbus` until the peer's port is there, so that this program may start before its
+    /// peer. On other links it does not wait.
     ///
     /// # Errors
-    /// Those of [`destination`](Self::destination), [`PortError::PeerOtherType`] if the peer declares another type, and
-    /// on link `vbus` [`PortError::PeerAbsent`] at the deadline; a later attempt is answered from what is known then.
+    /// Those of [`destination`](Self::destination), and on link `vbus` [`PortError::PeerAbsent`] at the deadline; a
+    /// later attempt is answered from what is known then.
     pub fn destination_until(
         &mut self,
         name: &str,
@@ -307,7 +307,10 @@ impl SamplingPort {
             core.bring_in(notify)?;
             let place = core.newest();
             let now = statistics.latency.is_measured().then(|| core.now());
-            let sample = place.and_then(|place| core.lend(statistics, place, bytes_max));
+            let Some(place) = place else {
+                return Ok(None);
+            };
+            let sample = core.lend(statistics, place, bytes_max)?;
             if let Some(sample) = &sample {
                 count(statistics, sample.bytes.len(), sample.new, sample.overwritten);
                 if let Some(now) = now.filter(|_| sample.new) {
@@ -333,7 +336,10 @@ impl SamplingPort {
         with_core!(&mut endpoint.half, core => {
             core.bring_in(notify)?;
             let place = core.newest();
-            let sample = place.and_then(|place| core.take(statistics, place, buffer, period));
+            let Some(place) = place else {
+                return Ok(None);
+            };
+            let sample = core.take(statistics, place, buffer, period)?;
             if let Some(sample) = &sample {
                 count_read(statistics, sample);
             }
@@ -357,7 +363,7 @@ impl SamplingPort {
             true => core.newest().filter(|place| core.source_of(*place) == Some(source)),
             false => core.place_of(source),
         });
-        Ok(place.and_then(|place| self.take(place, buffer)))
+        place.map_or(Ok(None), |place| self.take(place, buffer))
     }
 
     /// Reads all values that have not been read, in the order of their arrival. Copies each into `buffer`,
@@ -365,28 +371,28 @@ impl SamplingPort {
     /// Returns their number, at most one for each source. Never waits.
     ///
     /// # Errors
-    /// [`ReceiveError`].
+    /// [`ReceiveError`]. After [`ReceiveError::OtherType`] the values that arrived later are unread.
     pub fn read_newer(
         &mut self,
         buffer: &mut [u8],
         mut each: impl FnMut(&Sample, &[u8]),
     ) -> Result<usize, ReceiveError> {
         self.look(buffer)?;
-        let mut hand = |port: &mut Self, place| match port.take(place, buffer) {
-            Some(sample) => {
-                each(&sample, &buffer[..sample.length]);
-                1
+        let mut hand = |port: &mut Self, place| {
+            let sample = port.take(place, buffer)?;
+            if let Some(sample) = &sample {
+                each(sample, &buffer[..sample.length]);
             }
-            None => 0,
+            Ok(usize::from(sample.is_some()))
         };
         if self.is_single {
             let place = self.first_unread();
-            return Ok(place.map_or(0, |place| hand(self, place)));
+            return place.map_or(Ok(0), |place| hand(self, place));
         }
         let (mut order, count) = with_core!(&self.endpoint.half, core => core.unread());
         order[..count].sort_unstable();
         let places = order[..count].iter().map(|(_, place)| *place);
-        Ok(places.map(|place| hand(self, place)).sum())
+        places.map(|place| hand(self, place)).sum()
     }
 
     /// As [`SamplingPort::read_newer`], but waits until there is a value that has not been read, or until
@@ -398,11 +404,15 @@ impl SamplingPort {
         &mut self,
         deadline: Instant,
         buffer: &mut [u8],
-        each: impl FnMut(&Sample, &[u8]),
+        mut each: impl FnMut(&Sample, &[u8]),
     ) -> Result<usize, ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
-        if self.wait_for_new(deadline)? {
-            return self.read_newer(buffer, each);
+        while self.wait_for_new(deadline)? {
+            match self.read_newer(buffer, &mut each)? {
+                // Values that are passed over.
+                0 => {}
+                count => return Ok(count),
+            }
         }
         Ok(0)
     }
@@ -419,12 +429,15 @@ impl SamplingPort {
         buffer: &mut [u8],
     ) -> Result<Option<Sample>, ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
-        if !self.wait_for_new(deadline)? {
-            return Ok(None);
+        while self.wait_for_new(deadline)? {
+            with_core!(&mut self.endpoint.half, core => core.refresh());
+            let place = self.first_unread();
+            if let Some(sample) = place.map_or(Ok(None), |place| self.take(place, buffer))? {
+                return Ok(Some(sample));
+            }
+            // It was passed over.
         }
-        with_core!(&mut self.endpoint.half, core => core.refresh());
-        let place = self.first_unread();
-        Ok(place.and_then(|place| self.take(place, buffer)))
+        Ok(None)
     }
 
     /// Whether there is a value that this port has not seen. One load for each source on a link that
@@ -461,6 +474,13 @@ impl SamplingPort {
         self.endpoint.descriptor()
     }
 
+    /// Makes messages of another type errors of receiving; otherwise they are passed over.
+    pub(super) fn make_other_types_errors(&mut self) {
+        if let Half::Frames(frames) = &mut self.endpoint.half {
+            frames.receiver().make_other_types_errors();
+        }
+    }
+
     /// Counts a value of another size than the port's type.
     pub(super) fn count_other_size(&self) {
         self.endpoint.statistics.other_size.add(1);
@@ -488,11 +508,13 @@ impl SamplingPort {
     }
 
     #[inline]
-    fn take(&mut self, place: usize, buffer: &mut [u8]) -> Option<Sample> {
+    fn take(&mut self, place: usize, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         let (statistics, period) = (&self.endpoint.statistics, self.refresh_period);
         let sample = with_core!(&mut self.endpoint.half, core => core.take(statistics, place, buffer, period))?;
-        count_read(statistics, &sample);
-        Some(sample)
+        if let Some(sample) = &sample {
+            count_read(statistics, sample);
+        }
+        Ok(sample)
     }
 }
 

@@ -20,9 +20,9 @@ pub(crate) type Configured<'c> = Option<(&'c str, &'c PortTypes)>;
 
 /// A queuing port that receives values of `R` and sends values of `S`.
 ///
-/// The size of each message is checked when it is received. On a bus, ends that declare different types do not connect;
-/// [`destination`](Self::destination) names the field that differs. On a network both ends tell it in their status, and
-/// [`destination_until`](Self::destination_until) names it.
+/// Size and type of each message are checked when it is received. On a bus, ends that declare different types do not
+/// connect, and [`destination`](Self::destination) names the field that differs. On a network each message carries 8
+/// bits of its type's fingerprint, and the receiver refuses one of another type.
 ///
 /// ```
 /// use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, TypedQueuingPort, neighbour};
@@ -94,8 +94,10 @@ impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
             ..options.clone()
         };
         let name = configured.map(|(name, _)| name);
+        let mut port = QueuingPort::open(node, number, name, &options, &types)?;
+        port.make_other_types_errors();
         Ok(Self {
-            port: QueuingPort::open(node, number, name, &options, &types)?,
+            port,
             types: PhantomData,
         })
     }
@@ -103,7 +105,8 @@ impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
     /// Takes the most urgent message, if there is one. Never waits.
     ///
     /// # Errors
-    /// [`ReceiveError::OtherSize`]: a message was shorter than the type; it is gone. Else [`ReceiveError`].
+    /// [`ReceiveError::OtherType`], [`ReceiveError::OtherSize`]: a message had another type, or was shorter than the
+    /// type; it is gone. Else [`ReceiveError`].
     #[inline]
     pub fn receive(&mut self) -> Result<Option<(R, Message)>, ReceiveError> {
         let mut value = R::zeroed();
@@ -155,8 +158,10 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
             ..options.clone()
         };
         let name = configured.map(|(name, _)| name);
+        let mut port = SamplingPort::open(node, number, name, &options, &types)?;
+        port.make_other_types_errors();
         Ok(Self {
-            port: SamplingPort::open(node, number, name, &options, &types)?,
+            port,
             types: PhantomData,
         })
     }
@@ -164,7 +169,8 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
     /// The last value, seen before or not; `None` while there has never been one. Never waits, never retries.
     ///
     /// # Errors
-    /// [`ReceiveError::OtherSize`]: the last value is not of the type's size. Else [`ReceiveError`].
+    /// [`ReceiveError::OtherType`], [`ReceiveError::OtherSize`]: the last value has another type, or not the type's
+    /// size. Else [`ReceiveError`].
     #[inline]
     pub fn read(&mut self) -> Result<Option<(R, Sample)>, ReceiveError> {
         self.read_with(|port, buffer| port.read(buffer))

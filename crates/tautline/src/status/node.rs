@@ -159,8 +159,6 @@ pub struct RuleStatus {
     pub connections_max: usize,
     /// Neighbours that one user may enter, if it may.
     pub neighbours_max: usize,
-    /// Ports of one user whose declarations are passed on at a time.
-    pub declarations_max: usize,
     /// Whether it lets the neighbour table be changed.
     pub neighbours: bool,
 }

@@ -7,7 +7,6 @@ use tautline_shm::layout::CLASS_COUNT;
 use crate::address::Address;
 use crate::kind::PortKind;
 use crate::latency::Distribution;
-use crate::link::declared::PortDeclarations;
 use crate::link::vbus::Reader;
 use crate::message::SeenValue;
 use crate::policing::Policing;
@@ -46,6 +45,10 @@ pub struct TypeStatus {
     pub fields: Vec<String>,
     /// Bytes of a message.
     pub bytes: usize,
+    /// Fingerprint of the type, in hexadecimal digits.
+    pub fingerprint: String,
+    /// Eight bits of it, which messages carry on a network.
+    pub type_byte: u8,
 }
 
 impl From<&Declaration> for TypeStatus {
@@ -58,6 +61,8 @@ impl From<&Declaration> for TypeStatus {
                 .map(ToString::to_string)
                 .collect(),
             bytes: declaration.bytes(),
+            fingerprint: format!("{:016x}", declaration.fingerprint()),
+            type_byte: declaration.type_byte(),
         }
     }
 }
@@ -85,9 +90,9 @@ pub struct TypeDifferenceStatus {
     pub port: PortNumber,
     /// Direction of the messages: `sends` or `receives`, seen from this port.
     pub direction: &'static str,
-    /// First difference, if the peer has told its declaration; "here" is this port.
+    /// First difference, if the peer has told its declaration, and type bytes on a network; "here" is this port.
     pub difference: Option<String>,
-    /// Link `vbus`: connections that were refused for it. Else how often the peer has said so.
+    /// Link `vbus`: connections that were refused for it. Else messages that were refused, from all peers.
     pub refused: u64,
 }
 
@@ -102,50 +107,6 @@ impl From<TypeDifference> for TypeDifferenceStatus {
             },
             difference: found.difference,
             refused: found.times,
-        }
-    }
-}
-
-/// Declarations of a typed port on a network, and of its peers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct DeclarationsStatus {
-    /// Destinations that are told what the port sends.
-    pub destinations: u64,
-    /// Of these, the ones that have answered.
-    pub answered: u64,
-    /// Announcements that were sent, repetitions among them.
-    pub announced: u64,
-    /// Replies that were sent.
-    pub replied: u64,
-    /// Replies that were not sent, because there were too many.
-    pub withheld: u64,
-    /// Frames that were no declarations, or whose text was none.
-    pub malformed: u64,
-    /// Replies to nothing that the port has announced.
-    pub unasked: u64,
-    /// Frames that a protected port did not believe, or protected ones for a port that is not.
-    pub unproven: u64,
-    /// Frames of peers that differ for which there was no room.
-    pub crowded_out: u64,
-    /// Why the port exchanges no declarations, if it does not.
-    pub unavailable: Option<String>,
-}
-
-impl From<&PortDeclarations> for DeclarationsStatus {
-    fn from(declared: &PortDeclarations) -> Self {
-        let (figures, unavailable) = declared.figures();
-        Self {
-            destinations: figures.destinations,
-            answered: figures.answered,
-            announced: figures.announced,
-            replied: figures.replied,
-            withheld: figures.withheld,
-            malformed: figures.malformed,
-            unasked: figures.unasked,
-            unproven: figures.unproven,
-            crowded_out: figures.crowded_out,
-            unavailable: unavailable.map(str::to_owned),
         }
     }
 }
@@ -386,10 +347,11 @@ pub struct PortStatus {
     pub wakes_withheld: u64,
     /// Messages that a typed port was asked for and that had another size than its type.
     pub other_size: u64,
-    /// Peers that declare other types. On link `vbus` they are not connected for that.
+    /// Messages that the port refused because they had another type than its own.
+    pub other_type: u64,
+    /// Peers that declare other types. On link `vbus` they are not connected for that; on a network it is the sender of
+    /// the last message that was refused.
     pub type_differences: Vec<TypeDifferenceStatus>,
-    /// Declarations to peers and from them; `None` of a port without types, and on links `vbus` and `sim`.
-    pub declarations: Option<DeclarationsStatus>,
     /// Those who read what the port publishes for many; `None` if it does not (link `vbus`).
     pub readers: Option<Vec<ReaderStatus>>,
     /// Senders.

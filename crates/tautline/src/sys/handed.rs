@@ -20,8 +20,6 @@ pub(crate) enum Kind {
     File,
     /// A UDP socket over IPv4.
     UdpSocket,
-    /// A Unix socket that keeps messages apart.
-    MessageSocket,
 }
 
 /// `BPF_FS_MAGIC` of linux/magic.h.
@@ -52,9 +50,6 @@ impl Kind {
             }
             Self::File => FileType::from_raw_mode(file()?.st_mode) == FileType::RegularFile,
             Self::UdpSocket => is_socket(descriptor, AddressFamily::INET, SocketType::DGRAM)?,
-            Self::MessageSocket => {
-                is_socket(descriptor, AddressFamily::UNIX, SocketType::SEQPACKET)?
-            }
         })
     }
 }
@@ -82,13 +77,12 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
-    const ALL: [Kind; 6] = [
+    const ALL: [Kind; 5] = [
         Kind::Keeper,
         Kind::Map,
         Kind::Tap,
         Kind::File,
         Kind::UdpSocket,
-        Kind::MessageSocket,
     ];
 
     fn kinds(descriptor: impl AsFd) -> Vec<Kind> {
@@ -104,8 +98,6 @@ mod tests {
             kinds(UdpSocket::bind("127.0.0.1:0").unwrap()),
             [Kind::UdpSocket]
         );
-        let (messages, _end) = tautline_state::foreign::ForeignSocket::pair().unwrap();
-        assert_eq!(kinds(messages), [Kind::MessageSocket]);
         let (stream, _end) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(kinds(stream), []);
         assert_eq!(kinds(File::open("/dev/null").unwrap()), []);

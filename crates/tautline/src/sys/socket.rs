@@ -177,36 +177,6 @@ pub(crate) struct Received {
 /// kernel may add.
 const CONTROL_BYTES: usize = 128;
 
-/// Receives one frame or datagram without its arrival time; how many bytes it has, though no more than fit are copied,
-/// and its sender on a UDP socket. `None` if there is none. Never waits.
-pub(crate) fn receive_from(
-    socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-) -> io::Result<Option<(usize, SocketAddrV4)>> {
-    let mut from = internet_address(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-    let mut from_bytes = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-    // SAFETY: the buffer and the address are writable for the lengths given with them; a longer address is cut off.
-    let result = unsafe {
-        libc::recvfrom(
-            socket.as_raw_fd(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            libc::MSG_DONTWAIT | libc::MSG_TRUNC,
-            (&raw mut from).cast(),
-            &raw mut from_bytes,
-        )
-    };
-    let ip = Ipv4Addr::from(from.sin_addr.s_addr.to_ne_bytes());
-    match super::check_size(result) {
-        Ok(bytes) => Ok(Some((
-            bytes,
-            SocketAddrV4::new(ip, u16::from_be(from.sin_port)),
-        ))),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Receives from a socket with the kernel's arrival times, without allocating.
 pub(crate) struct Receiver {
     socket: OwnedFd,

@@ -25,7 +25,8 @@ pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     matches!(which_of([fd], Some(Duration::ZERO)), Ok([true]))
 }
 
-/// As [`which_readable`], of a number that is known: nothing is allocated.
+/// Sleeps until one of `fds` is readable or `timeout` is over (for ever if `None`); which are readable. Allocates
+/// nothing.
 pub(crate) fn which_of<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     timeout: Option<Duration>,
@@ -35,23 +36,6 @@ pub(crate) fn which_of<const N: usize>(
     match poll(&mut polled, limit.as_ref()) {
         Ok(_) => Ok(polled.map(|one| !one.revents().is_empty())),
         Err(Errno::INTR) => Ok([false; N]),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Sleeps until one of `fds` is readable or `timeout` is over (for ever if `None`); which are readable.
-pub(crate) fn which_readable(
-    fds: &[BorrowedFd<'_>],
-    timeout: Option<Duration>,
-) -> io::Result<Vec<bool>> {
-    let polled = fds.iter();
-    let mut polled: Vec<_> = polled
-        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-        .collect();
-    let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut polled, limit.as_ref()) {
-        Ok(_) => Ok(polled.iter().map(|one| !one.revents().is_empty()).collect()),
-        Err(Errno::INTR) => Ok(vec![false; fds.len()]),
         Err(error) => Err(error.into()),
     }
 }

@@ -13,7 +13,6 @@ use crate::common::wire::{Wire, frame};
 use crate::common::{XDP, open, port};
 use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort, Vlan};
 use tautline_proto::ip::send::{Route, SendBuffer};
-use tautline_proto::wire::declaration::UDP_DECLARATION_BASE;
 use tautline_proto::wire::udp::{Endpoints, UdpTemplate};
 use tautline_proto::wire::{HEADER_BYTES, Header, PortNumber, UDP_PORT_BASE};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
@@ -198,7 +197,7 @@ impl Attacker {
                 frame[15] = 7 << 5
             }),
         ];
-        // As messages and declarations of ports that the client does not have, with a priority that it does not have.
+        // As messages of ports that the client does not have, with a priority that it does not have.
         let ours = |name: &str, to: u16| {
             let mark = format!("{MARK}{name};");
             let mut bytes = [0; HEADER_BYTES];
@@ -210,7 +209,6 @@ impl Attacker {
             frame
         };
         frames.push(ours("a message as plain UDP", UDP_PORT_BASE + 70));
-        frames.push(ours("a declaration", UDP_DECLARATION_BASE + 70));
         // Its header may follow. More fragments.
         let mut short = self.frames(5_001, format!("{MARK}s;").as_bytes()).remove(0);
         short[36..38].copy_from_slice(&(UDP_PORT_BASE + 70).to_be_bytes());
@@ -567,9 +565,9 @@ fn attack_with_raw_port(attacker: &mut Attacker) -> Vec<String> {
         for frame in attacker.hostile_datagrams() {
             attacker.send_everywhere(&frame);
         }
-        // The port that it had before, and a declaration.
+        // The port that it had before, and another EtherType.
         attacker.send_everywhere(&attacker.honest_frame());
-        attacker.send_everywhere(&ethernet(0x88b6, "a declaration", own));
+        attacker.send_everywhere(&ethernet(0x88b6, "experimental type 2", own));
         attacker.send_everywhere(&ethernet(RAW + 1, "the next type", own));
         for (name, control) in [("in a VLAN", 5), ("urgent", 6 << 13)] {
             attacker.send_everywhere(&tagged(ethernet(RAW, name, own), control));

@@ -11,9 +11,7 @@ use crate::common::unprivileged::become_user;
 use crate::common::{hosts, port};
 use rustix::net::RecvFlags;
 use tautline::control::SharedTable;
-use tautline::{
-    LinkKind, MacAddress, Node, NodeConfig, QueuingOptions, Typed, TypedQueuingPort, neighbour,
-};
+use tautline::{LinkKind, MacAddress, Node, NodeConfig, QueuingOptions, neighbour};
 use tautline_testbed::hosts::{Host, Hosts};
 
 /// Users with an entry each, beside [`NOBODY`]; the first of them.
@@ -242,75 +240,6 @@ fn a_user_enters_the_neighbours_of_its_entry_and_root_has_places_left() {
         table.add(&of(0, 0)).unwrap();
     };
     hosts.inside(Host::B, enter).unwrap();
-}
-
-#[derive(Clone, Copy, Debug, Typed)]
-#[repr(C)]
-struct Value {
-    number: u32,
-}
-
-/// Opens typed ports from `first` on; the refusals of all ports of the node that declare nothing.
-fn declare(node: &Node, first: u16, count: u16) -> (Vec<TypedQueuingPort<Value>>, Vec<String>) {
-    let options = QueuingOptions {
-        depth: 2,
-        ..QueuingOptions::default()
-    };
-    let open = |number| node.typed_queuing_port(port(number), &options).unwrap();
-    let ports = (first..first + count).map(open).collect();
-    let status = node.status().ports.into_iter();
-    let refused = status.filter_map(|status| status.declarations.unwrap().unavailable);
-    (ports, refused.collect())
-}
-
-#[test]
-fn a_user_declares_the_ports_of_its_entry_and_root_has_places_left() {
-    const TEST: &str = "a_user_declares_the_ports_of_its_entry_and_root_has_places_left";
-    const KEPT: &str = "of these 16 are left, which are kept for root";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
-        let (user, first, count, declared) = match role.as_str() {
-            "few" => (CROWD, 100, 5, 3),
-            "many" => (CROWD + 1, 200, 115, 109),
-            other => panic!("no role: {other}"),
-        };
-        let node = client_node(user).unwrap();
-        let (mut ports, refused) = declare(&node, first, count);
-        assert_eq!(refused.len(), usize::from(count - declared), "{refused:?}");
-        let why = match user {
-            CROWD => "as many as [[allow]] entry 1 (user 61000) gives; raise its declarations_max",
-            _ => KEPT,
-        };
-        assert!(refused.iter().all(|said| said.contains(why)), "{refused:?}");
-        if user == CROWD {
-            // One that is closed makes room.
-            ports.remove(0);
-            let (another, refused) = declare(&node, 110, 1);
-            assert_eq!(refused.len(), 2, "{refused:?}");
-            ports.extend(another);
-        }
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
-    let entry = |user: u32, rest: &str| {
-        format!("[[allow]]\nuser = \"{user}\"\nports = [\"100-399\"]\n{rest}\n")
-    };
-    let users = entry(CROWD, "declarations_max = 3")
-        + &entry(
-            CROWD + 1,
-            "declarations_max = 300\nmemory_bytes_max = 400000000",
-        );
-    let _control = start_control(&hosts, TEST, &users);
-    let _few = start_client(&hosts, TEST, "few");
-    let _many = start_client(&hosts, TEST, "many");
-    let declared = || {
-        let node = Node::open(NodeConfig::on("taut0").with_link(LinkKind::Xdp)).unwrap();
-        let (_ports, refused) = declare(&node, 90, 2);
-        assert_eq!(refused, Vec::<String>::new());
-    };
-    hosts.inside(Host::B, declared).unwrap();
 }
 
 /// A neighbour that nobody else enters.

@@ -103,20 +103,6 @@ fn clients_of_all_users_are_served_and_outlive_it() {
     let ask = || root.solicit_neighbour("a", peer.address(), Form::Ethernet, PATIENCE);
     assert_eq!(hosts.inside(Host::B, ask).unwrap().unwrap().0, peer.mac());
     let of_root = open_port(&hosts, &root, 61).unwrap();
-    // The unit has no packet socket for what they declare, and their status says what it takes.
-    let typed = || root.typed_queuing_port::<Angle, Angle>(port(62), &QueuingOptions::default());
-    let typed = hosts.inside(Host::B, typed).unwrap().unwrap();
-    let status = root.status();
-    let declarations = status
-        .ports
-        .iter()
-        .find_map(|one| one.declarations.as_ref());
-    let unavailable = declarations.unwrap().unavailable.as_ref().unwrap();
-    assert!(
-        unavailable.contains("drop-in declarations.conf"),
-        "{unavailable}"
-    );
-    drop(typed);
     let node = open(&hosts, Host::A, XDP);
     assert!(answers(&hosts, &node, 60));
     assert_eq!(ports_given(&hosts), [60, 61]);

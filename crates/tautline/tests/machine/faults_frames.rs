@@ -513,6 +513,7 @@ fn fragments(side: Side) {
             fragment_count: 5,
             length: part.len() as u16,
             sequence: first + u32::from(index),
+            type_byte: 0,
         };
         let from = MacAddress([2, 0, 0, 0, 0, 0x0a]);
         assert!(wire.send(&frame(MAC, from, &header, part)));
@@ -587,6 +588,7 @@ fn a_restarted_sender_is_not_mixed_up(side: Side) {
             fragment_count: 3,
             length: 1408,
             sequence: index.into(),
+            type_byte: 0,
         };
         let from = MacAddress([2, 0, 0, 0, 0, 0x0a]);
         assert!(wire.send(&frame(MAC, from, &header, &[fill; 1408])));

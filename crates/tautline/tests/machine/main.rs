@@ -17,7 +17,6 @@ mod control_raw;
 mod control_service;
 mod control_stranger;
 mod control_udp;
-mod declared;
 mod demux_twin;
 mod examples;
 mod faults_frames;

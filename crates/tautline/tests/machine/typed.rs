@@ -1,12 +1,17 @@
 //! Typed ports: values arrive as they were sent, sizes and declarations are checked.
 
-use crate::common::{Pair, UDP, XDP, bus_pair, pair, port, sim_pair};
-use tautline::status::{nodes, nodes_with_latency};
-use tautline::types::Declaration;
-use tautline::{
-    Node, NodeConfig, PortError, Priority, QueuingOptions, ReceiveError, SamplingOptions,
-    SendError, Typed, TypedQueuingPort, TypedSamplingPort,
+use crate::common::{
+    PACKET, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair, controlled_pair,
+    here, hosts, pair, port, sim_pair,
 };
+use tautline::keys::{Cipher, Key, KeyRing};
+use tautline::status::{nodes, nodes_with_latency};
+use tautline::types::{Declaration, PortTypes};
+use tautline::{
+    KeySource, Node, NodeConfig, PortError, Priority, Protection, QueuingOptions, ReceiveError,
+    SamplingOptions, SendError, Typed, TypedQueuingPort, TypedSamplingPort,
+};
+use tautline_testbed::hosts::Host;
 
 #[derive(Clone, Copy, Debug, PartialEq, Typed)]
 #[repr(C)]
@@ -259,6 +264,194 @@ mod other {
     pub(super) struct Command {
         pub(super) r#type: u8,
         pub(super) torque: [f64; 3],
+    }
+
+    /// A command of the same size.
+    pub(super) mod same_size {
+        #[derive(Clone, Copy, Debug, tautline::Typed)]
+        #[repr(C, packed)]
+        pub(in super::super) struct Command {
+            pub(in super::super) r#type: u8,
+            pub(in super::super) torque: [i32; 3],
+        }
+    }
+}
+
+use other::same_size::Command as OtherCommand;
+
+const OTHER: OtherCommand = OtherCommand {
+    r#type: 7,
+    torque: [1; 3],
+};
+
+/// The type byte of a type.
+fn type_byte<T: Typed>() -> u8 {
+    Declaration::of::<T>().unwrap().type_byte()
+}
+
+/// Whether a message was refused because it is an [`OtherCommand`] for a port of [`Command`]s, from port `from`.
+fn is_refused<T>(result: Result<T, ReceiveError>, from: u16) -> bool {
+    matches!(result, Err(ReceiveError::OtherType { sender, type_byte: found, fingerprint })
+        if sender.port == port(from)
+            && found == type_byte::<OtherCommand>()
+            && fingerprint == Declaration::of::<Command>().unwrap().fingerprint())
+}
+
+/// Of two senders, the second has the receiver's type; then comes one without a type.
+fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
+    let open = |node: &Node, number| node.typed_queuing_port(port(number), options).unwrap();
+    let mut motor: TypedQueuingPort<Command> = pair.on_a(|node| open(node, 11));
+    let mut other: TypedQueuingPort<OtherCommand> =
+        pair.on_b(|node| node.typed_queuing_port(port(12), options).unwrap());
+    let mut same: TypedQueuingPort<Command> = pair.on_b(|node| open(node, 13));
+    let mut untyped = pair.on_b(|node| node.queuing_port(port(14), options).unwrap());
+    let to = other.destination("peer", port(11)).unwrap();
+    other.send(to, Priority::NORMAL, &OTHER).unwrap();
+    assert!(is_refused(motor.receive_until(pair.soon()), 12));
+    // A bundle of them is refused as one.
+    for _ in 0..2 {
+        let bytes = OTHER.bytes();
+        other.untyped().merge(to, Priority::NORMAL, bytes).unwrap();
+    }
+    other.untyped().flush().unwrap();
+    assert!(is_refused(motor.receive_until(pair.soon()), 12));
+    let to = same.destination("peer", port(11)).unwrap();
+    same.send(to, Priority::NORMAL, &COMMAND).unwrap();
+    let to = untyped.destination("peer", port(11)).unwrap();
+    untyped.send(to, Priority::LOWEST, COMMAND.bytes()).unwrap();
+    for _ in 0..2 {
+        let (command, _) = motor.receive_until(pair.soon()).unwrap().unwrap();
+        assert_eq!(command, COMMAND);
+    }
+    // And a port without a type takes them all.
+    let to = other.destination("peer", port(15)).unwrap();
+    let mut any = pair.on_a(|node| node.queuing_port(port(15), options).unwrap());
+    other.send(to, Priority::NORMAL, &OTHER).unwrap();
+    let mut buffer = [0; 1484];
+    let message = any
+        .receive_until(pair.soon(), &mut buffer)
+        .unwrap()
+        .unwrap();
+    assert_eq!(&buffer[..message.length], OTHER.bytes());
+    let status = pair.a.status().ports.remove(0);
+    assert_eq!((status.other_type, status.received), (2, 2));
+    let [peer] = &status.type_differences[..] else {
+        panic!("{:?}", status.type_differences);
+    };
+    assert_eq!(
+        (peer.port, peer.direction, peer.refused),
+        (port(12), "receives", 2)
+    );
+    let told = format!(
+        "the type byte is {} here and {} there",
+        type_byte::<Command>(),
+        type_byte::<OtherCommand>()
+    );
+    assert_eq!(peer.difference.as_deref(), Some(&told[..]));
+}
+
+#[test]
+fn messages_of_another_type_are_refused_on_every_link() {
+    let options = QueuingOptions::default();
+    other_types_are_refused(&sim_pair(), &options);
+    for side in here([PACKET, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, UDP]) {
+        for form in [side, side.speaking_udp()] {
+            let a = if form.link == UDP.link { UDP } else { form };
+            let b = if form.link == UDP.link { UDP } else { PACKET };
+            let b = Side {
+                form: form.form,
+                ..b
+            };
+            let Some(pair) = pair(a, b) else { return };
+            other_types_are_refused(&pair, &options);
+        }
+    }
+    if let Some(pair) = controlled_pair(PACKET, XDP) {
+        other_types_are_refused(&pair, &options);
+    }
+}
+
+#[test]
+fn the_type_of_a_protected_message_is_known_behind_its_protection() {
+    let secret = std::array::from_fn(|place| 1 ^ place as u8);
+    let keys =
+        || KeySource::Ring(KeyRing::new([Key::new(1, Cipher::Aes128Gcm, 0, secret)]).unwrap());
+    for protection in Protection::ALL {
+        let Some(hosts) = hosts() else { return };
+        let node = |host, side| {
+            let config = crate::common::config(&hosts, host, side).with_keys("peer", keys());
+            hosts.inside(host, || Node::open(config).unwrap()).unwrap()
+        };
+        let (a, b) = (node(Host::A, XDP), node(Host::B, PACKET));
+        let pair = Pair {
+            a,
+            b,
+            network: None,
+            control: None,
+            hosts: Some(hosts),
+        };
+        let options = QueuingOptions {
+            protection: Some(protection),
+            ..QueuingOptions::default()
+        };
+        other_types_are_refused(&pair, &options);
+    }
+}
+
+#[test]
+fn values_of_another_type_are_refused_and_counted_once() {
+    for pair in [Some(sim_pair()), pair(XDP, PACKET)].into_iter().flatten() {
+        let options = SamplingOptions::default();
+        let open = |node: &Node| node.typed_sampling_port(port(21), &options).unwrap();
+        let mut hub: TypedSamplingPort<Command> = pair.on_a(open);
+        let mut other: TypedSamplingPort<OtherCommand> =
+            pair.on_b(|node| node.typed_sampling_port(port(22), &options).unwrap());
+        let mut same: TypedSamplingPort<Command> =
+            pair.on_b(|node| node.typed_sampling_port(port(23), &options).unwrap());
+        let to = other.destination("peer", port(21)).unwrap();
+        other.send(to, Priority::NORMAL, &OTHER).unwrap();
+        assert!(is_refused(hub.read_new_until(pair.soon()), 22));
+        assert!(is_refused(hub.read(), 22));
+        let mut buffer = [0; 1484];
+        let read = hub.untyped().read_newer(&mut buffer, |_, _| ());
+        assert_eq!(read, Ok(0));
+        let to = same.destination("peer", port(21)).unwrap();
+        same.send(to, Priority::NORMAL, &COMMAND).unwrap();
+        let (command, _) = hub.read_new_until(pair.soon()).unwrap().unwrap();
+        assert_eq!(command, COMMAND);
+        let status = pair.a.status().ports.remove(0);
+        assert_eq!((status.other_type, status.received), (1, 1));
+    }
+}
+
+#[test]
+fn a_message_in_fragments_of_another_type_is_passed_over() {
+    let types = |text: &str| PortTypes {
+        receives: Some(std::sync::Arc::new(text.parse().unwrap())),
+        sends: Some(std::sync::Arc::new(text.parse().unwrap())),
+    };
+    for pair in [Some(sim_pair()), pair(XDP, PACKET)].into_iter().flatten() {
+        let options = QueuingOptions {
+            message_bytes_max: 20_000,
+            ..QueuingOptions::default()
+        };
+        let open = |node: &Node, number, text| {
+            node.declared_queuing_port(port(number), &options, &types(text))
+                .unwrap()
+        };
+        let mut receiver = pair.on_a(|node| open(node, 31, "Scan { range: f32[5000] }"));
+        let mut other = pair.on_b(|node| open(node, 32, "Scan { range: u32[5000] }"));
+        let mut same = pair.on_b(|node| open(node, 33, "Scan { range: f32[5000] }"));
+        let mut buffer = vec![0; 20_000];
+        for sender in [&mut other, &mut same] {
+            let to = sender.destination("peer", port(31)).unwrap();
+            sender.send(to, Priority::NORMAL, &[7; 20_000]).unwrap();
+        }
+        // A port of bytes passes it over.
+        let message = receiver.receive_until(pair.soon(), &mut buffer);
+        let message = message.unwrap().unwrap();
+        assert_eq!((message.length, message.source.port), (20_000, port(33)));
+        assert_eq!(pair.a.status().ports.remove(0).other_type, 1);
     }
 }
 

@@ -6,8 +6,7 @@ use crate::common::{
     controlled_pair, hosts, is_here, open, pair, port, sim_pair_with,
 };
 use tautline::{
-    LinkKind, MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Typed,
-    TypedQueuingPort, Vlan,
+    LinkKind, MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Typed, Vlan,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -181,30 +180,6 @@ fn the_udp_form_stays_outside_the_vlan() {
 #[repr(C)]
 struct Command {
     torque: f32,
-}
-
-#[test]
-fn ends_in_a_vlan_say_that_they_tell_no_types() {
-    let ends = [
-        pair(XDP.in_vlan(VLAN), XSK.in_vlan(VLAN)),
-        controlled_pair(XDP.in_vlan(VLAN), XDP.in_vlan(VLAN)),
-    ];
-    for pair in ends {
-        let Some(pair) = pair else { return };
-        let options = QueuingOptions::default();
-        let open = |node: &Node| -> TypedQueuingPort<Command> {
-            node.typed_queuing_port(port(12), &options).unwrap()
-        };
-        let _ports = (pair.on_a(open), pair.on_b(open));
-        for node in [&pair.a, &pair.b] {
-            let declarations = node.status().ports.remove(0).declarations.unwrap();
-            let why = declarations.unavailable.unwrap();
-            assert!(
-                why.contains("nodes in a VLAN tell each other no types"),
-                "{why}"
-            );
-        }
-    }
 }
 
 #[test]

@@ -148,6 +148,7 @@ impl Sender {
                 fragment_count: part.count,
                 length: part.length,
                 sequence: flow.sequence,
+                type_byte: 0,
             };
             flow.sequence = flow.sequence.wrapping_add(1);
             let frame = flow.frame(mac, ip, &header, &message.bytes[part.range()]);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit};
 use tautline_state::foreign::ForeignSocket;
 
-use super::declarations::RELAYED_MAX;
 use crate::control::policy::{Asker, Policy};
 use crate::sys::unix;
 
@@ -24,7 +23,7 @@ const CLIENTS_OF_ENTRY_KEPT: usize = 16;
 const CLIENTS_OF_OWNER_MAX: usize = 256;
 /// Descriptors that are set aside for everything but connections. Lower: a port cannot be made although a client may
 /// have it. Higher: fewer clients where the limit of open files is low.
-const DESCRIPTORS_RESERVED: usize = 192 + RELAYED_MAX;
+const DESCRIPTORS_RESERVED: usize = 192;
 
 /// A process that has connected and was admitted.
 #[derive(Debug)]

@@ -159,10 +159,9 @@ impl Server {
         }
     }
 
-    /// Frames of the node's own EtherTypes are all clients'.
+    /// Frames of the node's own EtherType are all clients'.
     fn check_ethertype(&self, ethertype: EtherType) -> Result<(), Refusal> {
-        let own = self.demux.setup().ethernet.own_ethertypes();
-        match own.contains(&ethertype.get()) {
+        match self.demux.setup().ethernet.ethertype == ethertype.get() {
             true => Err(no(Reason::OtherSettings, "it is this interface's own")),
             false => Ok(()),
         }
@@ -249,9 +248,6 @@ impl Server {
 
     /// From now on the port is nobody's.
     pub(super) fn close(&mut self, port: AnyPort) {
-        if let AnyPort::Port(port) = port {
-            self.declared.close(port);
-        }
         if let Some(open) = self.ports.remove(&port) {
             self.leaving.insert(port);
             // A process can keep the descriptor of its claim.

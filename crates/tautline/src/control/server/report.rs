@@ -94,7 +94,6 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
         ports_max: rule.ports_max,
         connections_max: rule.connections_max,
         neighbours_max: rule.neighbours_max,
-        declarations_max: rule.declarations_max,
         neighbours: rule.neighbours,
     });
     rules.collect()

@@ -18,7 +18,6 @@ pub(crate) mod taps;
 pub(super) mod udp_table;
 mod verifier;
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -73,11 +72,6 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
         _timeout: Duration,
     ) -> Option<Result<MacAddress, NeighbourTableError>> {
         None
-    }
-
-    /// A socket on which a port's declarations come and go, frame by frame, where the owner is another process.
-    fn relay_declarations(&self, _port: PortNumber) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Frames that reached no port.

@@ -58,13 +58,15 @@ impl BusTypes {
 
     /// Number of the type that the port sends, for its first message; 0: it does not say.
     pub(super) fn sent_hash(&self) -> u64 {
-        self.sends.as_ref().map_or(0, |declared| declared.hash())
+        self.sends
+            .as_ref()
+            .map_or(0, |declared| declared.fingerprint())
     }
 
     /// The declaration of what the port receives, if the producer of this first message declares another.
     pub(super) fn refuses(&self, connect: &Message) -> Option<&Declaration> {
         let receives = self.receives.as_deref()?;
-        let is_other = connect.epoch != 0 && connect.epoch != receives.hash();
+        let is_other = connect.epoch != 0 && connect.epoch != receives.fingerprint();
         is_other.then_some(receives)
     }
 

@@ -27,11 +27,10 @@ use super::bpf::DemuxOwner;
 use super::bpf::demux::{Demux, Setup, program_name};
 use super::frame::RawAddress;
 use super::{
-    ArrivalClock, Capabilities, Channel, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, RawFrames, RawPortLink, Route, UdpPortLink, XdpMode,
 };
 use crate::error::{NeighbourTableError, OpenError, PortError};
-use crate::link::declared::messages_of;
 use crate::sys::interface::{self, Interface};
 
 /// The node's half.
@@ -186,20 +185,6 @@ impl Link for XdpLink {
     ) -> Result<Box<dyn RawPortLink>, PortError> {
         let port = XdpRawPort::open(ethertype, &self.interface, shape, &self.owner)?;
         Ok(Box::new(port))
-    }
-
-    fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
-        let owner = Arc::clone(&self.owner);
-        let messages = messages_of(self.ethernet)?;
-        let ethernet = match self.control_process {
-            None => Channel::ethernet(&self.interface, messages, port),
-            Some(_) => {
-                let relay = Box::new(move || owner.relay_declarations(port));
-                Channel::relayed(&self.interface, messages, relay)
-            }
-        };
-        let udp = self.ip.map(|ip| Channel::udp(ip, port));
-        [Some(ethernet), udp].into_iter().flatten().collect()
     }
 
     fn route(

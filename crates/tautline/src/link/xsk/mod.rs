@@ -42,11 +42,10 @@ use super::packet::claim;
 use super::plain_udp::reserve;
 use super::socket::udp_socket;
 use super::{
-    ArrivalClock, Capabilities, Channel, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, RawFrames, RawPortLink, Route, UdpPortLink, raw as raw_frames,
+    ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
+    RawFrames, RawPortLink, Route, UdpPortLink, raw as raw_frames,
 };
 use crate::error::{OpenError, PortError};
-use crate::link::declared::messages_of;
 use crate::sys::memory::Mapping;
 use crate::sys::xsk::{BusyPoll, Copies, XskSocket, try_busy_poll};
 
@@ -229,13 +228,6 @@ impl Link for XskLink {
                 opened.ok_or(PortError::TooManyRawPorts { max })
             })?;
         Ok(Box::new(XskRawPort::new(receiver, claim)))
-    }
-
-    fn declaration_channels(&self, port: PortNumber) -> std::io::Result<Vec<Channel>> {
-        let messages = messages_of(self.setup.ethernet)?;
-        let ethernet = Channel::ethernet(&self.setup.interface, messages, port);
-        let udp = self.setup.ip.map(|ip| Channel::udp(ip, port));
-        [Some(ethernet), udp].into_iter().flatten().collect()
     }
 
     fn route(

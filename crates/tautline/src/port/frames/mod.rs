@@ -8,7 +8,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::authentication::Station;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
@@ -43,7 +42,7 @@ pub(super) struct Frames<R> {
 
 impl<R> Frames<R> {
     pub(super) fn new(
-        number: PortNumber,
+        (number, type_byte): (PortNumber, u8),
         port: FramePort,
         watch: Option<Arc<InterfaceWatch>>,
         receiver: R,
@@ -52,10 +51,14 @@ impl<R> Frames<R> {
             number,
             link: port.link,
             memory: port.memory,
-            outbox: Outbox::new(number),
+            outbox: Outbox::new(number, type_byte),
             receiver,
             watch,
         }
+    }
+
+    pub(super) fn receiver(&mut self) -> &mut R {
+        &mut self.receiver
     }
 }
 
@@ -104,10 +107,6 @@ impl<R> Core for Frames<R> {
         let route = link.route(neighbour, to, self.number)?.marked(marking);
         let whole_bytes_max = self.link.whole_bytes_max(name, &route)?;
         self.outbox.add(name.to_owned(), to, route, whole_bytes_max)
-    }
-
-    fn station(&self, to: Destination) -> Option<(Station, &str, PortNumber)> {
-        Some(self.outbox.station(to))
     }
 
     fn neighbour_of(&self, source: Source) -> Option<Neighbour> {

@@ -1,7 +1,6 @@
 //! Sending side of a port: the ways to its destinations, the numbering of what went there, and the
 //! bundle that small messages are merged into.
 
-use tautline_proto::authentication::Station;
 use tautline_proto::fragment::{Fragment, fragments};
 use tautline_proto::wire::{
     FLAG_BUNDLE, Header, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, bundle,
@@ -22,6 +21,8 @@ struct Flow {
     route: Route,
     /// Bytes of the largest message in one frame.
     whole_bytes_max: usize,
+    /// Of the port's messages.
+    type_byte: u8,
     numbering: Numbering,
 }
 
@@ -29,7 +30,10 @@ impl Flow {
     /// Header of the next whole frame from port `from`.
     #[inline]
     fn header(&mut self, from: PortNumber, priority: Priority, length: u16) -> Header {
-        Header::whole(self.to, from, priority, length, self.numbering.take())
+        Header {
+            type_byte: self.type_byte,
+            ..Header::whole(self.to, from, priority, length, self.numbering.take())
+        }
     }
 }
 
@@ -47,6 +51,7 @@ struct Pending {
 #[derive(Debug)]
 pub(in crate::port) struct Outbox {
     number: PortNumber,
+    type_byte: u8,
     flows: Vec<Flow>,
     pending: Pending,
     /// The buffer of a loan that is being filled.
@@ -70,9 +75,10 @@ struct Progress {
 }
 
 impl Outbox {
-    pub(in crate::port) fn new(number: PortNumber) -> Self {
+    pub(in crate::port) fn new(number: PortNumber, type_byte: u8) -> Self {
         Self {
             number,
+            type_byte,
             flows: Vec::with_capacity(DESTINATIONS_MAX),
             pending: Pending {
                 to: Destination(0),
@@ -119,12 +125,6 @@ impl Outbox {
         position.map(Destination)
     }
 
-    /// Node, name and port of a destination.
-    pub(in crate::port) fn station(&self, to: Destination) -> (Station, &str, PortNumber) {
-        let flow = &self.flows[to.0];
-        (flow.route.station(), &flow.name, flow.to)
-    }
-
     pub(in crate::port) fn add(
         &mut self,
         name: String,
@@ -140,6 +140,7 @@ impl Outbox {
             to,
             route,
             whole_bytes_max,
+            type_byte: self.type_byte,
             numbering: Numbering::default(),
         });
         Ok(Destination(self.flows.len() - 1))

@@ -20,6 +20,7 @@ use crate::port::half::QueueCore;
 use crate::port::lent::LentMessage;
 use crate::restarts::{Restart, Restarts};
 use crate::statistics::Statistics;
+use crate::types::TakenType;
 
 /// Messages under way that a port of large messages can reassemble at once. Lower: two peers that
 /// send large messages at the same time lose one. Higher: 64 KiB each.
@@ -34,6 +35,7 @@ pub(in crate::port) struct Receiver {
     /// How far the bundle at the head of each class has been taken apart.
     opened: [Steps; CLASS_COUNT],
     message_bytes_max: usize,
+    takes: TakenType,
     /// Boxed: a port of small messages does without, and stays small itself.
     large: Option<Box<Large>>,
 }
@@ -140,7 +142,7 @@ impl QueueCore for Frames<Receiver> {
             Look::Taken(message) => Some(message),
             Look::Empty => return Ok(None),
             Look::Other => {
-                let found = self.receiver.find(&self.memory, statistics);
+                let found = self.receiver.find(&self.memory, statistics)?;
                 found.and_then(|found| self.receiver.take(&self.memory, found, buffer))
             }
         };
@@ -153,7 +155,7 @@ impl QueueCore for Frames<Receiver> {
     #[inline]
     fn seek(&mut self, statistics: &Statistics) -> Result<Option<LocatedMessage>, ReceiveError> {
         self.link.collect()?;
-        Ok(self.receiver.find(&self.memory, statistics))
+        self.receiver.find(&self.memory, statistics)
     }
 
     #[inline]
@@ -194,7 +196,7 @@ impl Frames<Receiver> {
 }
 
 impl Receiver {
-    pub(in crate::port) fn new(options: &QueuingOptions) -> Self {
+    pub(in crate::port) fn new(options: &QueuingOptions, takes: TakenType) -> Self {
         let large = options.is_fragmenting().then(|| {
             Box::new(Large {
                 reassembler: Reassembler::new(ReassemblerConfig {
@@ -209,8 +211,13 @@ impl Receiver {
             consumer: Consumer::new(options.depth as usize),
             opened: [Steps::default(); CLASS_COUNT],
             message_bytes_max: options.message_bytes_max,
+            takes,
             large,
         }
+    }
+
+    pub(in crate::port) fn make_other_types_errors(&mut self) {
+        self.takes.make_error();
     }
 
     /// Takes the most urgent message if it is a whole one without flags, which needs nothing of what fragments, bundles
@@ -230,7 +237,7 @@ impl Receiver {
             return Look::Other;
         };
         let length = usize::from(header.length);
-        if length > self.message_bytes_max {
+        if length > self.message_bytes_max || self.takes.is_other(header.type_byte) {
             return Look::Other;
         }
         record.slot.read_payload(&mut buffer[..length]);
@@ -238,30 +245,36 @@ impl Receiver {
         Look::Taken(message_of(address, &header, head, length))
     }
 
-    /// Looks at records until one is or completes a message. Bounded by the slots of the port.
+    /// Looks at records until one is or completes a message, or is an error. Bounded by the slots of the port.
     #[inline]
-    fn find(&mut self, memory: &MappedPort, statistics: &Statistics) -> Option<LocatedMessage> {
+    fn find(
+        &mut self,
+        memory: &MappedPort,
+        statistics: &Statistics,
+    ) -> Result<Option<LocatedMessage>, ReceiveError> {
         let port = memory.port();
         for _ in 0..port.slots.len() {
-            let record = self.consumer.peek(port.slots)?;
+            let Some(record) = self.consumer.peek(port.slots) else {
+                return Ok(None);
+            };
             let found = self.found_in(statistics, &record);
-            if !matches!(found, Some((_, Location::Slot { .. }))) {
+            if !matches!(found, Ok(Some((_, Location::Slot { .. })))) {
                 self.consumer.release(port.control, record);
             }
-            if let Some((message, at)) = found {
-                return Some(LocatedMessage { message, at });
+            if let Some((message, at)) = found? {
+                return Ok(Some(LocatedMessage { message, at }));
             }
         }
-        None
+        Ok(None)
     }
 
-    /// The next message of a record; `None` if the record is done with.
+    /// The next message of a record; `None` if the record is done with, as it is after an error.
     #[inline]
     fn found_in(
         &mut self,
         statistics: &Statistics,
         record: &Record<'_>,
-    ) -> Option<(Message, Location)> {
+    ) -> Result<Option<(Message, Location)>, ReceiveError> {
         let head = record.slot.head();
         let class = record.class();
         let (address, header) = match (
@@ -274,15 +287,18 @@ impl Receiver {
             // A slot that the demux claimed and could not fill, or that somebody scribbled on.
             _ => {
                 statistics.void.add(1);
-                return None;
+                return Ok(None);
             }
         };
+        if self.takes.is_other(header.type_byte) && !header.is_authenticated() {
+            return self.refuse_type(statistics, address, &header);
+        }
         // Mostly none, and then this is all that bundles and protection cost.
         let (length, at) = if header.flags & FLAGS_KNOWN != 0 {
             if header.is_authenticated() {
                 // This port does not check it, and its trailer would pass for content.
                 statistics.protected.add(1);
-                return None;
+                return Ok(None);
             }
             let steps = &mut self.opened[class];
             let span = unpack(statistics, record, &header, steps, self.message_bytes_max);
@@ -291,7 +307,9 @@ impl Receiver {
                 *steps = Steps::default();
             }
             // Otherwise the record stays, and its class with it, until all are taken.
-            let Span { offset, length } = span?;
+            let Some(Span { offset, length }) = span else {
+                return Ok(None);
+            };
             let at = Location::Slot {
                 class,
                 offset,
@@ -312,11 +330,30 @@ impl Receiver {
                 (length, at)
             } else {
                 let large = self.large.as_deref_mut();
-                let length = reassemble(statistics, large, record, head, &header)?;
-                (length, Location::Collector)
+                match reassemble(statistics, large, record, head, &header) {
+                    Some(length) => (length, Location::Collector),
+                    None => return Ok(None),
+                }
             }
         };
-        Some((message_of(address, &header, head, length), at))
+        Ok(Some((message_of(address, &header, head, length), at)))
+    }
+
+    /// Counts a frame of another type. A message in fragments is counted once.
+    #[cold]
+    fn refuse_type(
+        &self,
+        statistics: &Statistics,
+        address: Address,
+        header: &Header,
+    ) -> Result<Option<(Message, Location)>, ReceiveError> {
+        if header.fragment_index != 0 {
+            return Ok(None);
+        }
+        let port = header.source;
+        let source = Source { address, port };
+        statistics.count_other_type(source, header.type_byte);
+        self.takes.refuse(source, header.type_byte)
     }
 
     /// Copies a message that was found into `buffer`, and gives its place back.

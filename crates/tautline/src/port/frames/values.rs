@@ -16,14 +16,25 @@ use crate::memory::MappedPort;
 use crate::message::{LentBytes, LentSample, Sample};
 use crate::port::half::ValueCore;
 use crate::statistics::Statistics;
+use crate::types::TakenType;
 
 /// Readers of a port's sources.
 #[derive(Debug)]
-pub(in crate::port) struct Readers(Box<[Reader]>);
+pub(in crate::port) struct Readers {
+    of_sources: Box<[Reader]>,
+    takes: TakenType,
+}
 
 impl Readers {
-    pub(in crate::port) fn new(sources: usize) -> Self {
-        Self((0..sources).map(Reader::new).collect())
+    pub(in crate::port) fn new(sources: usize, takes: TakenType) -> Self {
+        Self {
+            of_sources: (0..sources).map(Reader::new).collect(),
+            takes,
+        }
+    }
+
+    pub(in crate::port) fn make_other_types_errors(&mut self) {
+        self.takes.make_error();
     }
 }
 
@@ -48,7 +59,7 @@ impl ValueCore for Frames<Readers> {
     #[inline]
     fn refresh(&mut self) {
         let port = self.memory.port();
-        for reader in &mut self.receiver.0 {
+        for reader in &mut self.receiver.of_sources {
             reader.refresh(port.control, port.slots);
         }
     }
@@ -56,16 +67,16 @@ impl ValueCore for Frames<Readers> {
     #[inline]
     fn fresh(&self) -> bool {
         let control = self.memory.port().control;
-        let readers = &self.receiver.0;
+        let readers = &self.receiver.of_sources;
         readers.iter().any(|reader| reader.fresh(control))
     }
 
     fn place_count(&self) -> usize {
-        self.receiver.0.len()
+        self.receiver.of_sources.len()
     }
 
     fn arrival_of(&self, place: usize) -> Option<(u64, bool)> {
-        let reader = &self.receiver.0[place];
+        let reader = &self.receiver.of_sources[place];
         let cell = reader.current(self.memory.port().slots)?;
         Some((cell.head().arrival_ns, reader.holds_new()))
     }
@@ -73,12 +84,12 @@ impl ValueCore for Frames<Readers> {
     /// Without a look at the value, whose lines may still be on their way from another CPU.
     #[inline]
     fn is_unread(&self, place: usize) -> bool {
-        self.receiver.0[place].holds_new()
+        self.receiver.of_sources[place].holds_new()
     }
 
     #[inline]
     fn newest(&mut self) -> Option<usize> {
-        if let [_] = *self.receiver.0 {
+        if let [_] = *self.receiver.of_sources {
             return Some(0);
         }
         let arrivals =
@@ -97,7 +108,7 @@ impl ValueCore for Frames<Readers> {
 
     fn source_of(&self, place: usize) -> Option<Source> {
         let slots = self.memory.port().slots;
-        let head = self.receiver.0[place].current(slots)?.head();
+        let head = self.receiver.of_sources[place].current(slots)?.head();
         Some(Source {
             address: Address::from_word(head.source)?,
             port: Header::from_bytes(&head.header).ok()?.source,
@@ -111,14 +122,16 @@ impl ValueCore for Frames<Readers> {
         place: usize,
         buffer: &mut [u8],
         period: Duration,
-    ) -> Option<Sample> {
+    ) -> Result<Option<Sample>, ReceiveError> {
         let now = self.link.now();
-        let lent = self.lend(statistics, place, buffer.len())?;
+        let Some(lent) = self.lend(statistics, place, buffer.len())? else {
+            return Ok(None);
+        };
         let age = now.saturating_duration_since(lent.arrival);
         // In the port's own memory always.
         let bytes = lent.bytes.slice().unwrap_or_default();
         buffer[..bytes.len()].copy_from_slice(bytes);
-        Some(Sample {
+        Ok(Some(Sample {
             length: bytes.len(),
             priority: lent.priority,
             source: lent.source,
@@ -128,7 +141,7 @@ impl ValueCore for Frames<Readers> {
             sequence: lent.sequence,
             overwritten: lent.overwritten,
             new: lent.new,
-        })
+        }))
     }
 
     #[inline]
@@ -137,9 +150,10 @@ impl ValueCore for Frames<Readers> {
         statistics: &Statistics,
         place: usize,
         bytes_max: usize,
-    ) -> Option<LentSample<'_>> {
-        let reader = &mut self.receiver.0[place];
-        lend_cell(&self.memory, reader, statistics, bytes_max)
+    ) -> Result<Option<LentSample<'_>>, ReceiveError> {
+        let Readers { of_sources, takes } = &mut self.receiver;
+        let reader = &mut of_sources[place];
+        lend_cell(&self.memory, reader, *takes, statistics, bytes_max)
     }
 }
 
@@ -148,28 +162,38 @@ impl ValueCore for Frames<Readers> {
 fn lend_cell<'p>(
     memory: &'p MappedPort,
     reader: &mut Reader,
+    takes: TakenType,
     statistics: &Statistics,
     bytes_max: usize,
-) -> Option<LentSample<'p>> {
+) -> Result<Option<LentSample<'p>>, ReceiveError> {
     let port = memory.port();
-    let sample = reader.hand(port.slots)?;
+    let Some(sample) = reader.hand(port.slots) else {
+        return Ok(None);
+    };
     let head = sample.cell.head();
     let header = Header::plain(&head.header).or_else(|| Header::from_bytes(&head.header).ok());
     let (Some(address), Some(header)) = (Address::from_word(head.source), header) else {
         statistics.void.add(1);
-        return None;
+        return Ok(None);
     };
+    let source = Source {
+        address,
+        port: header.source,
+    };
+    if takes.is_other(header.type_byte) {
+        if sample.new {
+            statistics.count_other_type(source, header.type_byte);
+        }
+        return takes.refuse(source, header.type_byte);
+    }
     let length = usize::from(header.length).min(VALUE_BYTES_DEFAULT);
-    Some(LentSample {
+    Ok(Some(LentSample {
         bytes: LentBytes::of_slot(sample.cell, 0, length.min(bytes_max)),
         priority: header.priority,
-        source: Source {
-            address,
-            port: header.source,
-        },
+        source,
         arrival: Instant::from_nanos(head.arrival_ns),
         sequence: header.sequence,
         overwritten: sample.overwritten,
         new: sample.new,
-    })
+    }))
 }
