@@ -479,9 +479,9 @@ int tautline_cycle_report(char *text, size_t bytes);
 int tautline_cycle_stop(void);
 
 /* Waits and sleeps that end awake (docs/exec.md): before the receiving call of any loop, on any descriptor, without
- * node, configuration or privilege. The thread sleeps until shortly before the next message is due, which is learned from the
- * arrivals, and looks for it with poll(2). At most a tenth of a thread's time, and of a CPU's, is spent looking. The
- * descriptor stays the program's: nothing is read from it. One thread at a time uses a tautline_awake. */
+ * node, configuration or privilege. The thread sleeps until shortly before the next message is due, which is learned
+ * from the arrivals, and looks for it with poll(2). At most a tenth of a thread's time, and of a CPU's, is spent
+ * looking. The descriptor stays the program's: nothing is read from it. One thread at a time uses a tautline_awake. */
 
 typedef struct tautline_awake {
     uint32_t id;

@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
 
@@ -10,7 +11,7 @@ use tautline_awake::flow::Flow;
 use tautline_awake::raw;
 use tautline_proto::time::Instant;
 
-use crate::{options, report};
+use crate::{options, real, report};
 
 /// Descriptors with a slot. Higher numbers are the kernel's alone. Lower: a large server's first sockets have none.
 /// Higher: memory, though only of slots that are used.
@@ -28,22 +29,29 @@ const NONE: c_int = -1;
 pub(crate) struct Slot {
     kind: AtomicU8,
     is_held: AtomicBool,
+    /// Whether the flow has begun. Only the holder reads and writes it.
+    has_flow: AtomicBool,
     /// A copy of a descriptor that another thread closed while its holder waits on it.
     copy: AtomicI32,
-    flow: UnsafeCell<Flow>,
 }
-
-// SAFETY: `flow` is reached by the holder of `is_held` only.
-unsafe impl Sync for Slot {}
 
 static TABLE: [Slot; SLOTS] = [const {
     Slot {
         kind: AtomicU8::new(UNKNOWN),
         is_held: AtomicBool::new(false),
+        has_flow: AtomicBool::new(false),
         copy: AtomicI32::new(NONE),
-        flow: UnsafeCell::new(Flow::new()),
     }
 }; SLOTS];
+
+/// Flows of the slots, apart from them: a forked child looks through all slots. Without an initial value they take no
+/// room in the library, and memory only where they are used.
+struct Flows([UnsafeCell<MaybeUninit<Flow>>; SLOTS]);
+
+// SAFETY: a flow is reached by the holder of its slot only.
+unsafe impl Sync for Flows {}
+
+static FLOWS: Flows = Flows([const { UnsafeCell::new(MaybeUninit::uninit()) }; SLOTS]);
 
 /// The slot of a descriptor whose arrivals can be predicted.
 #[inline]
@@ -56,7 +64,8 @@ pub(crate) fn slot(fd: c_int) -> Option<&'static Slot> {
     }
 }
 
-/// The slot of an epoll instance, whose arrivals are those of its members.
+/// The slot of any descriptor: of an epoll instance, whose arrivals are those of its members, or of one that is not
+/// predicted.
 #[inline]
 pub(crate) fn slot_of_set(fd: c_int) -> Option<&'static Slot> {
     TABLE.get(usize::try_from(fd).ok()?)
@@ -78,10 +87,13 @@ fn set_kind(fd: c_int, kind: u8) {
     }
 }
 
-/// All slots with their numbers, for the report.
+/// All slots with a flow and their numbers, for the report.
 pub(crate) fn all() -> impl Iterator<Item = (usize, Held)> {
     let slots = TABLE.iter().enumerate();
-    slots.filter_map(|(fd, slot)| Some((fd, slot.hold()?)))
+    slots.filter_map(|(fd, slot)| {
+        let held = slot.hold()?;
+        slot.has_flow.load(Relaxed).then_some((fd, held))
+    })
 }
 
 /// In a forked child: whoever held a slot is not here.
@@ -103,10 +115,10 @@ pub(crate) fn closing(first: u32, last: u32) {
         slot.kind.store(UNKNOWN, Relaxed);
         match slot.hold() {
             Some(mut held) => {
-                if options::reports() {
+                if options::reports() && slot.has_flow.load(Relaxed) {
                     report::closed(fd, held.flow());
                 }
-                *held.flow() = Flow::new();
+                slot.has_flow.store(false, Relaxed);
             }
             None => slot.copy_for_holder(fd as c_int),
         }
@@ -122,11 +134,24 @@ impl Slot {
         is_foreign.then_some(self)
     }
 
+    /// Number of the descriptor.
+    #[inline]
+    fn index(&'static self) -> usize {
+        let offset = std::ptr::from_ref(self).addr() - TABLE.as_ptr().addr();
+        offset / size_of::<Self>()
+    }
+
     /// The flow, unless another thread has it, or this thread does below a signal handler.
     #[inline]
     pub(crate) fn hold(&'static self) -> Option<Held> {
         // Acquire: partner is the release in `drop`.
-        (!self.is_held.swap(true, Acquire)).then_some(Held(self))
+        if self.is_held.swap(true, Acquire) {
+            return None;
+        }
+        if self.copy.load(Relaxed) != NONE {
+            self.close_copy();
+        }
+        Some(Held(self))
     }
 
     /// Number under which the descriptor is to be reached by the thread that waits on it: `fd`, or that of a copy.
@@ -143,6 +168,16 @@ impl Slot {
     #[inline]
     pub(crate) fn forget_copy(&self) {
         self.copy.store(NONE, Relaxed);
+    }
+
+    /// A copy for the holder before, who had gone when it was made.
+    #[cold]
+    fn close_copy(&self) {
+        let copy = self.copy.swap(NONE, Acquire);
+        if copy != NONE {
+            // SAFETY: the copy is this library's.
+            unsafe { real::close(copy) };
+        }
     }
 
     /// Keeps the file open for the thread that waits on it, as the kernel does during a call.
@@ -170,8 +205,14 @@ pub(crate) struct Held(&'static Slot);
 impl Held {
     #[inline]
     pub(crate) fn flow(&mut self) -> &mut Flow {
+        let at = FLOWS.0[self.0.index()].get();
         // SAFETY: the slot is held by this thread.
-        unsafe { &mut *self.0.flow.get() }
+        let place = unsafe { &mut *at };
+        if !self.0.has_flow.swap(true, Relaxed) {
+            return place.write(Flow::new());
+        }
+        // SAFETY: written before `has_flow` was set; the flag that makes this thread the holder orders both.
+        unsafe { place.assume_init_mut() }
     }
 
     /// The program's own call has returned with a message: learns from when it did.

@@ -86,7 +86,7 @@ impl<'f> Awake<'f> {
                     &mut flows,
                     deadline,
                     std::ptr::null(),
-                    |_| {},
+                    |_| false,
                 ) {
                     Waited::Ready => return Ok(true),
                     Waited::TimedOut => return Ok(false),

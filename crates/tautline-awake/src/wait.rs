@@ -30,7 +30,7 @@ pub enum Waited {
 /// Waits for the descriptors of a list, of which `flows[i]` belongs to entry i, until one has something, no arrival is
 /// expected any more, a signal came, or the deadline passed. `revents` of the entries are as the kernel left them.
 ///
-/// `changed` is asked before each system call, and may enter other numbers for descriptors.
+/// `renumber` is called before each system call: it may enter other numbers for descriptors, and says whether it did.
 ///
 /// Takes no time if no flow has a window.
 pub fn until_ready(
@@ -38,7 +38,7 @@ pub fn until_ready(
     flows: &mut [Option<&mut Flow>],
     deadline: Option<Instant>,
     mask: *const sigset_t,
-    mut changed: impl FnMut(&mut [pollfd]),
+    mut renumber: impl FnMut(&mut [pollfd]) -> bool,
 ) -> Waited {
     let began = raw::now();
     let mut now = began;
@@ -51,9 +51,8 @@ pub fn until_ready(
             // The ordinary call waits for what is left.
             return Waited::Unknown;
         }
-        changed(entries);
         let due = window.from;
-        let slept = raw::poll(entries, Some(due), now, mask);
+        let slept = poll(entries, due, now, mask, &mut renumber);
         let woken = raw::now();
         match slept {
             Polled::Nothing if due > now => thread::woke(due, woken),
@@ -71,13 +70,12 @@ pub fn until_ready(
             Polled::Refused => return Waited::Unknown,
         }
         let end = deadline.map_or(window.until, |deadline| window.until.min(deadline));
-        let looked = look(entries, woken, end, mask, &mut changed);
+        let looked = look(entries, woken, end, mask, &mut renumber);
         let (found, seen) = match looked {
             Some(found) => (found, Seen::Looking),
             None => {
                 // Another thread looks on this CPU, or the CPU's share is spent: this arrival is slept for.
-                changed(entries);
-                let found = raw::poll(entries, Some(end), woken, mask);
+                let found = poll(entries, end, woken, mask, &mut renumber);
                 (found, Seen::Asleep)
             }
         };
@@ -126,19 +124,38 @@ fn look(
     now: Instant,
     until: Instant,
     mask: *const sigset_t,
-    changed: &mut impl FnMut(&mut [pollfd]),
+    renumber: &mut impl FnMut(&mut [pollfd]) -> bool,
 ) -> Option<Polled> {
     let looker = Looker::begin(now, until)?;
     let yields = thread::yields();
     loop {
-        changed(entries);
-        let found = raw::poll(entries, Some(Instant::ZERO), now, mask);
+        let found = poll(entries, Instant::ZERO, now, mask, renumber);
         if found != Polled::Nothing || !looker.goes_on(raw::now()) {
             return Some(found);
         }
         if yields {
             raw::yield_now();
         }
+    }
+}
+
+/// Polls the list. A descriptor that was closed meanwhile is polled again under its other number, if it has one.
+fn poll(
+    entries: &mut [pollfd],
+    end: Instant,
+    now: Instant,
+    mask: *const sigset_t,
+    renumber: &mut impl FnMut(&mut [pollfd]) -> bool,
+) -> Polled {
+    let mut now = now;
+    renumber(entries);
+    loop {
+        let found = raw::poll(entries, Some(end), now, mask);
+        let is_closed = |entry: &pollfd| entry.revents & libc::POLLNVAL != 0;
+        if found != Polled::Ready || !entries.iter().any(is_closed) || !renumber(entries) {
+            return found;
+        }
+        now = raw::now();
     }
 }
 

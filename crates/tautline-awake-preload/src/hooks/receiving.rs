@@ -87,13 +87,16 @@ fn predicted(fd: c_int, slot: &'static Slot, began: Instant) -> Option<Next> {
     let waited = loop {
         let mut entries = [entry(fd)];
         let mut flows = [Some(held.flow())];
-        let changed = |entries: &mut [pollfd]| entries[0].fd = slot.number(fd);
+        let renumber = |entries: &mut [pollfd]| {
+            let before = std::mem::replace(&mut entries[0].fd, slot.number(fd));
+            before != entries[0].fd
+        };
         match wait::until_ready(
             &mut entries,
             &mut flows,
             deadline,
             std::ptr::null(),
-            changed,
+            renumber,
         ) {
             // Goes on, unless there is a timeout: then the kernel fails whatever the handlers say (signal(7)).
             Waited::Interrupted if timeout.is_none() && handling == Interrupted::GoesOn => {}
@@ -183,7 +186,7 @@ receives! {
     __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t; flags) -> isize;
 }
 
-/// recvmmsg(2). A call with a timeout is the kernel's: its timeout counts from the call, and is written back.
+/// recvmmsg(2). Its timeout, which the kernel looks at after each message, counts from the program's call.
 ///
 /// # Safety
 /// As the C library's.
@@ -195,10 +198,27 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let call = |fd| unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
-    match timeout.is_null() {
-        true => receive(fd, flags, call),
-        false => call(fd),
+    if timeout.is_null() {
+        // SAFETY: the caller's promise.
+        let call = |fd| unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        return receive(fd, flags, call);
     }
+    // SAFETY: the caller's promise.
+    let Some(limit) = raw::instant_of(unsafe { &*timeout }) else {
+        // SAFETY: the caller's promise.
+        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    };
+    let began = raw::now();
+    receive(fd, flags, |fd| {
+        let waited = raw::now().saturating_duration_since(began);
+        let left = limit.saturating_duration_since(Instant::ZERO + waited);
+        let mut left = raw::timespec_of(left);
+        // SAFETY: the caller's promise; a time.
+        let received = unsafe { real::recvmmsg(fd, messages, count, flags, &raw mut left) };
+        if received > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { *timeout = left };
+        }
+        received
+    })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::{POLLIN, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use tautline_awake::flow::Flow;
-use tautline_awake::raw;
+use tautline_awake::raw::{self, Polled};
 use tautline_awake::wait::{self, Waited};
 use tautline_proto::time::Instant;
 
@@ -21,8 +21,11 @@ const MEMBERS_MAX: usize = 8;
 /// A set of descriptors that a call waits for.
 struct Members {
     entries: [pollfd; MEMBERS_MAX],
+    /// Slots of the members that are predicted.
     slots: [Option<&'static Slot>; MEMBERS_MAX],
     count: usize,
+    /// Another thread closed a member meanwhile: `entries` has the copy that keeps its file open.
+    has_copies: bool,
 }
 
 impl Members {
@@ -36,6 +39,7 @@ impl Members {
             entries: [NOTHING; MEMBERS_MAX],
             slots: [None; MEMBERS_MAX],
             count: 0,
+            has_copies: false,
         }
     }
 
@@ -66,6 +70,7 @@ impl Members {
         for (held, slot) in held.iter_mut().zip(self.slots) {
             *held = slot.and_then(Slot::hold);
         }
+        let is_held = held.each_ref().map(Option::is_some);
         let sent = sending::last_sent();
         let mut flows: [Option<&mut Flow>; MEMBERS_MAX] =
             held.each_mut().map(|held| held.as_mut().map(Held::flow));
@@ -77,12 +82,60 @@ impl Members {
         if !flows.iter_mut().flatten().any(|flow| flow.expects(began)) {
             return Before::Untouched;
         }
+        // As the kernel does during a call, a member's file stays open if another thread closes it.
+        let keepers = Keepers::hold(&self.entries[..self.count], is_held);
         let entries = &mut self.entries[..self.count];
-        match wait::until_ready(entries, &mut flows, deadline, mask, |_| {}) {
+        let renumber = |entries: &mut [pollfd]| keepers.renumber(entries);
+        let waited = wait::until_ready(entries, &mut flows, deadline, mask, renumber);
+        self.has_copies = keepers.take_copies(entries);
+        match waited {
             Waited::Ready => Before::Found,
             Waited::Interrupted => Before::Interrupted,
             Waited::TimedOut | Waited::Unknown => Before::Untouched,
         }
+    }
+
+    /// Waits for what is left with the copies of closed members, of which `fds` are the program's numbers, and answers
+    /// as the kernel does: its last look at the members finds nothing under those numbers.
+    #[cold]
+    fn finish(
+        &mut self,
+        fds: [c_int; MEMBERS_MAX],
+        before: Before,
+        deadline: Option<Instant>,
+        mask: *const sigset_t,
+        store: impl FnOnce(&[pollfd], c_int) -> c_int,
+    ) -> c_int {
+        let entries = &mut self.entries[..self.count];
+        let found = match before {
+            Before::Interrupted => Polled::Interrupted,
+            Before::Found => Polled::Ready,
+            Before::Untouched => raw::poll(entries, deadline, raw::now(), mask),
+        };
+        let first = entries[0].fd;
+        let copies = entries
+            .iter()
+            .zip(fds)
+            .map(|(entry, fd)| (entry.fd != fd).then_some(entry.fd));
+        let mut closed = [None; MEMBERS_MAX];
+        copies
+            .zip(&mut closed)
+            .for_each(|(copy, place)| *place = copy);
+        for (entry, fd) in entries.iter_mut().zip(fds) {
+            entry.fd = fd;
+        }
+        let result = match found {
+            Polled::Interrupted => interrupted(),
+            Polled::Ready | Polled::Nothing | Polled::Refused => {
+                raw::poll(entries, Some(Instant::ZERO), raw::now(), std::ptr::null());
+                store(entries, first)
+            }
+        };
+        for copy in closed.into_iter().flatten() {
+            // SAFETY: the copy is this library's.
+            unsafe { real::close(copy) };
+        }
+        result
     }
 
     /// The program's call has returned: learns from what it found.
@@ -93,6 +146,59 @@ impl Members {
                 held.returned(began, now);
             }
         }
+    }
+}
+
+/// Slots of a set's descriptors, predicted or not, by which other threads see that somebody waits there.
+struct Keepers {
+    slots: [Option<(c_int, &'static Slot)>; MEMBERS_MAX],
+    /// Those that are not held for their flow.
+    _held: [Option<Held>; MEMBERS_MAX],
+}
+
+impl Keepers {
+    fn hold(entries: &[pollfd], is_held: [bool; MEMBERS_MAX]) -> Self {
+        let mut keepers = Self {
+            slots: [None; MEMBERS_MAX],
+            _held: [const { None }; MEMBERS_MAX],
+        };
+        for (index, entry) in entries.iter().enumerate() {
+            let Some(slot) = table::slot_of_set(entry.fd) else {
+                continue;
+            };
+            if !is_held[index] {
+                keepers._held[index] = slot.hold();
+            }
+            if is_held[index] || keepers._held[index].is_some() {
+                keepers.slots[index] = Some((entry.fd, slot));
+            }
+        }
+        keepers
+    }
+
+    /// Enters the copies of descriptors that were closed: whether there are new ones.
+    fn renumber(&self, entries: &mut [pollfd]) -> bool {
+        let mut is_new = false;
+        for (entry, slot) in entries.iter_mut().zip(self.slots) {
+            if let Some((fd, slot)) = slot {
+                let before = std::mem::replace(&mut entry.fd, slot.number(fd));
+                is_new |= before != entry.fd;
+            }
+        }
+        is_new
+    }
+
+    /// Takes the copies over, for the caller to close: whether there are any.
+    fn take_copies(&self, entries: &mut [pollfd]) -> bool {
+        self.renumber(entries);
+        let mut has_copies = false;
+        for (entry, slot) in entries.iter().zip(self.slots) {
+            if let Some((_, slot)) = slot.filter(|(fd, _)| *fd != entry.fd) {
+                slot.forget_copy();
+                has_copies = true;
+            }
+        }
+        has_copies
     }
 }
 
@@ -107,17 +213,23 @@ enum Before {
 }
 
 /// A call on a set: the wait before it, the call with the time that is left, and the lesson. `ready` says of a member
-/// whether the call found it.
+/// whether the call found it. `store` answers instead of the call where another thread closed a member meanwhile: from
+/// what poll(2) says of the members, with the number under which the first one's file is still open.
 fn waited(
     members: &mut Members,
     timeout: Option<Duration>,
     mask: *const sigset_t,
     call: impl Fn(Option<Duration>) -> c_int,
     ready: impl Fn(usize) -> bool,
+    store: impl FnOnce(&[pollfd], c_int) -> c_int,
 ) -> c_int {
     let began = raw::now();
     let deadline = timeout.map(|timeout| began + timeout);
+    let fds = members.entries.map(|entry| entry.fd);
     let before = members.wait(began, deadline, mask);
+    if members.has_copies {
+        return members.finish(fds, before, deadline, mask, store);
+    }
     if before == Before::Interrupted {
         return interrupted();
     }
@@ -212,7 +324,21 @@ pub unsafe extern "C-unwind" fn poll(
     };
     // SAFETY: the caller's promise.
     let ready = |index| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
-    waited(&mut members, timeout, std::ptr::null(), call, ready)
+    // SAFETY: the caller's promise.
+    let store = |found: &[pollfd], _| unsafe { store_list(entries, found) };
+    waited(&mut members, timeout, std::ptr::null(), call, ready, store)
+}
+
+/// Writes what poll(2) found at the members into the program's list. How many have something.
+///
+/// # Safety
+/// A list of at least as many entries.
+unsafe fn store_list(entries: *mut pollfd, found: &[pollfd]) -> c_int {
+    for (index, entry) in found.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { (*entries.add(index)).revents = entry.revents };
+    }
+    found.iter().filter(|entry| entry.revents != 0).count() as c_int
 }
 
 /// poll(2) of a program that was compiled with checks of its buffers.
@@ -260,7 +386,9 @@ pub unsafe extern "C-unwind" fn ppoll(
     };
     // SAFETY: the caller's promise.
     let ready = |index| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
-    waited(&mut members, time, mask, call, ready)
+    // SAFETY: the caller's promise.
+    let store = |found: &[pollfd], _| unsafe { store_list(entries, found) };
+    waited(&mut members, time, mask, call, ready, store)
 }
 
 /// ppoll(2) of a program that was compiled with checks of its buffers.
@@ -383,7 +511,54 @@ pub unsafe extern "C-unwind" fn select(
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
     let ready = |index: usize| unsafe { has(read, fds[index]) };
-    waited(&mut members, limit, std::ptr::null(), call, ready)
+    // SAFETY: the caller's promise.
+    let store =
+        |found: &[pollfd], _| unsafe { store_sets(count, [read, write, except], &fds, found) };
+    waited(&mut members, limit, std::ptr::null(), call, ready, store)
+}
+
+/// Writes what poll(2) found at the members, whose numbers are `fds`, into the sets of select(2), as the kernel
+/// translates it. How many bits are set.
+///
+/// # Safety
+/// Sets of at least `count` bits, or null.
+unsafe fn store_sets(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    fds: &[c_int],
+    found: &[pollfd],
+) -> c_int {
+    let bits = libc::c_ulong::BITS as usize;
+    let meanings = [
+        (
+            POLLIN,
+            POLLIN | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL,
+        ),
+        (
+            libc::POLLOUT,
+            libc::POLLOUT | libc::POLLERR | libc::POLLNVAL,
+        ),
+        (libc::POLLPRI, libc::POLLPRI | libc::POLLNVAL),
+    ];
+    let mut ready = 0;
+    for (set, (asked, meaning)) in sets.into_iter().zip(meanings) {
+        if set.is_null() {
+            continue;
+        }
+        let words = set.cast::<libc::c_ulong>();
+        for word in 0..(count as usize).div_ceil(bits) {
+            // SAFETY: the caller's promise.
+            unsafe { *words.add(word) = 0 };
+        }
+        for (entry, fd) in found.iter().zip(fds) {
+            if entry.events & asked != 0 && entry.revents & meaning != 0 {
+                // SAFETY: the caller's promise: members are below `count`.
+                unsafe { *words.add(*fd as usize / bits) |= 1 << (*fd as usize % bits) };
+                ready += 1;
+            }
+        }
+    }
+    ready
 }
 
 /// pselect(2).
@@ -419,7 +594,10 @@ pub unsafe extern "C-unwind" fn pselect(
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
     let ready = |index: usize| unsafe { has(read, fds[index]) };
-    waited(&mut members, limit, mask, call, ready)
+    // SAFETY: the caller's promise.
+    let store =
+        |found: &[pollfd], _| unsafe { store_sets(count, [read, write, except], &fds, found) };
+    waited(&mut members, limit, mask, call, ready, store)
 }
 
 /// An epoll instance is one flow: its members' arrivals together.
@@ -475,7 +653,11 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     let timeout = time_of_milliseconds(timeout_ms);
     match epoll_members(epoll, timeout) {
         None => call(timeout),
-        Some(mut members) => waited(&mut members, timeout, mask, call, |_| true),
+        Some(mut members) => {
+            // SAFETY: the caller's promise.
+            let store = |_: &[pollfd], epoll| unsafe { real::epoll_wait(epoll, events, count, 0) };
+            waited(&mut members, timeout, mask, call, |_| true, store)
+        }
     }
 }
 
@@ -504,5 +686,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
         // SAFETY: the caller's promise.
         unsafe { real::epoll_pwait2(epoll, events, count, left, mask) }
     };
-    waited(&mut members, limit, mask, call, |_| true)
+    // SAFETY: the caller's promise.
+    let store = |_: &[pollfd], epoll| unsafe { real::epoll_wait(epoll, events, count, 0) };
+    waited(&mut members, limit, mask, call, |_| true, store)
 }

@@ -367,7 +367,7 @@ static void case_recvmmsg(void)
 		{ .msg_hdr = { .msg_iov = &parts[1], .msg_iovlen = 1 } } };
 	datagrams(20);
 	result(recvmmsg(fd, messages, 2, 0, 0));
-	result(recvmmsg(fd, messages, 2, MSG_WAITFORONE, 0));
+	result(recvmmsg(fd, messages, 2, MSG_WAITFORONE, 0) >= 1);
 }
 
 static void case_readv(void)
@@ -561,6 +561,146 @@ static void case_pselect(void)
 	out("%s %ld", ms_since(&began) >= 100 ? "in time" : "early", limit.tv_nsec);
 }
 
+/* Another thread closes a member of the set: the call goes on with its file. */
+enum { TRIED = 24 }; /* messages after which the next is looked for, whatever that brings */
+static int other;
+
+static void *close_member(void *unused)
+{
+	usleep(1000); /* before the next message is due */
+	close(fd);
+	close(other);
+	return unused;
+}
+
+static void found(struct pollfd *list, int count)
+{
+	for (int k = 0; k < count; k++)
+		out("%#x ", list[k].revents);
+}
+
+static void case_poll_close(void)
+{
+	int peer, closed = datagram_pair(&peer);
+	struct timespec began;
+	pthread_t thread;
+	polled(TRIED - LEARNED);
+	other = closed;
+	for (int k = 0; k < TRIED; k++) {
+		struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
+		poll(list, 2, -1);
+		recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+	}
+	pthread_create(&thread, 0, close_member, 0);
+	struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	result(poll(list, 2, 300));
+	out("%s ", ms_since(&began) >= 250 ? "at its end" : "early");
+	found(list, 2);
+	pthread_join(thread, 0);
+	result(poll(list, 2, 300));
+	found(list, 2);
+	result(fcntl(fd, F_GETFD));
+	result(dup(0) == fd);
+}
+
+static void case_poll_close_message(void)
+{
+	int peer, closed = datagram_pair(&peer);
+	struct timespec began;
+	pthread_t thread;
+	polled(TRIED - LEARNED);
+	other = closed;
+	struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
+	for (int k = 0; k < TRIED; k++) {
+		poll(list, 2, -1);
+		recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+	}
+	pthread_create(&thread, 0, close_member, 0);
+	/* The sender's last message comes to the file that was closed. */
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	result(poll(list, 2, 5000));
+	out("%s ", ms_since(&began) >= 250 ? "with the message" : "early");
+	found(list, 2);
+	pthread_join(thread, 0);
+}
+
+static void case_select_close(void)
+{
+	struct timeval limit = { 0, 300000 };
+	pthread_t thread;
+	fd_set set;
+	int peer;
+	polled(TRIED - LEARNED);
+	other = datagram_pair(&peer);
+	FD_ZERO(&set);
+	for (int k = 0; k < TRIED; k++) {
+		FD_SET(fd, &set);
+		select(fd + 1, &set, 0, 0, 0);
+		recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+	}
+	pthread_create(&thread, 0, close_member, 0);
+	FD_SET(fd, &set);
+	result(select(fd + 1, &set, 0, 0, &limit));
+	out("%d ", FD_ISSET(fd, &set));
+	FD_ZERO(&set);
+	pthread_join(thread, 0);
+	FD_SET(fd, &set);
+	result(select(fd + 1, &set, 0, 0, &limit));
+}
+
+static void case_epoll_close(void)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u64 = 99 }, got;
+	int epoll = epoll_create1(0);
+	pthread_t thread;
+	polled(TRIED - LEARNED);
+	epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+	for (int k = 0; k < TRIED; k++) {
+		epoll_wait(epoll, &got, 1, -1);
+		recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+	}
+	other = fd;
+	fd = epoll;
+	pthread_create(&thread, 0, close_member, 0);
+	result(epoll_wait(epoll, &got, 1, 300));
+	pthread_join(thread, 0);
+	result(epoll_wait(epoll, &got, 1, 300));
+}
+
+static void case_recvmmsg_timeout(void)
+{
+	struct iovec part = { buffer, sizeof buffer };
+	struct mmsghdr messages[2] = { { .msg_hdr = { .msg_iov = &part, .msg_iovlen = 1 } } };
+	struct timespec limit, began;
+	int ones = 0, written = 0;
+	datagrams(60);
+	messages[1] = messages[0];
+	for (int k = 0; k < 50; k++) {
+		limit = (struct timespec){ 5, 0 };
+		ones += recvmmsg(fd, messages, 1, 0, &limit) == 1;
+		written += limit.tv_sec == 4;
+	}
+	out("%d %d ", ones, written);
+	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0 || errno != EAGAIN)
+		;
+	usleep(60000);
+	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
+		;
+	/* The kernel looks at the timeout after a message only: this waits for one, then ends. */
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	limit = (struct timespec){ 0, 20000000 };
+	result(recvmmsg(fd, messages, 2, 0, &limit));
+	out("%s %ld.%ld ", ms_since(&began) > 100 ? "later" : "soon", (long)limit.tv_sec, limit.tv_nsec);
+	limit = (struct timespec){ 0, -1 };
+	result(recvmmsg(fd, messages, 2, 0, &limit));
+	limit = (struct timespec){ 0, 5 };
+	handle(SIGUSR1, 0);
+	interrupt_soon();
+	result(recvmmsg(fd, messages, 2, 0, &limit));
+	out("%ld.%ld", (long)limit.tv_sec, limit.tv_nsec);
+}
+
 static void case_select_high(void)
 {
 	struct rlimit most = { 4096, 4096 };
@@ -738,6 +878,7 @@ static const struct {
 	CASE(two_threads), CASE(dontwait), CASE(nonblocking), CASE(peek), CASE(truncated), CASE(recvmsg), CASE(recvmmsg),
 	CASE(readv), CASE(waitall), CASE(end_of_stream), CASE(pipe), CASE(unix), CASE(bad_buffer), CASE(poll_timeout),
 	CASE(poll_finds), CASE(poll_signal), CASE(ppoll_mask), CASE(poll_error), CASE(poll_invalid), CASE(select),
+	CASE(poll_close), CASE(poll_close_message), CASE(select_close), CASE(epoll_close), CASE(recvmmsg_timeout),
 	CASE(pselect), CASE(select_high), CASE(epoll), CASE(epoll_edge), CASE(epoll_once), CASE(epoll_nested),
 	CASE(epoll_signal), CASE(seccomp), CASE(timerfd), CASE(nanosleep), CASE(nanosleep_signal), CASE(nanosleep_cancel),
 	CASE(numbers),
