@@ -87,6 +87,12 @@ pub enum StateError {
         /// The name or path.
         path: PathBuf,
     },
+    /// The journal was opened by the process that this one was forked from.
+    #[error("{path} was opened by another process; open it again after fork")]
+    OtherProcess {
+        /// The journal.
+        path: PathBuf,
+    },
     /// Another process has held the lock for the whole time.
     #[error("{path} is locked by another process; try again, or look for it with lsof")]
     Locked {

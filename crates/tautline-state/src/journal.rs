@@ -32,6 +32,7 @@ use self::file::{
     CHANGES_BYTES_MAX, Entries, JOURNAL_BYTES_MAX, KEPT, Layer, SUFFIX, read, take_out,
 };
 pub use self::file::{Left, Look};
+use crate::fork::OwnerProcess;
 use crate::group::Group;
 use crate::network::NetworkObject;
 use crate::setting::{NewValue, Setting};
@@ -121,7 +122,7 @@ impl PutBack {
     }
 }
 
-/// The open journal. Dropped, it puts everything back.
+/// The open journal. Dropped, it puts everything back; in a process that was forked from the one that opened it, nothing.
 #[derive(Debug)]
 pub struct Journal {
     directory: Directory,
@@ -134,6 +135,7 @@ pub struct Journal {
     _private: Option<TemporaryDirectory>,
     /// Whether the file is this journal's: once removed, it may be another's.
     written: bool,
+    process: OwnerProcess,
 }
 
 impl Journal {
@@ -277,6 +279,7 @@ impl Journal {
             refused: Vec::new(),
             _private: None,
             written: true,
+            process: OwnerProcess::current(),
         }
     }
 
@@ -294,6 +297,10 @@ impl Journal {
 
     /// Locks the directory and reads the file again, which other journals may have changed.
     fn lock(&mut self) -> Result<Lock, StateError> {
+        let other = |_| StateError::OtherProcess {
+            path: self.directory.path().join(&self.name),
+        };
+        self.process.check().map_err(other)?;
         let lock = self.directory.lock(LOCK_TIME_MAX)?;
         if let Some(entries) = read(&self.directory, &self.name)?
             && self.written
@@ -734,6 +741,7 @@ fn remove_trace_instance(path: &Path) -> Result<(), StateError> {
 mod tests {
     use super::*;
     use crate::cpus::CpuList;
+    use crate::fork;
     use crate::process::{own_namespace, start_ticks};
     use crate::setting::WithoutCpus;
 
@@ -826,6 +834,29 @@ mod tests {
         assert!(!files.path().exists());
         drop(journal);
         assert!(has_no_journal(&scratch));
+    }
+
+    #[test]
+    fn a_forked_process_puts_nothing_back() {
+        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+        let comm = Comm::new();
+        let (journal, _) = open(&scratch).unwrap();
+        let mut journal = Some(journal);
+        let own = journal.as_mut().unwrap();
+        own.set(&comm.path, "meanwhile").unwrap();
+        let mut files = Some(own.make_temporary(scratch.path(), "taut-load").unwrap());
+        let is_left = fork::testing::succeeds_in(fork::testing::fork, || {
+            let changed = journal.as_mut().unwrap().set_record(Value::Null);
+            let is_refused = matches!(changed, Err(StateError::OtherProcess { .. }));
+            drop((journal.take(), files.take()));
+            is_refused
+        });
+        assert!(is_left && !has_no_journal(&scratch));
+        assert!(files.as_ref().unwrap().path().exists());
+        assert_eq!(comm.value(), "meanwhile");
+        drop(journal);
+        assert_eq!(comm.value(), "before");
+        assert!(!files.unwrap().path().exists());
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
+//! * [`fork`]: the process to which a handle belongs, so that its copy in a forked child is known.
 //! * [`text`]: text of others, made fit to be shown. [`units`]: times and sizes as users write them.
 //! * [`foreign`]: connections with processes that are not trusted. [`told`]: state that a running program tells whoever
 //!   asks. [`Event`]: a descriptor that one thread makes readable for another.
@@ -29,6 +30,7 @@ mod error;
 mod event;
 mod file;
 pub mod foreign;
+pub mod fork;
 pub mod group;
 pub mod journal;
 pub mod memory;

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::directory::{DIRECTORY_FLAGS, Owner, check_owner, stat_of};
 use crate::file::NAME_ATTEMPTS;
+use crate::fork::OwnerProcess;
 use crate::{Directory, StateError};
 
 /// A new directory, of mode 0700, whose name nobody could foresee. Dropped, it is removed with all that is in it.
@@ -21,6 +22,7 @@ pub struct TemporaryDirectory {
     directory: Directory,
     parent: OwnedFd,
     name: OsString,
+    process: OwnerProcess,
 }
 
 impl TemporaryDirectory {
@@ -62,6 +64,7 @@ impl TemporaryDirectory {
             directory: Directory::from_parts(made, path),
             parent: descriptor,
             name: name.to_owned(),
+            process: OwnerProcess::current(),
         })
     }
 
@@ -99,7 +102,9 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        let _ = self.remove(); // nobody is left to tell
+        if self.process.is_current() {
+            let _ = self.remove(); // nobody is left to tell
+        }
     }
 }
 

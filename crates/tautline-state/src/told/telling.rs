@@ -14,6 +14,7 @@ use rustix::thread::gettid;
 
 use crate::Event;
 use crate::foreign::{ForeignListener, ForeignSocket};
+use crate::fork::OwnerProcess;
 
 /// How long an asker may read nothing. Lower: on a busy machine an answer is broken off. Higher: an asker that reads
 /// nothing holds the others up for longer.
@@ -60,7 +61,7 @@ pub struct Teller {
     number: Arc<AtomicI32>,
     thread: Option<JoinHandle<()>>,
     /// The process that the thread is in: a forked one has none.
-    process: u32,
+    process: OwnerProcess,
 }
 
 impl Teller {
@@ -99,14 +100,14 @@ impl Teller {
             ended,
             number,
             thread: Some(thread),
-            process: std::process::id(),
+            process: OwnerProcess::current(),
         })
     }
 
     /// Whether this process has the thread, and not the one that this one was forked from.
     #[must_use]
     pub fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
+        self.process.is_current()
     }
 
     /// Whether the thread itself asks. By the kernel's numbers: the standard library allocates something for a thread
