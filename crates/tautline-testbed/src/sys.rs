@@ -2,8 +2,10 @@
 //! keeps state.
 #![allow(unsafe_code)] // fork, and what rustix does not have; every block names its preconditions
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::Duration;
 
@@ -323,6 +325,41 @@ pub fn fork(child: impl FnOnce()) -> io::Result<u32> {
         }
         pid => Ok(pid as u32),
     }
+}
+
+/// Longest time that a child of [`in_fork`] may take. Lower: on a busy machine it is killed. Higher: one that hangs is
+/// noticed later.
+const FORK_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Runs `child` in a fork of this process, which has a copy of all its handles and none of its threads; the faults that
+/// it found, a panic among them. Destructors of what the parent owns do not run there, but what `child` drops does.
+///
+/// # Errors
+/// There is no process, or it has hung and was killed.
+pub fn in_fork(child: impl FnOnce() -> Vec<String>) -> io::Result<Vec<String>> {
+    let (mut to_parent, mut from_child) = UnixStream::pair()?;
+    // SAFETY: the child takes locks of the C library's allocator alone, which are free in a child of fork, and those of
+    // what `child` does.
+    let pid = match check(unsafe { libc::fork() })? {
+        0 => {
+            let faults = catch_unwind(AssertUnwindSafe(child));
+            let faults = faults.unwrap_or_else(|_| vec!["a panic".to_owned()]);
+            let told = to_parent.write_all(faults.join("\n").as_bytes());
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(told.is_err().into()) }
+        }
+        pid => pid as u32,
+    };
+    drop(to_parent);
+    from_child.set_read_timeout(Some(FORK_TIME_MAX))?;
+    let mut told = String::new();
+    let heard = from_child.read_to_string(&mut told);
+    if heard.is_err() {
+        signal_process(pid, Signal::KILL);
+    }
+    wait_for(pid);
+    heard?;
+    Ok(told.lines().map(str::to_owned).collect())
 }
 
 /// Mounts a file system without a backing device. For the guest's first process.

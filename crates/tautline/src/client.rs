@@ -28,6 +28,7 @@ use crate::runtime::{self, Room};
 use crate::sys::interface::{self, InterfaceWatch};
 use crate::sys::{unix, wait};
 use tautline_state::foreign::close_elsewhere_or_keep;
+use tautline_state::fork::OwnerProcess;
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
@@ -89,6 +90,7 @@ pub(crate) struct Connection {
     welcome: Welcome,
     interface: String,
     watch: Option<Arc<InterfaceWatch>>,
+    process: OwnerProcess,
     /// Up to where its neighbour table has been read.
     neighbours_seen: AtomicU32,
     /// As long as this is open, the demux stays on the interface, whoever else dies.
@@ -152,6 +154,7 @@ impl Connection {
             welcome,
             interface: setup.name.clone(),
             watch: watch.map(Arc::clone),
+            process: OwnerProcess::current(),
             neighbours_seen: AtomicU32::new(0),
             _keeper: keeper,
         }))
@@ -199,6 +202,8 @@ impl Connection {
 
     /// As [`Connection::ask`]; the error is who did not answer, and why.
     fn ask_control(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), (i32, io::Error)> {
+        // Before the lock, which a thread of the parent's may have held.
+        self.process.check().map_err(|error| (0, error.into()))?;
         let mut control = self.control();
         let first = control.ask(request);
         let gone = |error: &io::Error| {

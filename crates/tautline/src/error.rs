@@ -29,6 +29,9 @@ pub use undelivered::Undelivered;
 const AFTER_ITS_INTERFACE: &str =
     "open the node again, or start this program again, when there is an interface of this name";
 
+/// Remedy of a node or a port of the process that this one was forked from.
+const AFTER_FORK: &str = "open node and port again after fork";
+
 /// An error with what it came from, down to the kernel's own answer.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());

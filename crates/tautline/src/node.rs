@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MacAddress, PortNumber};
+use tautline_state::fork::OwnerProcess;
 
 use crate::error::{OpenError, PortError, SendError};
 use crate::keys::{KeyFileError, Keys};
@@ -46,6 +47,9 @@ pub(crate) use opening::{Attachment, candidate_name, hidden_tags, limits};
 use opening::{best_link, no_claims, send_pool};
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
+///
+/// Node and ports belong to the process that opened them. In a child of fork(2) their calls are refused with
+/// `OtherProcess`, and dropping them there leaves the parent's alone: open them again after the fork.
 ///
 /// ```no_run
 /// use tautline::{Instant, NodeConfig, Node, Priority};
@@ -91,6 +95,7 @@ pub(crate) struct NodeInner {
     watch: Option<Arc<InterfaceWatch>>,
     /// The network namespace that the node's interface is in.
     namespace: Option<Namespace>,
+    process: OwnerProcess,
     report: OpenReport,
     status: OnceLock<StatusServer>,
 }
@@ -198,6 +203,7 @@ impl Node {
             namespace: (!matches!(link_kind, LinkKind::Sim | LinkKind::Vbus))
                 .then(namespace::current)
                 .flatten(),
+            process: OwnerProcess::current(),
             report,
             status: OnceLock::new(),
         });
@@ -226,6 +232,7 @@ impl Node {
     /// # Errors
     /// If there is no directory for the socket, or the kernel refuses the socket or the thread.
     pub fn publish_status(&self) -> std::io::Result<()> {
+        self.inner.process.check()?;
         if self.inner.status.get().is_none() {
             let node = Arc::downgrade(&self.inner);
             let told = Told {
@@ -568,7 +575,7 @@ impl NodeInner {
     /// Whether the interface of link `udp` is up, by its name.
     fn named_interface_up(&self) -> Option<bool> {
         let name = self.report.interface.as_deref()?;
-        self.check_namespace().ok()?;
+        self.check_caller().ok()?;
         Some(interface::query(name).is_ok_and(|found| found.up))
     }
 

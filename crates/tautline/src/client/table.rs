@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::MacAddress;
+use tautline_state::fork::OwnerProcess;
 
 use super::protocol::{Entry, Reason, Refusal, Reply, Request, is_shareable};
 use super::{Control, Hello};
@@ -32,6 +33,7 @@ use crate::table_state::{Origin, TableState};
 pub struct SharedTable {
     interface: String,
     control: Control,
+    process: OwnerProcess,
 }
 
 /// A neighbour table at one moment.
@@ -68,6 +70,7 @@ impl SharedTable {
         Ok(Some(Self {
             interface: interface.to_owned(),
             control,
+            process: OwnerProcess::current(),
         }))
     }
 
@@ -165,6 +168,7 @@ impl SharedTable {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply, NeighbourTableError> {
+        self.process.check()?;
         let answered = self.control.ask(request);
         let pid = self.pid();
         answered

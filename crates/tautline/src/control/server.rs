@@ -38,6 +38,7 @@ use crate::sys::unix;
 use crate::sys::wait;
 use tautline_proto::wire::ethernet::Vlan;
 use tautline_state::foreign::{ForeignListener, ForeignSocket};
+use tautline_state::fork::OwnerProcess;
 
 /// Connections that wait to be accepted. Lower: strangers who connect without end fill the queue, and a client has to
 /// try again. Higher: more kernel memory while this process is stopped.
@@ -115,6 +116,7 @@ pub struct Server {
     /// Entry and user of ports that are closed, and that the client's process may still claim.
     claimed: BTreeMap<AnyPort, (usize, u32)>,
     looked: Instant,
+    process: OwnerProcess,
 }
 
 /// Function called now and then, as long as requests are served.
@@ -235,6 +237,7 @@ impl Server {
             leaving: BTreeSet::new(),
             claimed: BTreeMap::new(),
             looked: Instant::now(),
+            process: OwnerProcess::current(),
         };
         server.take_ports_over();
         server.taken_over = server.ports.len();
@@ -271,6 +274,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`]: the interface is gone, and with it the demux; or the kernel refuses to wait for events.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), ServeError> {
+        self.process.check().map_err(std::io::Error::from)?;
         self.watch(self.listener.as_fd(), LISTENER)?;
         self.watch(self.status.as_fd(), STATUS)?;
         self.watch(stop.as_fd(), STOP)?;

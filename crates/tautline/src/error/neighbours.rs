@@ -5,7 +5,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use tautline_proto::neighbour::NeighbourError;
+use tautline_state::fork::OtherProcess;
 
+use super::AFTER_FORK;
 use crate::limits::SOLICIT_TIME_MAX;
 
 /// A neighbour was not entered, or not found on the network.
@@ -98,6 +100,9 @@ pub enum NeighbourTableError {
     /// The calling thread is in another network namespace than the node's interface.
     #[error("the calling thread is in another network namespace than the node was opened in")]
     OtherNamespace,
+    /// The node was opened by the process that this one was forked from.
+    #[error("the node was opened by another process")]
+    OtherProcess,
     /// The control process does not let this user do that.
     #[error("control process {pid}: {why}")]
     NotAllowed {
@@ -132,6 +137,12 @@ pub enum NeighbourTableError {
     },
 }
 
+impl From<OtherProcess> for NeighbourTableError {
+    fn from(_: OtherProcess) -> Self {
+        Self::OtherProcess
+    }
+}
+
 impl NeighbourTableError {
     /// Remedy, in a sentence.
     #[must_use]
@@ -164,6 +175,7 @@ impl NeighbourTableError {
             Self::NotPermitted => {
                 "run as root or grant the capability (setcap), or start a control process (taut node run)"
             }
+            Self::OtherProcess => AFTER_FORK,
             Self::OtherNamespace => "ask on a thread in the node's network namespace",
             Self::NotAllowed { .. } => {
                 "run as root, or have `neighbours = true` set in an [[allow]] entry of the control process"

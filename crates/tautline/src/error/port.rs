@@ -5,8 +5,9 @@ use std::net::Ipv4Addr;
 
 use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
+use tautline_state::fork::OtherProcess;
 
-use super::{Holder, chain, holder_name};
+use super::{AFTER_FORK, Holder, chain, holder_name};
 
 /// Name of raw ports in [`PortError::NotOffered`].
 pub(crate) const RAW_FRAMES: &str = "raw frames";
@@ -281,6 +282,9 @@ pub enum PortError {
     /// The calling thread is in another network namespace than the node's interface.
     #[error("the calling thread is in another network namespace than the node was opened in")]
     OtherNamespace,
+    /// The node, or the port, was opened by the process that this one was forked from.
+    #[error("the node was opened by another process")]
+    OtherProcess,
     /// The kernel refused.
     #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
@@ -303,6 +307,12 @@ fn list(names: &[String]) -> String {
         "none".to_owned()
     } else {
         names.join(", ")
+    }
+}
+
+impl From<OtherProcess> for PortError {
+    fn from(_: OtherProcess) -> Self {
+        Self::OtherProcess
     }
 }
 
@@ -382,6 +392,7 @@ impl PortError {
             Self::RunNotNoted { .. } => {
                 "let XDG_STATE_HOME name a directory that this user can write and that outlives restarts"
             }
+            Self::OtherProcess => AFTER_FORK,
             Self::OtherNamespace => "open ports on a thread in the node's network namespace",
             Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
         }

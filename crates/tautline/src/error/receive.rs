@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::{AFTER_ITS_INTERFACE, Undelivered};
+use tautline_state::fork::OtherProcess;
+
+use super::{AFTER_FORK, AFTER_ITS_INTERFACE, Undelivered};
 use crate::address::Source;
 
 /// A message could not be received. Hot path: `Copy`.
@@ -50,6 +52,9 @@ pub enum ReceiveError {
     /// been received is there for the next call.
     #[error("not delivered to {0}")]
     Undelivered(Undelivered),
+    /// The port was opened by the process that this one was forked from.
+    #[error("port was opened by another process")]
+    OtherProcess,
     /// The kernel refused to receive or to wait.
     #[error("kernel refused to receive (errno {errno})")]
     Refused {
@@ -73,8 +78,16 @@ impl ReceiveError {
             Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",
             Self::InterfaceGone => AFTER_ITS_INTERFACE,
             Self::Undelivered(_) => "start the peer's program, or check address, port and route",
+            Self::OtherProcess => AFTER_FORK,
             Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
         }
+    }
+}
+
+impl From<OtherProcess> for ReceiveError {
+    #[inline]
+    fn from(_: OtherProcess) -> Self {
+        Self::OtherProcess
     }
 }
 

@@ -3,8 +3,9 @@
 use std::io;
 
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, Priority};
+use tautline_state::fork::OtherProcess;
 
-use super::AFTER_ITS_INTERFACE;
+use super::{AFTER_FORK, AFTER_ITS_INTERFACE};
 
 /// A message was not sent, or not whole. Hot path: `Copy`, and counted in the port.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +74,9 @@ pub enum SendError {
     /// The interface carries smaller frames than the link needs.
     #[error("frame is larger than the interface's MTU")]
     FrameTooLarge,
+    /// The port was opened by the process that this one was forked from.
+    #[error("port was opened by another process")]
+    OtherProcess,
     /// The kernel refused for another reason.
     #[error("kernel refused to send (errno {errno})")]
     Refused {
@@ -106,6 +110,7 @@ impl SendError {
                 "write the interface's MAC address, or have the entry's `any_source_address` set"
             }
             Self::FrameTooLarge => "raise the interface's MTU to 1500",
+            Self::OtherProcess => AFTER_FORK,
             Self::Refused { .. } => {
                 "check that the peer's address is reachable; `taut doctor` shows what this machine lacks"
             }
@@ -194,6 +199,13 @@ impl std::fmt::Display for Priorities {
             formatter.write_str(" of none")?;
         }
         Ok(())
+    }
+}
+
+impl From<OtherProcess> for SendError {
+    #[inline]
+    fn from(_: OtherProcess) -> Self {
+        Self::OtherProcess
     }
 }
 

@@ -48,6 +48,7 @@ impl Node {
     /// [`NeighbourTableError::Locked`] after the first port; [`NeighbourTableError::Duplicate`], and others
     /// that say what is wrong with the entry.
     pub fn add_neighbour(&self, neighbour: Neighbour) -> Result<(), NeighbourTableError> {
+        self.inner.process.check()?;
         self.inner.neighbours().add(neighbour, Origin::Added)
     }
 
@@ -69,6 +70,7 @@ impl Node {
         form: Form,
         timeout: Duration,
     ) -> Result<MacAddress, NeighbourTableError> {
+        self.inner.process.check()?;
         // A neighbour that will not be entered need not be asked for.
         self.inner.neighbours().check_open()?;
         let mac = self.inner.station(ip, timeout)?;
@@ -125,7 +127,7 @@ impl NodeInner {
                 what: format!("link `{}` is on no interface here", self.link.kind()),
             });
         };
-        self.check_namespace()
+        self.check_caller()
             .map_err(|_| NeighbourTableError::OtherNamespace)?;
         let own = *self.neighbours().own();
         let place = ArpInterface {

@@ -61,7 +61,8 @@ impl PortOwner for NodeInner {
         }
     }
 
-    fn check_namespace(&self) -> Result<(), PortError> {
+    fn check_caller(&self) -> Result<(), PortError> {
+        self.process.check()?;
         if self.namespace.is_some() && self.namespace != namespace::current() {
             return Err(PortError::OtherNamespace);
         }

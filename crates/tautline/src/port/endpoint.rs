@@ -9,6 +9,7 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::region::Shape;
+use tautline_state::fork::OwnerProcess;
 
 use super::half::{Core, Half, with_core};
 use super::lent::Loan;
@@ -40,6 +41,7 @@ pub(super) struct Endpoint<R> {
     /// Whether a receive that finds nothing arms the descriptor.
     pub(super) notify: bool,
     _registration: Registration<PortNumber, OpenPort>,
+    pub(super) process: OwnerProcess,
     send_pool: Arc<SendPool>,
     // Last: the demux must outlive the port's place in it.
     node: Arc<dyn PortOwner>,
@@ -73,7 +75,7 @@ impl<R> Endpoint<R> {
             ..
         } = opening;
         let bucket = policing.map(|policing| policing.bucket()).transpose()?;
-        node.check_namespace()?;
+        node.check_caller()?;
         let reservation = node
             .ports()
             .reserve(number)
@@ -152,6 +154,7 @@ impl<R> Endpoint<R> {
             spinner,
             notify: false,
             _registration: registration,
+            process: OwnerProcess::current(),
             send_pool: Arc::clone(node.send_pool()),
             node: Arc::clone(node),
         })
@@ -162,6 +165,7 @@ impl<R> Endpoint<R> {
         name: &str,
         to: PortNumber,
     ) -> Result<Destination, PortError> {
+        self.process.check()?;
         let wait = with_core!(&self.half, core => core.peer_wait());
         if wait.is_zero() {
             return self.resolve(name, to);
@@ -175,6 +179,7 @@ impl<R> Endpoint<R> {
         to: PortNumber,
         deadline: Instant,
     ) -> Result<Destination, PortError> {
+        self.process.check()?;
         let destination = match self.known(name, to) {
             Some(known) => known,
             None => {
@@ -187,11 +192,13 @@ impl<R> Endpoint<R> {
     }
 
     pub(super) fn readers(&mut self) -> Result<Destination, PortError> {
+        self.process.check()?;
         let readers = with_core!(&mut self.half, core => core.readers(&self.statistics));
         readers.unwrap_or_else(|| Err(self.has_no_readers()))
     }
 
     pub(super) fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
+        self.process.check()?;
         let _known = self.node.neighbour_named(name)?;
         let followed = with_core!(&mut self.half, core => core.follow(name, port));
         followed.unwrap_or_else(|| Err(self.has_no_readers()))
@@ -214,6 +221,7 @@ impl<R> Endpoint<R> {
     }
 
     pub(super) fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
+        self.process.check()?;
         let name = source.address.to_string();
         if let Some(known) = self.known(&name, source.port) {
             return Ok(known);
@@ -227,6 +235,7 @@ impl<R> Endpoint<R> {
         source: Source,
         deadline: Instant,
     ) -> Result<Destination, PortError> {
+        self.process.check()?;
         let name = source.address.to_string();
         let destination = match self.known(&name, source.port) {
             Some(known) => known,
@@ -283,10 +292,12 @@ impl<R> Endpoint<R> {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
+        self.process.check()?;
         with_core!(&mut self.half, core => core.send(&self.statistics, to, priority, message))
     }
 
     pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
+        self.process.check()?;
         with_core!(&mut self.half, core => core.send_batch(&self.statistics, batch))
     }
 
@@ -298,6 +309,7 @@ impl<R> Endpoint<R> {
         priority: Priority,
         length: usize,
     ) -> Result<Loan<'_>, SendError> {
+        self.process.check()?;
         let (pool, statistics) = (&self.send_pool, &self.statistics);
         with_core!(&mut self.half, core => core.lend_place(pool, statistics, (to, priority), length))
     }
@@ -308,10 +320,12 @@ impl<R> Endpoint<R> {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
+        self.process.check()?;
         with_core!(&mut self.half, core => core.merge(&self.statistics, to, priority, message))
     }
 
     pub(super) fn flush(&mut self) -> Result<(), SendError> {
+        self.process.check()?;
         with_core!(&mut self.half, core => core.flush(&self.statistics))
     }
 
@@ -322,6 +336,7 @@ impl<R> Endpoint<R> {
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:
     /// arming forgets rings that came before it.
     pub(super) fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        self.process.check().ok()?;
         if !self.notify {
             self.notify = true;
             with_core!(&mut self.half, core => core.arm_descriptor());

@@ -10,6 +10,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
 use tautline_shm::layout::Control;
 use tautline_shm::queue::{Consumer, Record};
+use tautline_state::fork::OwnerProcess;
 
 use super::frames::Outbox;
 use crate::address::Source;
@@ -30,6 +31,7 @@ pub struct Loan<'p> {
     way: LoanWay<'p>,
     statistics: &'p Statistics,
     priority: Priority,
+    process: OwnerProcess,
 }
 
 /// How a loan is sent, and who holds its memory. Nothing here is dropped but by [`Loan`]'s own few instructions: with
@@ -75,6 +77,7 @@ impl<'p> Loan<'p> {
             },
             statistics,
             priority,
+            process: OwnerProcess::current(),
         })
     }
 
@@ -95,6 +98,7 @@ impl<'p> Loan<'p> {
             way: LoanWay::Readers(publisher),
             statistics,
             priority,
+            process: OwnerProcess::current(),
         })
     }
 
@@ -116,6 +120,7 @@ impl<'p> Loan<'p> {
             way: LoanWay::Pool { outbox, link, to },
             statistics,
             priority,
+            process: OwnerProcess::current(),
         })
     }
 
@@ -125,6 +130,7 @@ impl<'p> Loan<'p> {
     /// As [`QueuingPort::send`](crate::QueuingPort::send).
     #[inline(always)]
     pub fn send(mut self) -> Result<(), SendError> {
+        self.process.check()?;
         let (statistics, priority) = (self.statistics, self.priority);
         let result = match &mut self.way {
             LoanWay::Bus {
@@ -202,6 +208,7 @@ pub struct LentMessage<'p> {
     pub arrival: Instant,
     /// Its sequence number; of a message in frames, that of the first.
     pub sequence: u32,
+    process: OwnerProcess,
 }
 
 /// Ring that gets a message back. As [`LoanWay`], without anything to drop.
@@ -252,6 +259,7 @@ impl<'p> LentMessage<'p> {
             arrival: Instant::from_nanos(head.arrival_ns),
             sequence: head.sequence,
             keeper: Keeper::Bus { bus, place },
+            process: OwnerProcess::current(),
         }
     }
 
@@ -291,6 +299,7 @@ impl<'p> LentMessage<'p> {
             source: message.source,
             arrival: message.arrival,
             sequence: message.sequence,
+            process: OwnerProcess::current(),
         }
     }
 
@@ -307,6 +316,10 @@ impl<'p> LentMessage<'p> {
 impl Drop for LentMessage<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The parent's to give back.
+            return;
+        }
         match &mut self.keeper {
             Keeper::Bus { bus, place } => bus.give_back(*place),
             Keeper::Slot {
@@ -327,6 +340,7 @@ pub(crate) struct LentSlot<'p> {
     record: Record<'p>,
     offset: usize,
     is_last: bool,
+    process: OwnerProcess,
 }
 
 impl<'p> LentSlot<'p> {
@@ -344,6 +358,7 @@ impl<'p> LentSlot<'p> {
             record,
             offset,
             is_last,
+            process: OwnerProcess::current(),
         }
     }
 
@@ -357,7 +372,7 @@ impl<'p> LentSlot<'p> {
 impl Drop for LentSlot<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.is_last {
+        if self.is_last && self.process.is_current() {
             give_back(self.consumer, self.control, self.record);
         }
     }

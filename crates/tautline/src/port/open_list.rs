@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tautline_shm::layout::{CLASS_COUNT, Control};
+use tautline_state::fork::OwnerProcess;
 
 use crate::latency::Latency;
 use crate::status::ReadsTold;
@@ -39,6 +40,7 @@ struct Entry<N, P> {
 pub(crate) struct Registration<N: Copy + PartialEq, P> {
     number: N,
     open: Arc<Mutex<Vec<Entry<N, P>>>>,
+    process: OwnerProcess,
 }
 
 impl<N: Copy + PartialEq, P> Default for OpenList<N, P> {
@@ -60,6 +62,7 @@ impl<N: Copy + PartialEq, P> OpenList<N, P> {
         Some(Registration {
             number,
             open: Arc::clone(&self.open),
+            process: OwnerProcess::current(),
         })
     }
 
@@ -86,7 +89,10 @@ impl<N: Copy + PartialEq, P> Registration<N, P> {
 
 impl<N: Copy + PartialEq, P> Drop for Registration<N, P> {
     fn drop(&mut self) {
-        lock(&self.open).retain(|entry| entry.number != self.number);
+        // In a forked process a thread of the parent's may have held the lock.
+        if self.process.is_current() {
+            lock(&self.open).retain(|entry| entry.number != self.number);
+        }
     }
 }
 

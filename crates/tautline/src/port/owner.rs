@@ -48,9 +48,9 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// Addresses of the node itself.
     fn own_stations(&self) -> OwnStations;
 
-    /// Refuses a thread in another network namespace than the node's: sockets belong to the namespace of the thread
-    /// that opens them.
-    fn check_namespace(&self) -> Result<(), PortError>;
+    /// Refuses a process that was forked from the node's, and a thread in another network namespace: sockets belong to
+    /// the namespace of the thread that opens them.
+    fn check_caller(&self) -> Result<(), PortError>;
 
     /// The interface, where what is received depends on it.
     fn watch(&self) -> Option<&Arc<InterfaceWatch>>;

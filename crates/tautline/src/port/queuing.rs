@@ -363,6 +363,7 @@ impl QueuingPort {
     #[inline]
     pub fn receive_lent(&mut self) -> Result<Option<LentMessage<'_>>, ReceiveError> {
         let endpoint = &mut self.endpoint;
+        endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
         with_core!(&mut endpoint.half, core => core.lend_next(statistics, notify))
     }
@@ -377,6 +378,7 @@ impl QueuingPort {
         deadline: Instant,
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
         let endpoint = &mut self.endpoint;
+        endpoint.process.check()?;
         let (statistics, spinner) = (&endpoint.statistics, &mut endpoint.spinner);
         with_core!(&mut endpoint.half, core => {
             let found = wait_for(core, spinner, deadline, |core| core.seek(statistics))?;
@@ -393,6 +395,7 @@ impl QueuingPort {
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.message_bytes_max)?;
         let endpoint = &mut self.endpoint;
+        endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
         with_core!(&mut endpoint.half, core => core.take_next(statistics, notify, buffer))
     }
@@ -409,6 +412,7 @@ impl QueuingPort {
     ) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.message_bytes_max)?;
         let endpoint = &mut self.endpoint;
+        endpoint.process.check()?;
         let (statistics, spinner) = (&endpoint.statistics, &mut endpoint.spinner);
         with_core!(&mut endpoint.half, core => {
             wait_for(core, spinner, deadline, |core| core.look(statistics, buffer))
@@ -445,7 +449,7 @@ impl QueuingPort {
         self.endpoint.statistics.other_size.add(1);
     }
 
-    /// A descriptor for poll, select or epoll; `None` on a link that has none.
+    /// A descriptor for poll, select or epoll; `None` on a link that has none, and in a child of fork.
     ///
     /// It becomes readable when a message comes after a [`QueuingPort::receive`] that returned
     /// `None`. So: receive until there is nothing, then wait. From the first call on, each receive that

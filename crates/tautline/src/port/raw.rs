@@ -15,6 +15,7 @@ use tautline_shm::layout::source_parts;
 use tautline_shm::police;
 use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
+use tautline_state::fork::OwnerProcess;
 
 use super::QueuingOptions;
 use super::endpoint::check_buffer;
@@ -109,6 +110,7 @@ pub struct RawPort {
     ethertype: EtherType,
     receiver: Receiver,
     spinner: Spinner,
+    process: OwnerProcess,
     // Last: the demux must outlive the port's place in it.
     node: Arc<dyn PortOwner>,
 }
@@ -139,7 +141,7 @@ impl RawPort {
         if node.ethertype() == ethertype.get() {
             return Err(PortError::RawOwn { ethertype });
         }
-        node.check_namespace()?;
+        node.check_caller()?;
         let reservation = node
             .raw_ports()
             .reserve(ethertype)
@@ -168,6 +170,7 @@ impl RawPort {
                 _registration: registration,
             },
             spinner,
+            process: OwnerProcess::current(),
             node: Arc::clone(node),
         })
     }
@@ -188,6 +191,7 @@ impl RawPort {
     /// [`SendError`]; the frame was not sent.
     #[inline]
     pub fn send(&mut self, frame: &[u8]) -> Result<(), SendError> {
+        self.process.check()?;
         let result = self.check_frame(frame);
         let result = result.and_then(|()| self.receiver.link.send(frame));
         let statistics = &self.receiver.statistics;
@@ -215,6 +219,7 @@ impl RawPort {
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<ReceivedFrame>, ReceiveError> {
         check_buffer(buffer, RAW_FRAME_BYTES_MAX)?;
+        self.process.check()?;
         if let Some(frame) = self.receiver.look(buffer)? {
             return Ok(Some(frame));
         }
@@ -236,6 +241,7 @@ impl RawPort {
         buffer: &mut [u8],
     ) -> Result<Option<ReceivedFrame>, ReceiveError> {
         check_buffer(buffer, RAW_FRAME_BYTES_MAX)?;
+        self.process.check()?;
         let (receiver, spinner) = (&mut self.receiver, &mut self.spinner);
         wait_for(receiver, spinner, deadline, |receiver| {
             receiver.look(buffer)
@@ -256,20 +262,25 @@ impl RawPort {
     /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port
     /// already. For a caller that looks again before it sleeps.
     pub fn arm(&mut self) {
-        self.receiver.notify = true;
-        self.receiver.link.arm();
+        if self.process.is_current() {
+            self.receiver.notify = true;
+            self.receiver.link.arm();
+        }
     }
 
     /// Leaves the [descriptor](Self::descriptor) as it is when something arrives, until [`RawPort::arm`] or the next
     /// call of `descriptor`.
     pub fn disarm(&mut self) {
-        self.receiver.notify = false;
-        self.receiver.link.disarm();
+        if self.process.is_current() {
+            self.receiver.notify = false;
+            self.receiver.link.disarm();
+        }
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As
     /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        self.process.check().ok()?;
         let receiver = &mut self.receiver;
         if !receiver.notify {
             receiver.notify = true;

@@ -302,6 +302,7 @@ impl SamplingPort {
     #[inline]
     pub fn read_lent(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
         let (endpoint, bytes_max) = (&mut self.endpoint, self.value_bytes_max);
+        endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
         with_core!(&mut endpoint.half, core => {
             core.bring_in(notify)?;
@@ -332,6 +333,7 @@ impl SamplingPort {
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
         let (endpoint, period) = (&mut self.endpoint, self.refresh_period);
+        endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
         with_core!(&mut endpoint.half, core => {
             core.bring_in(notify)?;
@@ -490,11 +492,13 @@ impl SamplingPort {
     #[inline]
     fn look(&mut self, buffer: &[u8]) -> Result<(), ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
+        self.endpoint.process.check()?;
         let notify = self.endpoint.notify;
         with_core!(&mut self.endpoint.half, core => core.bring_in(notify))
     }
 
     fn wait_for_new(&mut self, deadline: Instant) -> Result<bool, ReceiveError> {
+        self.endpoint.process.check()?;
         let spinner = &mut self.endpoint.spinner;
         let fresh = with_core!(&mut self.endpoint.half, core => {
             wait_for(core, spinner, deadline, |core| Ok(core.finds_new()?.then_some(())))

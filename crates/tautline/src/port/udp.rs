@@ -13,6 +13,7 @@ use tautline_proto::wire::udp::UdpChecksum;
 use tautline_proto::wire::{MacAddress, Priority};
 use tautline_shm::police;
 use tautline_shm::region::{PortMemory, Shape};
+use tautline_state::fork::OwnerProcess;
 
 use super::QueuingOptions;
 use super::endpoint::check_buffer;
@@ -77,6 +78,7 @@ pub struct UdpPort {
     spinner: Spinner,
     routes: Vec<Route>,
     buffer: SendBuffer,
+    process: OwnerProcess,
     // Last: the demux must outlive the port's place in it.
     node: Arc<dyn PortOwner>,
 }
@@ -112,7 +114,7 @@ impl UdpPort {
             .policing
             .map(|policing| policing.bucket())
             .transpose()?;
-        node.check_namespace()?;
+        node.check_caller()?;
         let reservation = node
             .udp_ports()
             .reserve(number)
@@ -148,6 +150,7 @@ impl UdpPort {
             spinner,
             routes: Vec::with_capacity(DESTINATIONS_MAX),
             buffer,
+            process: OwnerProcess::current(),
             node: Arc::clone(node),
         })
     }
@@ -178,6 +181,7 @@ impl UdpPort {
     /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`], [`PortError::NoRoute`],
     /// [`PortError::UdpPortZero`], [`PortError::TooManyDestinations`].
     pub fn destination(&mut self, peer: &str, port: u16) -> Result<Destination, PortError> {
+        self.process.check()?;
         let address = self.node.address_of(peer)?;
         self.resolve(SocketAddrV4::new(address, port), false)
     }
@@ -201,6 +205,7 @@ impl UdpPort {
         destination: Destination,
         peer: SocketAddrV4,
     ) -> Result<(), PortError> {
+        self.process.check()?;
         let route = self.way(peer, true)?;
         if let Some(place) = self.routes.get_mut(destination.0) {
             *place = route;
@@ -209,6 +214,7 @@ impl UdpPort {
     }
 
     fn resolve(&mut self, to: SocketAddrV4, ask_kernel: bool) -> Result<Destination, PortError> {
+        self.process.check()?;
         if let Some(known) = self.routes.iter().position(|route| route.to() == to) {
             return Ok(Destination(known));
         }
@@ -259,6 +265,7 @@ impl UdpPort {
         priority: Priority,
         datagram: &[u8],
     ) -> Result<(), SendError> {
+        self.process.check()?;
         let datagram = placed(&mut self.buffer, datagram);
         self.receiver.send(&self.routes[to.0], priority, datagram)
     }
@@ -293,6 +300,7 @@ impl UdpPort {
     /// # Errors
     /// [`SendError`] if it took none.
     pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
+        self.process.check()?;
         let mut sent = 0;
         let mut stopped = None;
         while sent < batch.len() && stopped.is_none() {
@@ -373,6 +381,7 @@ impl UdpPort {
         priority: Priority,
         buffer: &mut LentBuffer,
     ) -> Result<(), SendError> {
+        self.process.check()?;
         let too_large = SendError::MessageTooLarge {
             bytes: buffer.len(),
         };
@@ -390,6 +399,7 @@ impl UdpPort {
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Datagram>, ReceiveError> {
         check_buffer(buffer, self.receiver.message_bytes_max)?;
+        self.process.check()?;
         if let Some(datagram) = self.receiver.look(&self.routes, buffer)? {
             return Ok(Some(datagram));
         }
@@ -412,6 +422,7 @@ impl UdpPort {
         buffer: &mut [u8],
     ) -> Result<Option<Datagram>, ReceiveError> {
         check_buffer(buffer, self.receiver.message_bytes_max)?;
+        self.process.check()?;
         let routes = &self.routes;
         wait_for(
             &mut self.receiver,
@@ -439,6 +450,7 @@ impl UdpPort {
     /// As [`UdpPort::receive`].
     #[inline]
     pub fn receive_lent(&mut self) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
+        self.process.check()?;
         let mut found = self.receiver.seek(&self.routes)?;
         if found.is_none() && self.receiver.notify {
             self.receiver.link.arm();
@@ -455,6 +467,7 @@ impl UdpPort {
         &mut self,
         deadline: Instant,
     ) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
+        self.process.check()?;
         let routes = &self.routes;
         let found = wait_for(
             &mut self.receiver,
@@ -480,21 +493,26 @@ impl UdpPort {
     /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port
     /// already. For a caller that looks again before it sleeps.
     pub fn arm(&mut self) {
-        self.receiver.notify = true;
-        self.receiver.link.arm();
+        if self.process.is_current() {
+            self.receiver.notify = true;
+            self.receiver.link.arm();
+        }
     }
 
     /// Leaves the [descriptor](Self::descriptor) as it is when something arrives, until [`UdpPort::arm`] or the next
     /// call of `descriptor`. For a caller that looks into the port for a while before it sleeps: on link `xdp` an
     /// arrival then costs the sender's CPU no wake-up.
     pub fn disarm(&mut self) {
-        self.receiver.notify = false;
-        self.receiver.link.disarm();
+        if self.process.is_current() {
+            self.receiver.notify = false;
+            self.receiver.link.disarm();
+        }
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As
     /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        self.process.check().ok()?;
         let receiver = &mut self.receiver;
         if !receiver.notify {
             receiver.notify = true;

@@ -23,6 +23,7 @@ mod faults_frames;
 mod faults_interface;
 mod faults_process;
 mod flood;
+mod forked;
 mod groups;
 mod interface_identity;
 mod lending;

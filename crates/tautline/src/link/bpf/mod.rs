@@ -27,6 +27,7 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
+use tautline_state::fork::OwnerProcess;
 
 use self::out_of_order::OutOfOrderFragments;
 use self::sender::Sender;
@@ -76,6 +77,45 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
 
     /// Frames that reached no port.
     fn counters(&self) -> NodeCounters;
+}
+
+/// A port that was shown to a program, which must be closed again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ShownPort {
+    Port(PortNumber),
+    Udp(u16),
+    Raw(EtherType),
+}
+
+/// Closes a port when dropped; not in a forked process, whose parent has it open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    port: ShownPort,
+    demux: Arc<dyn DemuxOwner>,
+    process: OwnerProcess,
+}
+
+impl Opened {
+    pub(super) fn new(port: ShownPort, demux: &Arc<dyn DemuxOwner>) -> Self {
+        Self {
+            port,
+            demux: Arc::clone(demux),
+            process: OwnerProcess::current(),
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
+        match self.port {
+            ShownPort::Port(port) => self.demux.close_port(port),
+            ShownPort::Udp(port) => self.demux.close_udp_port(port),
+            ShownPort::Raw(ethertype) => self.demux.close_raw_port(ethertype),
+        }
+    }
 }
 
 /// Parts of a port of plain UDP on this link.

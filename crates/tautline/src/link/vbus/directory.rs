@@ -19,6 +19,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat
 use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
 use tautline_state::foreign::{self, ForeignListener, ForeignSocket};
+use tautline_state::fork::OwnerProcess;
 
 use super::access::{group_id, user_id};
 use super::config::BusConfig;
@@ -60,6 +61,7 @@ pub(crate) struct Directory {
     socket_mode: u32,
     /// The name that keeps the directory from being removed while this node is there.
     presence: String,
+    process: OwnerProcess,
     _listening: ForeignListener,
 }
 
@@ -233,6 +235,7 @@ impl Directory {
                 place,
                 socket_mode,
                 presence,
+                process: OwnerProcess::current(),
                 _listening: listening,
             });
         }
@@ -272,9 +275,11 @@ impl Directory {
         Ok(socket)
     }
 
-    /// Gives a port's name up.
+    /// Gives a port's name up; not in a forked process, whose parent has it.
     pub(crate) fn unbind(&self, port: PortNumber) {
-        if let Ok(Some(_locked)) = lock(self.place.as_fd(), OFlags::empty(), LOCK_LIMIT) {
+        if self.process.is_current()
+            && let Ok(Some(_locked)) = lock(self.place.as_fd(), OFlags::empty(), LOCK_LIMIT)
+        {
             remove_socket(self.place.as_fd(), port.to_string().as_ref());
         }
     }
@@ -365,8 +370,10 @@ fn remove_directory(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // The next node clears what cannot be removed.
-        let _left = self.leave();
+        if self.process.is_current() {
+            // The next node clears what cannot be removed.
+            let _left = self.leave();
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use rustix::fs::inotify;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_state::foreign::ForeignListener;
+use tautline_state::fork::OwnerProcess;
 use tautline_state::policy::{be_ordinary, set_policy};
 
 use self::arrivals::Arrival;
@@ -76,10 +77,16 @@ pub(crate) enum Command {
 pub(crate) struct ServiceHandle {
     commands: Mutex<Vec<Command>>,
     wake: Event,
+    /// The process that the thread is in: a forked one has none.
+    process: OwnerProcess,
 }
 
 impl ServiceHandle {
+    /// Nothing in a forked process: no thread would take the request, and the event is the parent's.
     pub(crate) fn command(&self, command: Command) {
+        if !self.process.is_current() {
+            return;
+        }
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         commands.push(command);
         drop(commands);
@@ -113,6 +120,7 @@ impl Service {
         let handle = Arc::new(ServiceHandle {
             commands: Mutex::default(),
             wake: Event::new()?,
+            process: OwnerProcess::current(),
         });
         let mut worker = Worker::new(config.node, directory, access, Arc::clone(&handle))?;
         let priority = config.service_priority;
@@ -135,8 +143,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        let thread = self.thread.take();
+        if !self.handle.process.is_current() {
+            std::mem::forget(thread);
+            return;
+        }
         self.handle.command(Command::Stop);
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             // A panic there has been reported already.
             let _ended = thread.join();
         }

@@ -151,8 +151,8 @@ impl Link for XdpLink {
             ..
         } = request;
         let parts = self.owner.open_port(port, shape)?;
-        let owner = Arc::clone(&self.owner);
-        Ok(PortHalf::frames(XdpPort::new(port, parts, self.ip, owner)?))
+        let opened = XdpPort::new(port, parts, self.ip, &self.owner)?;
+        Ok(PortHalf::frames(opened))
     }
 
     fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {

@@ -15,7 +15,7 @@ use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, Priorities, ReceiveError, SendError};
 use crate::link::bpf::sender::Sender;
-use crate::link::bpf::{DemuxOwner, PortParts};
+use crate::link::bpf::{DemuxOwner, Opened, PortParts, ShownPort};
 use crate::link::frame::{FrameBuffer, learnt_neighbour};
 use crate::link::socket::udp_socket;
 use crate::link::{Inbox, OutFrame, PlacedPayload, PortLink, Route};
@@ -45,7 +45,7 @@ impl XdpPort {
         port: PortNumber,
         parts: PortParts,
         ip: Option<Ipv4Addr>,
-        owner: Arc<dyn DemuxOwner>,
+        owner: &Arc<dyn DemuxOwner>,
     ) -> Result<Self, PortError> {
         // From here on a failure closes the port again.
         let PortParts {
@@ -55,7 +55,7 @@ impl XdpPort {
             claim,
             priorities,
         } = parts;
-        let opened = Opened { port, owner };
+        let opened = Opened::new(ShownPort::Port(port), owner);
         // The demux takes the datagrams before this socket sees them; it keeps the UDP port from
         // being given to another process, and shows in `ss` whose it is.
         let reserved = ip.map(|ip| udp_socket(ip, port)).transpose()?;
@@ -68,19 +68,6 @@ impl XdpPort {
             _opened: opened,
             _claim: claim,
         })
-    }
-}
-
-/// Closes the port when dropped.
-#[derive(Debug)]
-struct Opened {
-    port: PortNumber,
-    owner: Arc<dyn DemuxOwner>,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.owner.close_port(self.port);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::bpf::sender::Sender;
-use crate::link::bpf::{DemuxOwner, RawPortParts};
+use crate::link::bpf::{DemuxOwner, Opened, RawPortParts, ShownPort};
 use crate::link::raw::{RawPermit, RawPortLink};
 use crate::memory::MappedPort;
 use crate::sys::interface::{Interface, InterfaceWatch};
@@ -46,10 +46,7 @@ impl XdpRawPort {
             any_source_address,
         } = owner.open_raw_port(ethertype, shape)?;
         // From here on a failure closes the port again.
-        let opened = Opened {
-            ethertype,
-            owner: Arc::clone(owner),
-        };
+        let opened = Opened::new(ShownPort::Raw(ethertype), owner);
         Ok(Self {
             receiver: Receiver::new(memory, doorbell)?,
             sender,
@@ -60,19 +57,6 @@ impl XdpRawPort {
             _opened: opened,
             _claim: claim,
         })
-    }
-}
-
-/// Closes the port when dropped.
-#[derive(Debug)]
-struct Opened {
-    ethertype: EtherType,
-    owner: Arc<dyn DemuxOwner>,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.owner.close_raw_port(self.ethertype);
     }
 }
 

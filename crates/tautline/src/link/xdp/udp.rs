@@ -21,7 +21,7 @@ use crate::error::{PortError, Priorities, ReceiveError, SendError};
 use crate::link::Inbox;
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::sender::Sender;
-use crate::link::bpf::{DemuxOwner, UdpPortParts};
+use crate::link::bpf::{DemuxOwner, Opened, ShownPort, UdpPortParts};
 use crate::link::plain_udp::{UdpPortLink, Undelivered, WholeDatagram, next_identification};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface, InterfaceWatch};
@@ -66,10 +66,7 @@ impl XdpUdpPort {
             claim,
         } = owner.open_udp_port(local, shape, beside)?;
         // From here on a failure closes the port again.
-        let opened = Opened {
-            port: local.port(),
-            owner: Arc::clone(owner),
-        };
+        let opened = Opened::new(ShownPort::Udp(local.port()), owner);
         Ok(Self {
             local,
             interface: interface.clone(),
@@ -101,19 +98,6 @@ fn cutter(interface: &Interface, sender: &Sender) -> Option<OwnedFd> {
     match interface::has_queueing_discipline(interface.index) {
         Ok(false) => packet::cutting_sender(interface.index).ok(),
         _ => None,
-    }
-}
-
-/// Closes the port when dropped.
-#[derive(Debug)]
-struct Opened {
-    port: u16,
-    owner: Arc<dyn DemuxOwner>,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.owner.close_udp_port(self.port);
     }
 }
 

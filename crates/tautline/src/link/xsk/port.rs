@@ -8,11 +8,13 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::Header;
 use tautline_shm::doorbell;
 use tautline_shm::region::{PortMemory, Shape};
+use tautline_state::fork::OwnerProcess;
 
-use super::rx_queue::{Open, PortSlot, Shared};
+use super::rx_queue::{PortSlot, Shared};
 use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::bpf::ShownPort;
 use crate::link::frame::{HEAD_BYTES_MAX, OutFrame, learnt_neighbour};
 use crate::link::{Inbox, PortLink, Route, sleep_on};
 use crate::memory::MappedPort;
@@ -27,16 +29,19 @@ pub(super) struct PortReceiver {
     opened: Opened,
 }
 
-/// Closes the port when dropped.
+/// Closes the port when dropped; not in a forked process, whose parent has it open.
 #[derive(Debug)]
 struct Opened {
-    open: Open,
+    open: ShownPort,
     shared: Arc<Shared>,
+    process: OwnerProcess,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        self.shared.close(self.open);
+        if self.process.is_current() {
+            self.shared.close(self.open);
+        }
     }
 }
 
@@ -46,7 +51,7 @@ impl PortReceiver {
         shared: &Arc<Shared>,
         shape: Shape,
         number: u16,
-        open: impl FnOnce(&Shared, &Arc<PortSlot>) -> Result<Open, PortError>,
+        open: impl FnOnce(&Shared, &Arc<PortSlot>) -> Result<ShownPort, PortError>,
     ) -> Result<Self, PortError> {
         let refused = |error| PortError::refused("preparing the port", error);
         let slot = Arc::new(PortSlot {
@@ -59,6 +64,7 @@ impl PortReceiver {
             opened: Opened {
                 open: open(shared, &slot)?,
                 shared: Arc::clone(shared),
+                process: OwnerProcess::current(),
             },
             slot,
         })

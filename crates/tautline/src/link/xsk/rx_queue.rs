@@ -23,11 +23,11 @@ use tautline_shm::region::PortMemory;
 
 use crate::address::{Address, ipv4_word};
 use crate::link::NodeCounters;
-use crate::link::bpf;
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::raw_table::{self, RawTable};
 use crate::link::bpf::tap::TapRing;
 use crate::link::bpf::udp_table::UdpTable;
+use crate::link::bpf::{self, ShownPort};
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
 use crate::link::raw::{count_unfit, deliver_raw};
@@ -157,14 +157,6 @@ impl PortSlot {
     }
 }
 
-/// Port that was opened and must be closed again.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Open {
-    Port(PortNumber),
-    Udp(u16),
-    Raw(EtherType),
-}
-
 impl Shared {
     pub(super) fn new(
         queues: Vec<XskSocket>,
@@ -208,19 +200,19 @@ impl Shared {
     }
 
     /// From now on frames for this port go to `place`.
-    pub(super) fn open(&self, port: PortNumber, place: &Arc<PortSlot>) -> Open {
+    pub(super) fn open(&self, port: PortNumber, place: &Arc<PortSlot>) -> ShownPort {
         let index = u32::from(port.get());
         self.rx_queues().places.set(index, Some(place));
         self.open_ports.store(port.index(), 1, Relaxed);
-        Open::Port(port)
+        ShownPort::Port(port)
     }
 
     /// The same for a port of plain UDP; `None` if there are as many as there can be.
-    pub(super) fn open_udp(&self, port: u16, place: &Arc<PortSlot>) -> Option<Open> {
+    pub(super) fn open_udp(&self, port: u16, place: &Arc<PortSlot>) -> Option<ShownPort> {
         let index = self.udp_ports.take(port)?;
         self.rx_queues().places.set(index, Some(place));
         self.udp_ports.show(port);
-        Some(Open::Udp(port))
+        Some(ShownPort::Udp(port))
     }
 
     /// The same for a raw port.
@@ -228,27 +220,27 @@ impl Shared {
         &self,
         ethertype: EtherType,
         place: &Arc<PortSlot>,
-    ) -> std::io::Result<Option<Open>> {
+    ) -> std::io::Result<Option<ShownPort>> {
         let Some(index) = self.raw_types.take(ethertype) else {
             return Ok(None);
         };
-        let (number, opened) = (ethertype.get(), Open::Raw(ethertype));
+        let (number, opened) = (ethertype.get(), ShownPort::Raw(ethertype));
         self.rx_queues().places.set_raw(index, number, Some(place));
         let shown = self.raw_types.show(ethertype);
         shown.inspect_err(|_| self.close(opened))?;
         Ok(Some(opened))
     }
 
-    pub(super) fn close(&self, open: Open) {
+    pub(super) fn close(&self, open: ShownPort) {
         match open {
-            Open::Port(port) => {
+            ShownPort::Port(port) => {
                 self.open_ports.store(port.index(), 0, Relaxed);
                 self.rx_queues().places.set(port.get().into(), None);
             }
-            Open::Udp(port) => self.udp_ports.give_up(port, |index| {
+            ShownPort::Udp(port) => self.udp_ports.give_up(port, |index| {
                 self.rx_queues().places.set(index, None);
             }),
-            Open::Raw(ethertype) => self.raw_types.give_up(ethertype, |index| {
+            ShownPort::Raw(ethertype) => self.raw_types.give_up(ethertype, |index| {
                 self.rx_queues().places.set_raw(index, 0, None);
             }),
         }

@@ -1,0 +1,317 @@
+//! Handles in a child of fork(2): refused there, and the parent's whatever the child drops.
+
+use crate::common::{
+    PACKET, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair, controlled_pair,
+    here, pair, port,
+};
+use tautline::link::RawFrames;
+use tautline::{
+    EtherType, Instant, KeySource, Node, NodeConfig, PortError, Priority, Protection,
+    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawOptions, ReceiveError, SamplingOptions,
+    SendError, neighbour, status,
+};
+use tautline_proto::authentication::{Cipher, Key, KeyRing};
+use tautline_testbed::hosts::Host;
+use tautline_testbed::sys::in_fork;
+
+const HIGH: Priority = Priority::HIGHEST;
+const PLAIN_UDP: u16 = 15_700;
+
+/// Names of those results that are no refusal of a forked process.
+fn not_refused(results: Vec<(&str, String)>) -> Vec<String> {
+    let refusal = "OtherProcess";
+    let wrong = results
+        .into_iter()
+        .filter(|(_, result)| !result.contains(refusal));
+    wrong
+        .map(|(call, result)| format!("{call}: {result}"))
+        .collect()
+}
+
+/// The result of a call, by the name of its error.
+fn name<T>(result: Result<T, impl Into<Refusal>>) -> String {
+    match result.map_err(Into::into) {
+        Err(Refusal(true)) => "OtherProcess".to_owned(),
+        Err(Refusal(false)) => "another error".to_owned(),
+        Ok(_) => "done".to_owned(),
+    }
+}
+
+/// Whether an error is the refusal of a forked process.
+struct Refusal(bool);
+
+impl From<SendError> for Refusal {
+    fn from(error: SendError) -> Self {
+        Self(error == SendError::OtherProcess)
+    }
+}
+
+impl From<ReceiveError> for Refusal {
+    fn from(error: ReceiveError) -> Self {
+        Self(error == ReceiveError::OtherProcess)
+    }
+}
+
+impl From<PortError> for Refusal {
+    fn from(error: PortError) -> Self {
+        Self(matches!(error, PortError::OtherProcess))
+    }
+}
+
+/// Sends from one port to the other, and receives it.
+fn passes(sender: &mut QueuingPort, receiver: &mut QueuingPort, soon: Instant, text: &[u8]) {
+    let to = sender.destination("peer", receiver.number()).unwrap();
+    sender.send(to, HIGH, text).unwrap();
+    let mut buffer = [0; 1484];
+    let message = receiver.receive_until(soon, &mut buffer).unwrap();
+    let length = message.expect("it goes on after the fork").length;
+    assert_eq!(&buffer[..length], text);
+}
+
+/// Every call of a child is refused, and whatever it drops the parent's ports go on.
+fn a_child_harms_nothing(pair: Pair) {
+    let soon = pair.soon();
+    let (sender, receiver, to) = pair.ports(&QueuingOptions::default());
+    let on_bus = pair.hosts.is_none();
+    let Pair {
+        a,
+        b,
+        control,
+        hosts,
+        ..
+    } = pair;
+    let mut owned = Some((sender, receiver, a, b));
+    let parents = owned.as_mut().unwrap();
+    passes(&mut parents.0, &mut parents.1, soon, b"before the fork");
+    parents
+        .0
+        .merge(to, HIGH, b"merged before the fork")
+        .unwrap();
+    let faults = in_fork(|| {
+        let (sender, receiver, a, b) = owned.as_mut().unwrap();
+        let mut buffer = [0; 1484];
+        let options = QueuingOptions::default();
+        let faults = not_refused(vec![
+            ("send", name(sender.send(to, HIGH, b"no"))),
+            ("merge", name(sender.merge(to, HIGH, b"no"))),
+            ("flush", name(sender.flush())),
+            ("lend", name(sender.lend(to, HIGH, 2).map(drop))),
+            ("destination", name(sender.destination("peer", port(99)))),
+            ("receive", name(receiver.receive(&mut buffer))),
+            (
+                "receive_until",
+                name(receiver.receive_until(Instant::FAR_FUTURE, &mut buffer)),
+            ),
+            ("receive_lent", name(receiver.receive_lent().map(drop))),
+            ("port of a", name(a.queuing_port(port(99), &options))),
+            (
+                "port of b",
+                name(b.sampling_port(port(99), &SamplingOptions::default())),
+            ),
+        ]);
+        let descriptor = receiver
+            .descriptor()
+            .map(|_| "it has a descriptor".to_owned());
+        drop(owned.take());
+        faults.into_iter().chain(descriptor).collect()
+    });
+    assert_eq!(faults.unwrap(), [""; 0]);
+    let (mut sender, mut receiver, a, b) = owned.unwrap();
+    sender.flush().unwrap();
+    let mut buffer = [0; 1484];
+    let merged = receiver.receive_until(soon, &mut buffer).unwrap().unwrap();
+    assert_eq!(
+        &buffer[..merged.length],
+        b"merged before the fork",
+        "it is sent once"
+    );
+    passes(&mut sender, &mut receiver, soon, b"after the fork");
+    assert_eq!(
+        receiver.receive(&mut buffer).unwrap(),
+        None,
+        "nothing of the child's"
+    );
+    // A port that was not connected before finds the other one by its name.
+    let open = || {
+        a.queuing_port(port(13), &QueuingOptions::default())
+            .unwrap()
+    };
+    let mut late = match &hosts {
+        Some(hosts) => hosts.inside(Host::A, open).unwrap(),
+        None => open(),
+    };
+    passes(&mut late, &mut receiver, soon, b"of another port");
+    if on_bus {
+        let own = std::process::id();
+        let (told, _) = status::nodes().unwrap();
+        let of_own = told.iter().filter(|node| node["process"] == own);
+        assert!(of_own.count() >= 2, "both nodes still tell their status");
+    }
+    drop((sender, receiver, late, a, b, control));
+}
+
+#[test]
+fn a_child_is_refused_and_leaves_the_ports_of_its_parent_open() {
+    a_child_harms_nothing(bus_pair());
+    for side in here([XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, PACKET, UDP]) {
+        let other = if side.link == UDP.link { UDP } else { PACKET };
+        let Some(pair) = pair(other, side) else {
+            return;
+        };
+        a_child_harms_nothing(pair);
+    }
+}
+
+#[test]
+fn a_child_of_a_client_asks_nothing_of_the_control_process() {
+    for side in here([XDP, XDP_TC]) {
+        let Some(pair) = controlled_pair(PACKET, side) else {
+            return;
+        };
+        a_child_harms_nothing(pair);
+    }
+}
+
+/// Ports of the other kinds in a child.
+fn other_kinds(side: Side) -> Option<()> {
+    let pair = pair(PACKET, side)?;
+    let soon = pair.soon();
+    let options = QueuingOptions::default();
+    let open = |node: &Node| {
+        let value = node
+            .sampling_port(port(20), &SamplingOptions::default())
+            .unwrap();
+        let datagrams = node.udp_port(PLAIN_UDP, &options).unwrap();
+        let raw = node
+            .raw_port(EtherType::ETHERCAT, &RawOptions::default())
+            .unwrap();
+        (value, datagrams, raw)
+    };
+    assert_ne!(pair.b.report().capabilities.raw_frames, RawFrames::None);
+    let (mut theirs, mut owned) = (pair.on_a(open), Some(pair.on_b(open)));
+    let faults = in_fork(|| {
+        let (value, datagrams, raw) = owned.as_mut().unwrap();
+        let mut buffer = [0; 2_048];
+        let faults = not_refused(vec![
+            ("read", name(value.read(&mut buffer))),
+            ("read_lent", name(value.read_lent().map(drop))),
+            ("read_newer", name(value.read_newer(&mut buffer, |_, _| {}))),
+            (
+                "read_new_until",
+                name(value.read_new_until(Instant::FAR_FUTURE, &mut buffer)),
+            ),
+            ("datagram", name(datagrams.receive(&mut buffer))),
+            (
+                "datagram_until",
+                name(datagrams.receive_until(Instant::FAR_FUTURE, &mut buffer)),
+            ),
+            ("peer", name(datagrams.destination("peer", PLAIN_UDP))),
+            ("frame", name(raw.receive(&mut buffer))),
+            (
+                "frame_until",
+                name(raw.receive_until(Instant::FAR_FUTURE, &mut buffer)),
+            ),
+            ("send a frame", name(raw.send(&[0; 60]))),
+        ]);
+        drop(owned.take());
+        faults
+    });
+    assert_eq!(faults.unwrap(), [""; 0]);
+    let (mut value, mut datagrams, mut raw) = owned.unwrap();
+    let mut buffer = [0; 2_048];
+    let to = theirs.0.destination("peer", port(20)).unwrap();
+    theirs.0.send(to, HIGH, b"value").unwrap();
+    let sample = value.read_new_until(soon, &mut buffer).unwrap().unwrap();
+    assert_eq!(&buffer[..sample.length], b"value");
+    let to = theirs.1.destination("peer", PLAIN_UDP).unwrap();
+    theirs.1.send_to(to, HIGH, b"datagram").unwrap();
+    let datagram = datagrams.receive_until(soon, &mut buffer).unwrap().unwrap();
+    assert_eq!(&buffer[..datagram.length], b"datagram");
+    let mut frame = [0xFF; 60];
+    frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 0x88, 0xA4]);
+    theirs.2.send(&frame).unwrap();
+    let mut buffer = [0; RAW_FRAME_BYTES_MAX];
+    assert!(raw.receive_until(soon, &mut buffer).unwrap().is_some());
+    Some(())
+}
+
+#[test]
+fn ports_of_all_kinds_outlive_what_a_child_drops() {
+    for side in here([XDP, XDP_TC, XSK_GENERIC, PACKET]) {
+        if other_kinds(side).is_none() {
+            return;
+        }
+    }
+}
+
+/// A loan and a message that are open during the fork.
+#[test]
+fn a_child_neither_sends_nor_gives_back_what_its_parent_has_lent() {
+    let pairs = [Some(bus_pair()), pair(PACKET, XDP)];
+    for pair in pairs.into_iter().flatten() {
+        let options = QueuingOptions {
+            depth: 2,
+            ..QueuingOptions::default()
+        };
+        let (mut sender, mut receiver, to) = pair.ports(&options);
+        sender.send(to, HIGH, b"first").unwrap();
+        let mut message = receiver.receive_lent_until(pair.soon()).unwrap();
+        let mut loan = Some(sender.lend(to, HIGH, 6).unwrap());
+        loan.as_mut().unwrap().copy_from_slice(b"second");
+        let faults = in_fork(|| {
+            let sent = name(loan.take().unwrap().send());
+            drop(message.take());
+            not_refused(vec![("send", sent)])
+        });
+        assert_eq!(faults.unwrap(), [""; 0]);
+        loan.unwrap().send().unwrap();
+        // Of the two places of the class both are taken, or they would be written to.
+        let third = sender.send(to, HIGH, b"third");
+        let lent = message.unwrap();
+        assert_eq!(lent.bytes().slice().unwrap_or(b"first"), b"first");
+        drop(lent);
+        let second = receiver.receive_lent_until(pair.soon()).unwrap();
+        let second = second.expect("it was sent once");
+        let mut bytes = [0; 6];
+        second.bytes().copy_out(0, &mut bytes);
+        assert_eq!(&bytes, b"second");
+        drop(second);
+        let is_on_bus = pair.hosts.is_none();
+        assert_eq!(third == Err(SendError::ReceiverFull), is_on_bus);
+        assert!(
+            receiver.receive_lent().unwrap().is_none(),
+            "the first was kept"
+        );
+    }
+}
+
+#[test]
+fn a_protected_port_uses_no_nonce_twice() {
+    let secret = std::array::from_fn(|place| place as u8);
+    let key = || KeyRing::new([Key::new(1, Cipher::Aes128Gcm, 0, secret)]).unwrap();
+    let here = [127, 0, 0, 1].into();
+    let config = NodeConfig::udp(here)
+        .with_neighbour(neighbour("peer", here))
+        .unwrap()
+        .with_keys("peer", KeySource::Ring(key()));
+    let node = Node::open(config).unwrap();
+    let options = QueuingOptions {
+        protection: Some(Protection::Encrypted),
+        ..QueuingOptions::default()
+    };
+    let mut sender = node.queuing_port(port(3_701), &options).unwrap();
+    let mut receiver = node.queuing_port(port(3_702), &options).unwrap();
+    let to = sender.destination("peer", receiver.number()).unwrap();
+    sender.send(to, HIGH, b"first").unwrap();
+    let faults =
+        in_fork(|| not_refused(vec![("send", name(sender.send(to, HIGH, b"of the child")))]));
+    assert_eq!(faults.unwrap(), [""; 0]);
+    sender.send(to, HIGH, b"second").unwrap();
+    let mut buffer = [0; 1484];
+    for expected in ["first", "second"] {
+        let soon = tautline::now() + crate::common::PATIENCE;
+        let message = receiver.receive_until(soon, &mut buffer).unwrap().unwrap();
+        assert_eq!(&buffer[..message.length], expected.as_bytes());
+    }
+    assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+}
