@@ -48,7 +48,8 @@ pub(crate) struct Record {
     pub(crate) census: Census,
 }
 
-/// A partition that this process made. Dropped, it puts everything back.
+/// A partition that this process made. Dropped, it puts everything back; in a process that was forked from this one,
+/// nothing.
 #[derive(Debug)]
 pub struct Partition {
     name: String,

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tautline_proto::smoother::{NODES_MAX, ReceiverConfig};
 use tautline_proto::wire::MacAddress;
+use tautline_state::fork::OwnerProcess;
 use tautline_state::journal::{Journal, Look, PutBack};
 use tautline_state::netlink::Route;
 use tautline_state::{Directory, policy, runtime_directory};
@@ -104,6 +105,7 @@ pub struct Smoother {
     shared: Arc<Shared>,
     receiving: Receiving,
     sending: Sending,
+    process: OwnerProcess,
 }
 
 impl Smoother {
@@ -189,6 +191,7 @@ impl Smoother {
             shared,
             receiving,
             sending,
+            process: OwnerProcess::current(),
         })
     }
 
@@ -217,6 +220,7 @@ impl Smoother {
     /// # Errors
     /// [`SmootherError`], for example because the interface is gone.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), SmootherError> {
+        self.check_process()?;
         let (shared, receiving, sending) = (&*self.shared, &mut self.receiving, &mut self.sending);
         let (file, interface) = (&self.file, self.interface);
         let over = &AtomicBool::new(false);
@@ -263,6 +267,7 @@ impl Smoother {
     /// # Errors
     /// [`SmootherError::NotPutBack`]: changes that are still in force. They stay noted.
     pub fn end(mut self) -> Result<(), SmootherError> {
+        self.check_process()?;
         self.put_back();
         match self.journal.refused() {
             [] => Ok(()),
@@ -270,7 +275,16 @@ impl Smoother {
         }
     }
 
+    fn check_process(&self) -> Result<(), SmootherError> {
+        let checked = self.process.check();
+        checked.map_err(|error| SmootherError::of("use the smoother")(error.into()))
+    }
+
+    /// Nothing in a forked process: what is held and changed is the parent's.
     fn put_back(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         self.receiving.let_go();
         self.sending.let_go();
         self.file.remove();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tautline_exec::SetError;
 use tautline_partition::PartitionError;
+use tautline_state::fork::OtherProcess;
 
 use crate::file::FileError;
 
@@ -88,9 +89,18 @@ pub enum RunError {
     /// The partition of the set could not be made.
     #[error("{0}")]
     Partition(#[from] PartitionError),
+    /// The set was started by the process that this one was forked from.
+    #[error("the set was started by another process")]
+    OtherProcess,
     /// A thread or a mutex could not be made.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
+}
+
+impl From<OtherProcess> for RunError {
+    fn from(_: OtherProcess) -> Self {
+        Self::OtherProcess
+    }
 }
 
 /// Message and remedy: this is how a program shows the error that it returns from `main`.
@@ -133,6 +143,7 @@ impl RunError {
                  or use fixed priorities"
             }
             RunError::Partition(error) => error.remedy(),
+            RunError::OtherProcess => "start it after fork",
             RunError::System(_) => "raise the limits of threads and memory (ulimit -a)",
         }
     }

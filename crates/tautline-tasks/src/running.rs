@@ -23,6 +23,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(1);
 const END_LOOK: Duration = Duration::from_millis(1);
 
 /// A set that runs. Dropped, it stops without waiting.
+///
+/// It belongs to the process that started it. In a child of fork(2) its calls are refused or do nothing, and dropping
+/// it there leaves the parent's tasks alone.
 pub struct Running {
     pub(crate) shared: Arc<Shared>,
     pub(crate) threads: Vec<JoinHandle<()>>,
@@ -43,8 +46,11 @@ pub struct Trigger {
 
 impl Trigger {
     /// Activates the task once. Wait-free; messages are counted while the task runs. Those that come sooner than its
-    /// period allows wait until it is over.
+    /// period allows wait until it is over. Nothing in a process that was forked from the set's.
     pub fn fire(&self) {
+        if !self.shared.process.is_current() {
+            return;
+        }
         let signal = &self.shared.signals[self.task];
         signal.messages.fetch_add(1, Ordering::Release); // pairs with the load before a job begins
         signal.wake();
@@ -70,8 +76,9 @@ impl Running {
     /// Asks for another mode. It takes effect when the jobs that run have ended.
     ///
     /// # Errors
-    /// A mode that the set does not have.
+    /// A mode that the set does not have, [`RunError::OtherProcess`].
     pub fn request_mode(&self, mode: &str) -> Result<(), RunError> {
+        self.shared.process.check()?;
         let now = sys::monotonic();
         {
             let mut decisions = self.shared.decisions.lock();
@@ -100,8 +107,9 @@ impl Running {
     /// Trigger of a task that messages activate.
     ///
     /// # Errors
-    /// [`RunError::UnknownTask`], [`RunError::NotByMessage`].
+    /// [`RunError::UnknownTask`], [`RunError::NotByMessage`], [`RunError::OtherProcess`].
     pub fn trigger(&self, task: &str) -> Result<Trigger, RunError> {
+        self.shared.process.check()?;
         Ok(Trigger {
             task: by_message(&self.shared.set, task)?,
             shared: self.shared.clone(),
@@ -128,9 +136,13 @@ impl Running {
     }
 
     /// Stops all tasks after the jobs that run, and waits for that at most so long. A thread whose job does not
-    /// return is left to itself, below all others.
+    /// return is left to itself, below all others. In a process that was forked from the set's, nothing is stopped and
+    /// the summary is empty.
     #[must_use]
     pub fn stop(mut self, patience: Duration) -> Summary {
+        if !self.shared.process.is_current() {
+            return Summary::empty(self.start);
+        }
         self.shared.stop();
         self.wait(patience);
         let is_left: Vec<bool> = self.threads.iter().map(|one| !one.is_finished()).collect();
@@ -191,6 +203,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if !self.shared.process.is_current() {
+            // Threads that this process does not have, and that the C library must not be asked about.
+            std::mem::forget(std::mem::take(&mut self.threads));
+            std::mem::forget((self.watchdog.take(), self.exchange.take()));
+            return;
+        }
         self.shared.stop();
     }
 }

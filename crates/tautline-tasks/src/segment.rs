@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use tautline_state::fork::OwnerProcess;
 use tautline_state::{Directory, EntryKind, Owner, StateError};
 
 use crate::figures::{BLOCK_WORDS, Figures, Interval, TaskState, Time, Times, TracedJob};
@@ -80,6 +81,7 @@ pub(crate) struct Segment {
     entry: Option<(Directory, String)>,
     /// Holds the lock.
     _file: Option<File>,
+    process: OwnerProcess,
 }
 
 impl Segment {
@@ -106,6 +108,7 @@ impl Segment {
             first_block,
             entry,
             _file: file,
+            process: OwnerProcess::current(),
         };
         Ok((segment, refused))
     }
@@ -123,7 +126,9 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if let Some((directory, name)) = &self.entry {
+        if let Some((directory, name)) = &self.entry
+            && self.process.is_current()
+        {
             let _ = directory.remove(name); // somebody has cleaned up already
         }
     }

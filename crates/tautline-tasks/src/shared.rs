@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::thread::futex;
 use tautline_exec::TaskSet;
+use tautline_state::fork::OwnerProcess;
 
 use crate::labour::{Started, Worker};
 use crate::message::{self, MessageSource};
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// Handles of the tasks' processes, by task.
     pub(crate) programs: Mutex<Vec<Option<OwnedFd>>>,
     pub(crate) segment: Segment,
+    /// The process that the threads are in: a forked one has none.
+    pub(crate) process: OwnerProcess,
 }
 
 /// The executive's core, and the jobs that run.

@@ -57,6 +57,19 @@ pub struct Summary {
     pub limits: Vec<String>,
 }
 
+impl Summary {
+    /// Summary without tasks, of a set that began at `start`.
+    pub(crate) fn empty(start: Duration) -> Self {
+        Self {
+            tasks: Vec::new(),
+            start,
+            records: Vec::new(),
+            records_total: 0,
+            limits: Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for task in &self.tasks {

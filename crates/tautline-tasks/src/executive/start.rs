@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tautline_exec::TaskSet;
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
+use tautline_state::fork::OwnerProcess;
 
 use super::Executive;
 use crate::error::RunError;
@@ -167,6 +168,7 @@ fn shared(
         limits: Mutex::new(limits),
         programs: Mutex::new((0..count).map(|_| None).collect()),
         segment,
+        process: OwnerProcess::current(),
         set,
     })
 }
