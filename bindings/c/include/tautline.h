@@ -24,7 +24,9 @@
  * - Sending and receiving allocate nothing, and take no lock that another handle's calls take. The
  *   first message to a new address, and everything that opens or asks for status, does allocate.
   * - A signal does not end a wait, as with SA_RESTART. A thread that must end waits with a deadline.
- * - After fork, the child must not use handles that its parent opened.
+ * - After fork, a call with a handle that the parent opened fails in the child with
+ *   TAUTLINE_ERROR_OTHER_PROCESS (EBADFD). Closing it there leaves the parent's open. The child opens
+ *   its own.
  * - Times are nanoseconds of CLOCK_MONOTONIC.
  *
  * Link with -ltautline (pkg-config tautline). docs/c.md has more, and the examples.
@@ -116,7 +118,9 @@ enum tautline_code {
     /* A task of the set can miss its deadline. ERANGE */
     TAUTLINE_ERROR_SET_REFUSED = -34,
     /* This call comes before another one that it needs, or a second time. EPROTO */
-    TAUTLINE_ERROR_WRONG_ORDER = -35
+    TAUTLINE_ERROR_WRONG_ORDER = -35,
+    /* The handle was opened by another process; open it again after fork. EBADFD */
+    TAUTLINE_ERROR_OTHER_PROCESS = -36
 };
 
 /* Text of a code; never null. */

@@ -159,6 +159,7 @@ impl From<PortError> for Fault {
             PortError::PeerAbsent { .. } => Code::PeerAbsent,
             PortError::TooManyDestinations => Code::TooManyDestinations,
             PortError::OtherNamespace => Code::OtherNamespace,
+            PortError::OtherProcess => Code::OtherProcess,
             _ => Code::Refused,
         };
         Self::explained(code, &error, error.remedy())
@@ -182,6 +183,7 @@ impl From<SendError> for Fault {
             SendError::InterfaceDown => Code::InterfaceDown.into(),
             SendError::InterfaceGone => Code::InterfaceGone.into(),
             SendError::FrameTooLarge => Code::FrameTooLarge.into(),
+            SendError::OtherProcess => Code::OtherProcess.into(),
             SendError::Refused { errno } => Self::refused(errno),
             _ => Code::Refused.into(),
         }
@@ -194,6 +196,7 @@ impl From<ReceiveError> for Fault {
             ReceiveError::BufferTooSmall { .. } => Code::BufferTooSmall.into(),
             ReceiveError::InterfaceDown => Code::InterfaceDown.into(),
             ReceiveError::InterfaceGone => Code::InterfaceGone.into(),
+            ReceiveError::OtherProcess => Code::OtherProcess.into(),
             ReceiveError::Undelivered(news) => {
                 Self::from(Code::Undelivered).with_errno(undelivered_errno(news.reason))
             }

@@ -81,6 +81,7 @@ codes! {
     NotAllowed = -33, EACCES, c"the control process's policy does not allow it";
     SetRefused = -34, ERANGE, c"a task of the set can miss its deadline";
     WrongOrder = -35, EPROTO, c"this call comes before another one that it needs, or a second time";
+    OtherProcess = -36, EBADFD, c"the handle was opened by another process; open it again after fork";
 }
 
 impl Code {

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Exported functions that take pointers.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
@@ -11,6 +11,7 @@ use tautline::{
     QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort,
     Source, Spin, UdpPort,
 };
+use tautline_state::fork::OwnerProcess;
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
@@ -38,6 +39,7 @@ pub(crate) struct Port {
     answered: Vec<(tautline_source, Destination)>,
     pub(crate) socket: Option<Socket>,
     pub(crate) node: Node,
+    process: OwnerProcess,
 }
 
 /// The port itself.
@@ -57,6 +59,7 @@ impl Port {
             answered: Vec::new(),
             socket: None,
             node,
+            process: OwnerProcess::current(),
         }
     }
 
@@ -75,6 +78,18 @@ impl Port {
             // A port, and no socket.
             _ => Err(Code::BadHandle.into()),
         }
+    }
+
+    /// The descriptor for poll, select or epoll. It stays the port's.
+    fn descriptor(&mut self) -> Result<BorrowedFd<'_>, Fault> {
+        self.process.check().map_err(|_| Code::OtherProcess)?;
+        let descriptor = match &mut self.kind {
+            Kind::Queuing(port) => port.descriptor(),
+            Kind::Sampling(port) => port.descriptor(),
+            Kind::Datagram(port) => port.descriptor(),
+            Kind::Raw(port) => port.descriptor(),
+        };
+        Ok(descriptor.ok_or(Code::NoDescriptor)?)
     }
 
     fn sampling(&mut self) -> Result<&mut SamplingPort, Fault> {
@@ -230,13 +245,13 @@ pub(crate) fn enter(id: u32) -> Result<InUse<'static, Box<Port>>, Fault> {
 /// A descriptor to wait on for a port's messages, and the length of the longest one.
 pub(crate) fn watched(port: tautline_port) -> Result<(OwnedFd, usize), Fault> {
     let mut entered = enter(port.id)?;
-    let (bytes_max, descriptor) = match &mut entered.kind {
-        Kind::Queuing(port) => (port.message_bytes_max(), port.descriptor()),
-        Kind::Sampling(port) => (port.value_bytes_max(), port.descriptor()),
-        Kind::Datagram(port) => (port.message_bytes_max(), port.descriptor()),
-        Kind::Raw(port) => (RAW_FRAME_BYTES_MAX, port.descriptor()),
+    let bytes_max = match &entered.kind {
+        Kind::Queuing(port) => port.message_bytes_max(),
+        Kind::Sampling(port) => port.value_bytes_max(),
+        Kind::Datagram(port) => port.message_bytes_max(),
+        Kind::Raw(_) => RAW_FRAME_BYTES_MAX,
     };
-    let descriptor = descriptor.ok_or(Code::NoDescriptor)?.try_clone_to_owned();
+    let descriptor = entered.descriptor()?.try_clone_to_owned();
     let refused = |error: std::io::Error| Fault::new(Code::Refused, error.to_string());
     Ok((descriptor.map_err(refused)?, bytes_max))
 }
@@ -792,15 +807,5 @@ fn put_sample(read: Option<tautline::Sample>, out: Out<tautline_sample>) -> c_in
 /// The port's descriptor for poll, select or epoll. It stays the port's.
 #[unsafe(no_mangle)]
 pub extern "C" fn tautline_descriptor(port: tautline_port) -> c_int {
-    coded(|| {
-        let mut entered = enter(port.id)?;
-        let descriptor = match &mut entered.kind {
-            Kind::Queuing(port) => port.descriptor(),
-            Kind::Sampling(port) => port.descriptor(),
-            Kind::Datagram(port) => port.descriptor(),
-            Kind::Raw(port) => port.descriptor(),
-        };
-        let descriptor = descriptor.ok_or(Code::NoDescriptor)?;
-        Ok(descriptor.as_raw_fd())
-    })
+    coded(|| Ok(enter(port.id)?.descriptor()?.as_raw_fd()))
 }

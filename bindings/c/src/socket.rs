@@ -16,6 +16,7 @@ use tautline::{
     Destination, Instant, LentBuffer, Node, NodeConfig, PortError, Priority, QueuingOptions,
     UdpPort,
 };
+use tautline_state::fork::OwnerProcess;
 
 use crate::border::{Fault, coded, numbered};
 use crate::code::Code;
@@ -49,8 +50,9 @@ pub(crate) struct Socket {
 
 /// The node that new sockets belong to, by its handle; 0 while none was named.
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
-/// Nodes that sockets opened, and share for as long as one of them is open.
-static SHARED: Mutex<Vec<(Origin, Weak<Node>)>> = Mutex::new(Vec::new());
+/// Nodes that sockets of this process opened, and share for as long as one of them is open. In a child of a fork, those
+/// of its parent are among them.
+static SHARED: Mutex<Vec<(Origin, OwnerProcess, Weak<Node>)>> = Mutex::new(Vec::new());
 
 /// Where a shared node comes from.
 #[derive(Clone, PartialEq, Eq)]
@@ -153,9 +155,12 @@ fn node_of(ip: Ipv4Addr) -> Result<(Node, Option<Arc<Node>>), Fault> {
     };
     // Held while a node is opened: two sockets of one address get one node.
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.retain(|(_, node)| node.strong_count() > 0);
-    let known = shared.iter().find(|(known, _)| *known == origin);
-    if let Some(node) = known.and_then(|(_, node)| node.upgrade()) {
+    shared.retain(|(_, _, node)| node.strong_count() > 0);
+    let process = OwnerProcess::current();
+    let is_meant =
+        |known: &&(Origin, OwnerProcess, Weak<Node>)| (&known.0, known.1) == (&origin, process);
+    let known = shared.iter().find(is_meant);
+    if let Some(node) = known.and_then(|(_, _, node)| node.upgrade()) {
         return Ok((Node::clone(&node), Some(node)));
     }
     let config = match &origin {
@@ -163,7 +168,7 @@ fn node_of(ip: Ipv4Addr) -> Result<(Node, Option<Arc<Node>>), Fault> {
         Origin::Address(ip) => NodeConfig::udp(*ip),
     };
     let node = Arc::new(Node::open(config)?);
-    shared.push((origin, Arc::downgrade(&node)));
+    shared.push((origin, process, Arc::downgrade(&node)));
     Ok((Node::clone(&node), Some(node)))
 }
 

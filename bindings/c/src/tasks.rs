@@ -175,6 +175,7 @@ fn fault(error: RunError) -> Fault {
         RunError::File(_) | RunError::Set(_) => Code::ConfigWrong,
         RunError::UnknownTask { .. } => Code::UnknownName,
         RunError::NoBody { .. } | RunError::BodyRepeated { .. } => Code::WrongOrder,
+        RunError::OtherProcess => Code::OtherProcess,
         RunError::NotByMessage { .. } | RunError::NotByTime { .. } => Code::WrongKind,
         _ => Code::Refused,
     };

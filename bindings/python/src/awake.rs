@@ -1,5 +1,5 @@
 //! Waits and sleeps that end awake: on descriptors of the program's own, without a node.
-#![allow(unsafe_code)] // Borrows descriptors.
+#![allow(unsafe_code)] // Borrows descriptors, and has a handler that runs in the child of a fork.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -12,6 +12,19 @@ use tautline_awake::sleep;
 
 use crate::errors::{argument, exception};
 use crate::wait::{STEP, instant, look_or_deadline};
+
+/// Gives the places of CPUs back in each child of a fork, where their threads are not.
+pub(crate) fn watch_forks() -> PyResult<()> {
+    extern "C" fn in_child() {
+        tautline_awake::cpu::reset_after_fork();
+    }
+    // SAFETY: the handler lives as long as the process, since modules of Python are never unloaded, and it does nothing
+    // but atomic operations, which is allowed in the child of a fork.
+    match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error).into()),
+    }
+}
 
 /// Waits for a descriptor that end awake: a loop that sleeps between two messages is there when its message comes. It
 /// needs neither node nor privilege. `wait()` stands before the receiving call of a loop over any socket, pipe, timer

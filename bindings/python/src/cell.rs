@@ -1,63 +1,29 @@
 //! The one who uses a port at a time: a thread during a call, or a message that is lent.
-#![allow(unsafe_code)] // A handler that runs in the child of a fork.
+#![allow(unsafe_code)] // A value that is not always dropped.
 
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pyo3::prelude::*;
+use tautline_state::fork::OwnerProcess;
 
 use crate::errors::exception;
 
-/// Number of forks that lead to this process, since the module was loaded.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// Counts forks from now on.
-pub(crate) fn watch_forks() -> PyResult<()> {
-    extern "C" fn forked() {
-        // Partner: the loads in `Origin`. The child has one thread, this one.
-        FORKS.fetch_add(1, Relaxed);
-        tautline_awake::cpu::reset_after_fork();
+/// Refuses a call in a process that was forked from the one that opened `what`.
+pub(crate) fn check_process(py: Python<'_>, process: OwnerProcess, what: &str) -> PyResult<()> {
+    if process.is_current() {
+        return Ok(());
     }
-    // SAFETY: the handler lives as long as the process, since modules of Python are never unloaded, and it does nothing
-    // but atomic operations, which is allowed in the child of a fork.
-    match unsafe { libc::pthread_atfork(None, None, Some(forked)) } {
-        0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(error).into()),
-    }
-}
-
-/// The process that opened something.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin(u32);
-
-impl Origin {
-    /// This process.
-    pub(crate) fn here() -> Self {
-        Self(FORKS.load(Relaxed))
-    }
-
-    /// Whether it is this process, and not one that this one was forked from.
-    #[inline]
-    pub(crate) fn is_here(self) -> bool {
-        self.0 == FORKS.load(Relaxed)
-    }
-
-    pub(crate) fn check(self, py: Python<'_>, what: &str) -> PyResult<()> {
-        if self.is_here() {
-            return Ok(());
-        }
-        let message = format!("this {what} belongs to the process that opened it, not to its fork");
-        let remedy = "open it after the fork, or start processes with the method \"spawn\"";
-        Err(exception(py, "ClosedError", &message, remedy))
-    }
+    let message = format!("this {what} belongs to the process that opened it, not to its fork");
+    let remedy = "open it after the fork, or start processes with the method \"spawn\"";
+    Err(exception(py, "ClosedError", &message, remedy))
 }
 
 /// Something that is dropped by the process that made it, and left alone by forks of that: it is their parent's.
 #[derive(Debug)]
 pub(crate) struct OfProcess<T> {
     owned: ManuallyDrop<T>,
-    pub(crate) origin: Origin,
+    pub(crate) process: OwnerProcess,
 }
 
 impl<T> OfProcess<T> {
@@ -65,7 +31,7 @@ impl<T> OfProcess<T> {
     pub(crate) fn new(owned: T) -> Self {
         Self {
             owned: ManuallyDrop::new(owned),
-            origin: Origin::here(),
+            process: OwnerProcess::current(),
         }
     }
 }
@@ -81,7 +47,7 @@ impl<T> std::ops::Deref for OfProcess<T> {
 
 impl<T> Drop for OfProcess<T> {
     fn drop(&mut self) {
-        if self.origin.is_here() {
+        if self.process.is_current() {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.owned) };
         }
@@ -134,7 +100,7 @@ impl<P> Cell<P> {
 
     /// Takes the port back, and closes it if that was wanted meanwhile.
     pub(crate) fn put_back(&self, port: Box<P>) {
-        if !self.0.origin.is_here() {
+        if !self.0.process.is_current() {
             std::mem::forget(port);
             return;
         }
@@ -153,7 +119,7 @@ impl<P> Cell<P> {
     where
         P: Send,
     {
-        let port = match self.0.origin.is_here() {
+        let port = match self.0.process.is_current() {
             true => std::mem::replace(&mut *self.lock(py)?, Place::Closed),
             false => Place::Closed,
         };
@@ -167,12 +133,12 @@ impl<P> Cell<P> {
             // Somebody uses it.
             Err(_) => true,
         };
-        locked && self.0.origin.is_here()
+        locked && self.0.process.is_current()
     }
 
     #[inline]
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Place<P>>> {
-        self.0.origin.check(py, "port")?;
+        check_process(py, self.0.process, "port")?;
         match self.0.try_lock() {
             Ok(place) => Ok(place),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),

@@ -43,6 +43,7 @@ impl Raise for PortError {
     fn raise(self, py: Python<'_>) -> PyErr {
         let class = match self {
             Self::PeerAbsent { .. } => "PeerAbsentError",
+            Self::OtherProcess => "ClosedError",
             _ => "PortError",
         };
         exception(py, class, &self.to_string(), self.remedy())
@@ -55,6 +56,7 @@ impl Raise for SendError {
             Self::TransmitQueueFull | Self::ReceiverFull | Self::PoolExhausted { .. } => {
                 "FullError"
             }
+            Self::OtherProcess => "ClosedError",
             _ => "SendError",
         };
         exception(py, class, &self.to_string(), self.remedy())
@@ -65,6 +67,7 @@ impl Raise for ReceiveError {
     fn raise(self, py: Python<'_>) -> PyErr {
         let class = match self {
             Self::Undelivered(_) => "UndeliveredError",
+            Self::OtherProcess => "ClosedError",
             _ => "ReceiveError",
         };
         let exception = exception(py, class, &self.to_string(), self.remedy());

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use tautline::{LentBuffer, SendError};
+use tautline_state::fork::OwnerProcess;
 
 use crate::buffer::{Extent, Memory, given_back};
-use crate::cell::{Cell, Origin};
+use crate::cell::Cell;
 use crate::errors::Raise;
 use crate::message::{Source, checksum, pair};
 use crate::wait::seconds;
@@ -24,7 +25,7 @@ pub(crate) struct WithPort<P, T> {
     /// From `Box::into_raw`; touched only through `borrower` while that is there.
     port: NonNull<P>,
     cell: Arc<Cell<P>>,
-    origin: Origin,
+    process: OwnerProcess,
 }
 
 // SAFETY: the port may be used by any thread (`P: Send`), and the borrower is pointers into it, or into memory that it
@@ -46,7 +47,7 @@ impl<P, T> WithPort<P, T> {
             borrower: None,
             port,
             cell: Arc::clone(cell),
-            origin: Origin::here(),
+            process: OwnerProcess::current(),
         };
         // SAFETY: the port was taken out of its cell, so nobody else has it, and it stays where it is until this value
         // is dropped, which drops the borrower first.
@@ -67,7 +68,7 @@ impl<P, T> WithPort<P, T> {
 
 impl<P, T> Drop for WithPort<P, T> {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
+        if !self.process.is_current() {
             // In the child of a fork nothing is touched: port and message are the parent's.
             std::mem::forget(self.borrower.take());
             return;

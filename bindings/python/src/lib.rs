@@ -48,6 +48,6 @@ mod _tautline {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        crate::cell::watch_forks()
+        crate::awake::watch_forks()
     }
 }

@@ -9,7 +9,7 @@ use tautline::{
     EtherType, NodeConfig, OpenError, Policing, QueuingOptions, RawOptions, SamplingOptions, Spin,
 };
 
-use crate::cell::OfProcess;
+use crate::cell::{OfProcess, check_process};
 use crate::errors::{Raise, argument, exception};
 use crate::lent::SendBuffer;
 use crate::port::{port_number, python_value};
@@ -49,7 +49,7 @@ impl Node {
     }
 
     fn node(&self, py: Python<'_>) -> PyResult<tautline::Node> {
-        self.node.origin.check(py, "node")?;
+        check_process(py, self.node.process, "node")?;
         let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         node.clone().ok_or_else(|| {
             let remedy = "open it again, or close it later";
@@ -316,7 +316,7 @@ impl Node {
 
     /// Closes the node. Ports that are open go on, and close it with the last of them.
     fn close(&self, py: Python<'_>) {
-        if self.node.origin.is_here() {
+        if self.node.process.is_current() {
             let node = self
                 .node
                 .lock()
@@ -330,7 +330,7 @@ impl Node {
     #[getter]
     fn closed(&self) -> bool {
         let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
-        node.is_none() || !self.node.origin.is_here()
+        node.is_none() || !self.node.process.is_current()
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

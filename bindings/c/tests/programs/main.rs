@@ -528,6 +528,39 @@ fn a_socket_in_c_speaks_to_sockets_of_the_kernel() {
     echo.join().unwrap();
 }
 
+/// The child of a fork is refused, and closes what its parent goes on with.
+#[test]
+fn handles_in_c_belong_to_the_process_that_opened_them() {
+    let Some(hosts) = hosts() else { return };
+    let program = IMAGE.compile("cc", "tests/forked.c", "forked", &[]);
+    let soon = || tautline::now() + PATIENCE;
+    for (link, own, form) in [
+        ("xdp", LinkKind::Packet, Form::Ethernet),
+        ("udp", LinkKind::Udp, Form::Udp),
+    ] {
+        let peer = node(&hosts, Host::A, own, form);
+        let open = || peer.queuing_port(41.try_into().unwrap(), &QueuingOptions::default());
+        let mut port = hosts.inside(Host::A, open).unwrap().unwrap();
+        let ports = "[[port]]\nname = 'port'\nnumber = 40\nkind = 'queuing'";
+        let file = configuration(&hosts, Host::B, link, &form.to_string(), ports);
+        let mut command = in_host(&hosts, Host::B, &program);
+        let forked = Beside::start(command.arg(file), "forked");
+        let to = port.destination("peer", 40.try_into().unwrap()).unwrap();
+        port.send(to, Priority::NORMAL, b"for the parent").unwrap();
+        assert_eq!(forked.end(), "for the parent\n");
+        let mut buffer = [0; 1484];
+        for expected in ["before", "after"] {
+            let message = port.receive_until(soon(), &mut buffer).unwrap().unwrap();
+            assert_eq!(&buffer[..message.length], expected.as_bytes());
+        }
+        assert_eq!(
+            port.receive(&mut buffer).unwrap(),
+            None,
+            "nothing of the child's"
+        );
+    }
+}
+
 #[test]
 fn a_reader_in_c_sees_what_a_publisher_in_c_publishes() {
     let Some(hosts) = hosts() else { return };
