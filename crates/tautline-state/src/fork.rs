@@ -157,8 +157,8 @@ pub(crate) mod testing {
     /// A fork that no handler of `pthread_atfork` hears of.
     pub(crate) fn bare_clone() -> libc::pid_t {
         let flags = libc::SIGCHLD as libc::c_long;
-        // SAFETY: without other flags and without a stack it is a fork; the child loads and stores atomics, makes system
-        // calls, and ends.
+        // SAFETY: without other flags and without a stack it is a fork; the child loads and stores atomics, makes
+        // system calls, and ends.
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         pid as libc::pid_t
     }

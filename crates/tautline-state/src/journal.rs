@@ -122,7 +122,8 @@ impl PutBack {
     }
 }
 
-/// The open journal. Dropped, it puts everything back; in a process that was forked from the one that opened it, nothing.
+/// The open journal. Dropped, it puts everything back; in a process that was forked from the one that opened it,
+/// nothing.
 #[derive(Debug)]
 pub struct Journal {
     directory: Directory,

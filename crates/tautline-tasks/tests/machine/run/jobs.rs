@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tautline_exec::{Action, Event, Job, Task, TaskSet};
-use tautline_tasks::{Executive, RunError, WithSafeState};
-use tautline_testbed::sys::in_fork;
+use tautline_tasks::{Executive, WithSafeState};
 
 use super::{
     compute, count_of, counter, endless_jobs, ms, options, policy, stopped, task, us, wait_until,
@@ -39,32 +38,6 @@ fn tasks_run_once_a_period_and_are_counted() {
             .iter()
             .any(|task| task.is_stopped || task.is_left)
     );
-}
-
-#[test]
-fn a_forked_process_leaves_the_tasks_of_its_parent_alone() {
-    let mut executive = Executive::new(TaskSet::new(vec![task("fast", ms(2))]).unwrap()).unwrap();
-    let (jobs, body) = counter();
-    executive.task("fast", body).unwrap();
-    let mut running = Some(executive.start(&options()).unwrap());
-    wait_until(|| count_of(&jobs) >= 5);
-    let faults = in_fork(|| {
-        let owned = running.take().unwrap();
-        let mode = owned.request_mode("any");
-        let trigger = owned.trigger("fast").map(drop);
-        let refused = [mode, trigger].map(|result| matches!(result, Err(RunError::OtherProcess)));
-        // The threads that it would wait for are not in this process.
-        let summary = owned.stop(ms(1));
-        let is_right = refused == [true; 2] && summary.tasks.is_empty();
-        (!is_right)
-            .then(|| format!("{refused:?}, {} tasks", summary.tasks.len()))
-            .into_iter()
-            .collect()
-    });
-    assert_eq!(faults.unwrap(), [""; 0]);
-    let before = count_of(&jobs);
-    wait_until(|| count_of(&jobs) >= before + 5);
-    assert!(!stopped(running.unwrap()).tasks[0].is_stopped);
 }
 
 #[test]
