@@ -255,18 +255,6 @@ impl ForeignSocket {
         Ok(Self::new(socket, refuses_descriptors))
     }
 
-    /// A connection with a stranger that is handed the other end.
-    ///
-    /// # Errors
-    /// The process or the machine has no descriptor left.
-    pub fn pair() -> io::Result<(Self, OwnedFd)> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let (own, other) = rustix::net::socketpair(family, kind, flags, None)?;
-        let refuses_descriptors = pass_descriptors(own.as_fd(), false).is_ok();
-        Ok((Self::new(own, refuses_descriptors), other))
-    }
-
     /// Process at the other end.
     ///
     /// # Errors
