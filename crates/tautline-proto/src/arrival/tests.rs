@@ -295,39 +295,69 @@ fn sends_that_nobody_answers_stop_the_looks() {
     assert!(granted < 60, "{granted}");
 }
 
-/// Recorded arrivals, and synthetic ones after descriptions of public captures: microseconds between arrivals.
-#[test]
-fn recorded_patterns() {
-    let table = include_str!("patterns.txt");
-    for line in table
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.is_empty())
-    {
-        let mut words = line.split_whitespace();
-        let name: String = words.next().unwrap().into();
-        let looked_min: u64 = words.next().unwrap().parse().unwrap();
-        let looked_max: u64 = words.next().unwrap().parse().unwrap();
-        let mut now = MS;
-        let gaps: Vec<i64> = words
-            .map(|word| word.parse::<i64>().unwrap() * US)
-            .collect();
-        let mut arrivals = Vec::new();
-        while arrivals.len() < 3_000 {
-            for gap in &gaps {
-                now += gap;
-                arrivals.push(now);
-            }
+/// A pattern of `patterns.txt`.
+struct Recorded {
+    name: &'static str,
+    /// Period that is found; none for 0.
+    period_us: u64,
+    /// Per cent of the arrivals that are found by looking.
+    looked: core::ops::RangeInclusive<u64>,
+    arrivals: Vec<i64>,
+}
+
+fn recorded() -> Vec<Recorded> {
+    let lines = include_str!("patterns.txt").lines();
+    let mut patterns: Vec<Recorded> = Vec::new();
+    for line in lines.filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let mut words = line.split_whitespace().peekable();
+        let name = words.next_if(|word| word.starts_with(char::is_alphabetic));
+        let mut numbers = words.map(|word| word.parse::<u64>().unwrap());
+        if let Some(name) = name {
+            let [period_us, least, most] = core::array::from_fn(|_| numbers.next().unwrap());
+            patterns.push(Recorded {
+                name,
+                period_us,
+                looked: least..=most,
+                arrivals: std::vec![MS],
+            });
         }
+        let arrivals = &mut patterns.last_mut().unwrap().arrivals;
+        for gap_us in numbers {
+            arrivals.push(arrivals.last().unwrap() + gap_us as i64 * US);
+        }
+    }
+    patterns
+}
+
+#[test]
+fn recorded_patterns_have_the_rhythm_that_their_sender_has() {
+    let mut wrong = Vec::new();
+    for Recorded {
+        name,
+        period_us,
+        looked,
+        arrivals,
+    } in recorded()
+    {
         let mut predictor = Predictor::new();
         let outcome = Machine::new(15).run(&mut predictor, &arrivals);
-        println!("{name}: {outcome:?} {}%", outcome.looked_per_cent());
-        let looked = outcome.looked_per_cent();
-        assert!(
-            (looked_min..=looked_max).contains(&looked),
-            "{name}: {outcome:?}"
+        let (found, pattern) = (outcome.looked_per_cent(), predictor.pattern());
+        println!(
+            "{name}: {found} % of {outcome:?}, {:.2} % awake, {pattern:?}",
+            outcome.awake_per_cent()
         );
-        assert!(outcome.awake_per_cent() <= 10.5, "{name}: {outcome:?}");
+        let period = match pattern {
+            Pattern::Periodic { period, .. } => period.as_micros() as u64,
+            _ => 0,
+        };
+        let is_right = looked.contains(&found)
+            && outcome.awake_per_cent() <= 10.5
+            && period.abs_diff(period_us) <= period_us / 100;
+        if !is_right {
+            wrong.push(name);
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 #[test]
