@@ -273,7 +273,7 @@ fn fly_live(arguments: &ShowArguments) -> Result<(), CommandError> {
     let guard = Guard::start()?;
     let ready = |address: SocketAddr| {
         // A reader that has gone away is no reason to end.
-        let _ = cli::print(&format!("http://{address}/?token={}\n", page.token));
+        let _ = cli::print(&format!("http://{address}/#token={}\n", page.token));
     };
     let flown = live::run(&settings, &page, ready);
     drop(guard);

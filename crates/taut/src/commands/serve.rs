@@ -9,14 +9,13 @@ use std::sync::Arc;
 use clap::Args;
 use tautline_state::Others;
 use tautline_watch::serve::{self, FleetSource, Options};
+use tautline_watch::web;
 
 use crate::cli::{self, CommandError};
 use crate::commands::fleet::FleetArguments;
 
 /// Directory of the network namespaces that have names (ip-netns(8)).
 const NAMESPACES: &str = "/run/netns";
-/// Bytes of a token that is made here; twice as many characters.
-const TOKEN_BYTES: usize = 16;
 /// Least characters of a token from a file. Lower: it can be guessed over a network. Higher: none.
 const TOKEN_CHARS_MIN: usize = 16;
 /// Longest file of a token. Lower: one with comments behind the token is refused. Higher: a large file of another kind
@@ -68,9 +67,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         },
     };
     let ready = |address: SocketAddr| {
-        let query = shown.map_or_else(String::new, |token| format!("?token={token}"));
+        let fragment = shown.map_or_else(String::new, |token| format!("#token={token}"));
         // A reader that has gone away is no reason to end.
-        let _ = cli::print(&format!("http://{address}/{query}\n"));
+        let _ = cli::print(&format!("http://{address}/{fragment}\n"));
     };
     let listen = options.listen;
     serve::run(options, ready).map_err(|error| {
@@ -123,13 +122,8 @@ fn token_of(path: &Path) -> Result<String, CommandError> {
 
 /// A token that nobody guesses.
 pub(super) fn new_token() -> Result<String, CommandError> {
-    let mut bytes = [0; TOKEN_BYTES];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    match filled {
-        Ok(TOKEN_BYTES) => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-        _ => Err(CommandError::failed(
-            "the kernel gives no random bytes",
-            "name a token with --token-file",
-        )),
-    }
+    web::new_token().map_err(|error| {
+        let what = format!("cannot make a token: {error}");
+        CommandError::failed(what, "name a token with --token-file")
+    })
 }

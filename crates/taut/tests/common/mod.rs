@@ -206,9 +206,9 @@ impl Served {
         let stdout = child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("http://").unwrap();
-        let (address, query) = url.split_once('/').unwrap();
+        let (address, fragment) = url.split_once('/').unwrap();
         let address = address.replace("0.0.0.0", "127.0.0.1");
-        let token = query.strip_prefix("?token=").map(str::to_owned);
+        let token = fragment.strip_prefix("#token=").map(str::to_owned);
         Served {
             child,
             address,

@@ -1,12 +1,13 @@
 //! `taut serve` as a browser, Prometheus and a stranger see it.
 
 use std::fs::Permissions;
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::common::browser::Browser;
 use crate::common::pages::is_not_cut;
 use crate::common::{Scratch, Served, skipped_without_privilege};
 use serde_json::{Value, json};
@@ -79,7 +80,8 @@ fn strangers_names_methods_and_paths_are_refused() {
     );
     for (path, status) in [
         ("/view.js", 200),
-        ("/view.css", 200),
+        ("/session.js", 200),
+        ("/style.css", 200),
         ("/look.json", 200),
         ("/status.json", 200),
     ] {
@@ -113,26 +115,32 @@ fn beyond_loopback_a_token_is_needed() {
     let served = Served::start(&["--listen", "0.0.0.0:0", "--host", "robot.local"]);
     let token = served.token.clone().unwrap();
     assert_eq!(served.get("/look.json").status, 401);
-    assert_eq!(served.get("/?token=wrong").status, 401);
-    let login = served.get(&format!("/?token={token}"));
-    assert_eq!(login.status, 303);
-    assert!(
-        login.head.contains("httponly; samesite=strict"),
-        "{}",
-        login.head
-    );
+    // The page holds nothing of the machine, and gets nothing that a browser would send to other ports.
+    let page = served.get("/");
+    assert_eq!(page.status, 200);
+    assert!(!page.head.contains("set-cookie"), "{}", page.head);
+    assert_eq!(served.get(&format!("/look.json?token={token}")).status, 401);
     let host = "Host: robot.local\r\n";
-    for proof in [
-        format!("Authorization: Bearer {token}"),
-        format!("Cookie: taut={token}"),
-    ] {
-        assert_eq!(
-            served
-                .ask("GET", "/metrics", &format!("{host}{proof}\r\n"))
-                .status,
-            200
-        );
-    }
+    let with = |path, proof: &str| served.ask("GET", path, &format!("{host}{proof}\r\n"));
+    let bearer = |value: &str| format!("Authorization: Bearer {value}");
+    assert_eq!(
+        with("/metrics", &format!("Cookie: taut={token}")).status,
+        401
+    );
+    assert_eq!(with("/metrics", &bearer(&token)).status, 200);
+    let session = with("/session", &bearer(&token)).body;
+    assert!(
+        session.len() == token.len() && session != token,
+        "{session}"
+    );
+    assert_eq!(with("/metrics", &bearer(&session)).status, 200);
+    let next = Served::start(&["--listen", "0.0.0.0:0"]);
+    let ask = format!("Host: {}\r\n{}\r\n", next.address, bearer(&session));
+    assert_eq!(
+        next.ask("GET", "/metrics", &ask).status,
+        401,
+        "it ends with its server"
+    );
     let file = Scratch::new("token");
     let path = file.0.join("token");
     for (token, mode, complaint) in [
@@ -158,6 +166,48 @@ fn beyond_loopback_a_token_is_needed() {
         path.to_str().unwrap(),
     ]);
     assert_eq!(served.get("/look.json").status, 401);
+}
+
+#[test]
+fn a_browser_shows_the_token_to_no_other_port_of_the_address() {
+    let served = Served::start(&["--listen", "0.0.0.0:0"]);
+    let token = served.token.clone().unwrap();
+    let scratch = Scratch::new("serve-token");
+    let url = format!("http://{}/#token={token}", served.address);
+    let Some(mut browser) = Browser::open(&url, &scratch.0.join("profile")) else {
+        return;
+    };
+    let is_drawn = "document.body.dataset.drawn === 'yes'";
+    browser.wait_for(is_drawn);
+    assert_eq!(browser.value("location.hash"), "");
+    let kept = browser.value("JSON.stringify(sessionStorage) + document.cookie");
+    assert!(!kept.as_str().unwrap().contains(&token), "{kept}");
+    // Loaded again, and with a printed address put into the line of the open page.
+    browser.value("document.body.dataset.drawn = 'before'; location.reload()");
+    browser.wait_for(is_drawn);
+    browser.value("sessionStorage.clear()");
+    browser.wait_for("document.querySelector('#state').textContent.includes('with its token')");
+    browser.value(&format!("location.hash = 'token={token}'"));
+    browser.wait_for("document.querySelector('#state').textContent.includes('lines')");
+
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = other.local_addr().unwrap();
+    browser.value(&format!("location.href = 'http://{there}/'"));
+    let head = |stream: TcpStream| {
+        let patience = Some(Duration::from_secs(10));
+        stream.set_read_timeout(patience).unwrap();
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let lines: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        lines.join("\n").to_ascii_lowercase()
+    };
+    // Browsers also connect without asking for anything.
+    let mut heard = other.incoming().map(|stream| head(stream.unwrap()));
+    let told = heard.find(|head| !head.is_empty()).unwrap();
+    assert!(told.contains("user-agent:"), "{told}");
+    for secret in ["cookie:", "authorization:", "referer:", &token] {
+        assert!(!told.contains(secret), "{told}");
+    }
+    browser.is_content();
 }
 
 #[test]
@@ -325,15 +375,15 @@ fn page_with(served: &Served, document: &Value, hash: &str) -> String {
          globalThis.fetch = async () => ({{ ok: true, json: async () => told }});",
         document.to_string().replace('<', "\\u003c")
     );
-    let style = format!("<style>{}</style>", served.get("/view.css").body);
+    let style = format!("<style>{}</style>", served.get("/style.css").body);
     let page = served.get("/").body;
-    let page = page.replace("<link rel=\"stylesheet\" href=\"/view.css\">", &style);
-    let page = page.replace("<script src=\"/view.js\" defer></script>", "");
-    let scripts = format!(
-        "<script>{answers}</script><script>{}</script></body>",
-        served.get("/view.js").body
-    );
-    page.replace("</body>", &scripts)
+    let page = page.replace("<link rel=\"stylesheet\" href=\"/style.css\">", &style);
+    let mut scripts = format!("<script>{answers}</script>");
+    let page = ["/session.js", "/view.js"].iter().fold(page, |page, path| {
+        scripts += &format!("<script>{}</script>", served.get(path).body);
+        page.replace(&format!("<script src=\"{path}\" defer></script>"), "")
+    });
+    page.replace("</body>", &format!("{scripts}</body>"))
 }
 
 #[test]

@@ -2,20 +2,14 @@
 // Draws a live flight as the server tells it, and sends what is pressed. All words are put in as text.
 
 const $ = id => document.getElementById(id);
-const FLIGHT_MS = 100, PICTURE_MS = 50, PATH_MAX = 1500, TIMEOUT_MS = 4000;
+const FLIGHT_MS = 100, PICTURE_MS = 50, PATH_MAX = 1500;
 const WAYPOINTS = [[1.5, -1, 2], [2.5, 1, 1.3], [10.5, 1, 1.3], [11.5, 3, 1.6], [11.5, 0, 1.6]];
 // The wall as it stands: east, southern and northern end, height; the door's middle, width and height.
 const WALL = { east: 8.2, south: -6.25, north: 8.75, height: 4, door: 1.75, width: 1.4, top: 2.2 };
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
-let facts = { levels: [] }, flight = null, path = [], number = 0;
+let facts = null, flight = null, path = [], number = 0;
 let turn = 0.6, rise = 0.5, isMoved = {};
-
-const ask = async (way, options = {}) => {
-  const answer = await fetch(way, { ...options, signal: AbortSignal.timeout(TIMEOUT_MS) });
-  if (!answer.ok) throw new Error((await answer.text()).trim() || String(answer.status));
-  return answer;
-};
 
 const press = async order => {
   try {
@@ -198,8 +192,18 @@ const show = () => {
   showRemote();
 };
 
+const start = async () => {
+  facts = await (await ask("/facts.json")).json();
+  $("variant").textContent = facts.variant;
+  $("controller").textContent = facts.controller;
+  $("load").max = facts.levels.length - 1;
+  $("gusts").max = facts.gusts_max;
+  look();
+};
+
 const follow = async () => {
   try {
+    if (!facts) await start();
     const told = await (await ask("/flight.json")).json();
     if (told.place) {
       if (told.flight !== number) [path, number] = [[], told.flight];
@@ -249,12 +253,4 @@ $("space").addEventListener("pointermove", event => {
   rise = Math.min(1.5, Math.max(0.05, rise + event.movementY / 200));
 });
 
-(async () => {
-  facts = await (await ask("/facts.json")).json();
-  $("variant").textContent = facts.variant;
-  $("controller").textContent = facts.controller;
-  $("load").max = facts.levels.length - 1;
-  $("gusts").max = facts.gusts_max;
-  follow();
-  look();
-})();
+follow();

@@ -12,12 +12,19 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::Value;
-use tautline_watch::web::{self, Guard, STYLE, Socket, as_json, file};
+use tautline_watch::web::{self, CSS, File, Guard, HTML, JAVASCRIPT, Socket, as_json};
 
 use super::{PageSettings, Press, Shared};
 
 /// Largest press.
 const PRESS_BYTES_MAX: usize = 256;
+
+/// Files of the page.
+const FILES: &[File] = &[
+    ("/", HTML, include_str!("live.html")),
+    ("/live.js", JAVASCRIPT, include_str!("live.js")),
+    ("/live.css", CSS, include_str!("live.css")),
+];
 
 /// Answers until `ended`.
 pub(super) fn serve(
@@ -31,25 +38,11 @@ pub(super) fn serve(
     let guard = Guard {
         names: Vec::new(),
         token: Some(settings.token.clone()),
-        cookie: "taut-flight",
+        files: FILES,
         command: "taut flight --live",
         takes_orders: true,
     };
-    let script = "text/javascript; charset=utf-8";
     let router = Router::new()
-        .route(
-            "/",
-            get(|| file("text/html; charset=utf-8", include_str!("live.html"))),
-        )
-        .route(
-            "/live.js",
-            get(move || file(script, include_str!("live.js"))),
-        )
-        .route("/style.css", get(|| file("text/css; charset=utf-8", STYLE)))
-        .route(
-            "/live.css",
-            get(|| file("text/css; charset=utf-8", include_str!("live.css"))),
-        )
         .route("/facts.json", get(move || async move { as_json(&facts) }))
         .route("/flight.json", get(flight))
         .route("/picture", get(picture))

@@ -27,13 +27,19 @@ use tokio::sync::Mutex;
 
 use crate::look::{Look, Wishes};
 use crate::row::{Kind, Row, rows};
-use crate::web::{self, Guard, STYLE, as_json, file};
+use crate::web::{self, File as PageFile, Guard, HTML, JAVASCRIPT, as_json};
 
 /// Time between two looks, however many ask. Lower: nodes are asked more often than a page shows. Higher: rates are
 /// older.
 const INTERVAL: Duration = Duration::from_millis(900);
 /// Age of a look beyond which rates are not taken from it: nobody has asked since.
 const LOOK_AGE_MAX: Duration = Duration::from_secs(10);
+/// Files of the page.
+const FILES: &[PageFile] = &[
+    ("/", HTML, include_str!("view.html")),
+    ("/view.js", JAVASCRIPT, include_str!("view.js")),
+];
+
 /// Wishes of whoever starts the server.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -98,7 +104,7 @@ pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let guard = Guard {
         names: options.names,
         token: options.token,
-        cookie: "taut",
+        files: FILES,
         command: "taut serve",
         takes_orders: false,
     };
@@ -120,15 +126,6 @@ fn router(lab: Option<PathBuf>, fleet: Option<FleetSource>) -> Router {
         wants_latency: AtomicBool::new(false),
     };
     Router::new()
-        .route(
-            "/",
-            get(|| file("text/html; charset=utf-8", include_str!("view.html"))),
-        )
-        .route(
-            "/view.js",
-            get(|| file("text/javascript; charset=utf-8", include_str!("view.js"))),
-        )
-        .route("/view.css", get(|| file("text/css; charset=utf-8", STYLE)))
         .route("/look.json", get(look))
         .route("/port.json", get(port))
         .route("/fleet.json", get(cells))

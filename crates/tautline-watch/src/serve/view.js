@@ -2,7 +2,7 @@
 // Draws what the server says, once a second. All of it is put in as text: names are anybody's to choose.
 
 const $ = id => document.getElementById(id);
-const INTERVAL_MS = 1000, HISTORY = 300, SPAN_MIN = 60, TIMEOUT_MS = 5000;
+const INTERVAL_MS = 1000, HISTORY = 300, SPAN_MIN = 60;
 
 const element = (name, text, attributes = {}) => {
   const made = document.createElement(name);
@@ -273,11 +273,7 @@ const drawFleet = fleet => {
     ...fleet.cells.map(verdictOf).filter(Boolean).map(line => element("p", line, { class: "verdict" })));
 };
 
-const fetched = async path => {
-  const answer = await fetch(path, { signal: AbortSignal.timeout(TIMEOUT_MS), credentials: "same-origin" });
-  if (!answer.ok) throw new Error((await answer.text()).trim());
-  return answer.json();
-};
+const fetched = async path => (await ask(path)).json();
 
 const update = async () => {
   const hash = location.hash, isPort = hash.length > 1;

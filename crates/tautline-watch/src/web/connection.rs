@@ -334,8 +334,11 @@ mod tests {
         let address = served.address;
         // All are of one user, as behind a proxy.
         let tried = as_user(STRANGER, move || {
-            let mut connections = ["Authorization: Bearer secret\r\n", "Cookie: test=wrong\r\n"]
-                .map(|proof| (TcpStream::connect(address).unwrap(), proof));
+            let mut connections = [
+                "Authorization: Bearer secret\r\n",
+                "Authorization: Bearer wrong\r\n",
+            ]
+            .map(|proof| (TcpStream::connect(address).unwrap(), proof));
             let first = connections.each_mut();
             let first = first.map(|(stream, proof)| ask_on(stream, "/", proof).ok());
             let open = |_| TcpStream::connect_timeout(&address, WAIT_MAX).unwrap();

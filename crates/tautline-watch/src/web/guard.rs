@@ -1,33 +1,36 @@
-//! Requests that are not answered: of other methods, by names that are not this server's, without the token, and orders
-//! that another page has sent.
+//! Requests that are not answered: of other methods, by names that are not this server's, and without the token.
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::{HeaderMap, Method, StatusCode};
+
+use super::{File, SHARED};
 
 /// Conditions of an answer.
 #[derive(Clone, Debug)]
 pub struct Guard {
     /// Names by which the server may be called, beside addresses and `localhost`.
     pub names: Vec<String>,
-    /// Token that a request must carry.
+    /// Token that a request must carry, except for files. It is in a header, which no page of another server can set
+    /// here and no browser sends by itself.
     pub token: Option<String>,
-    /// Name of the cookie that holds the token. Servers on one address share their cookies, whatever their ports.
-    pub cookie: &'static str,
+    /// Files of the page. They need no token, because the page that they make sends it.
+    pub files: &'static [File],
     /// Command that prints the address with the token.
     pub command: &'static str,
-    /// Whether orders (POST) are taken: from whoever has the token, and from no other server's page.
+    /// Whether orders (POST) are taken; they need the token.
     pub takes_orders: bool,
 }
 
 impl Guard {
-    /// Refuses a request; the reason in words.
+    /// Whether a request carries the token, or `session`, which a page got for it. The refusal has the reason in words.
     pub(super) fn check(
         &self,
-        method: &Method,
+        session: &str,
+        (method, path): (&Method, &str),
         headers: &HeaderMap,
-    ) -> Result<(), (StatusCode, String)> {
+    ) -> Result<bool, (StatusCode, String)> {
         let is_order = method == Method::POST && self.takes_orders;
         if method != Method::GET && !is_order {
             let why = match self.takes_orders {
@@ -43,21 +46,25 @@ impl Guard {
                     .to_owned(),
             ));
         }
-        match &self.token {
-            Some(token) if !carries(headers, self.cookie, token) => Err((
+        let Some(token) = &self.token else {
+            let why = "orders need a token\n".to_owned();
+            return match is_order {
+                true => Err((StatusCode::FORBIDDEN, why)),
+                false => Ok(false),
+            };
+        };
+        let is_shown = carries(headers, token) || carries(headers, session);
+        let mut files = self.files.iter().chain(SHARED);
+        if !is_shown && (is_order || !files.any(|file| file.0 == path)) {
+            return Err((
                 StatusCode::UNAUTHORIZED,
                 format!(
                     "open the address that `{}` has printed, with its token\n",
                     self.command
                 ),
-            )),
-            None if is_order => Err((StatusCode::FORBIDDEN, "orders need a token\n".to_owned())),
-            _ if is_order && !is_of_own_page(headers) => Err((
-                StatusCode::FORBIDDEN,
-                "orders come from this server's own page\n".to_owned(),
-            )),
-            _ => Ok(()),
+            ));
         }
+        Ok(is_shown)
     }
 
     /// Whether the request is for this server. A page of a stranger whose name leads here (DNS rebinding) has that name
@@ -89,38 +96,14 @@ impl Guard {
     }
 }
 
-/// Whether a request comes from a page of this server, or from no page. Browsers send cookies to every port of an
-/// address, and name the page's origin in each POST.
-fn is_of_own_page(headers: &HeaderMap) -> bool {
-    let mut origins = headers.get_all(ORIGIN).iter();
-    match (origins.next(), origins.next(), headers.get(HOST)) {
-        (None, ..) => true,
-        (Some(origin), None, Some(host)) => {
-            let origin = origin.to_str().ok();
-            let origin = origin.and_then(|origin| origin.strip_prefix("http://"));
-            origin.is_some_and(|origin| host.to_str().is_ok_and(|host| host == origin))
-        }
-        _ => false,
-    }
-}
-
-fn carries(headers: &HeaderMap, cookie: &str, token: &str) -> bool {
-    let text = |value: &axum::http::HeaderValue| value.to_str().ok().map(str::to_owned);
-    let bearer = headers.get_all(AUTHORIZATION).iter().filter_map(text);
-    let mut bearer = bearer.filter_map(|value| value.strip_prefix("Bearer ").map(str::to_owned));
-    let cookies = headers.get_all(COOKIE).iter().filter_map(text);
-    let mut cookies = cookies.flat_map(|all| {
-        let own = all.split(';').filter_map(|one| {
-            let (name, value) = one.trim().split_once('=')?;
-            (name == cookie).then(|| value.to_owned())
-        });
-        own.collect::<Vec<_>>()
-    });
-    bearer.any(|value| is_same(&value, token)) || cookies.any(|value| is_same(&value, token))
+fn carries(headers: &HeaderMap, token: &str) -> bool {
+    let given = headers.get_all(AUTHORIZATION).iter();
+    let given = given.filter_map(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    { given }.any(|given| is_same(given, token))
 }
 
 /// Whether two tokens are the same, in a time that does not tell where they differ.
-pub(super) fn is_same(one: &str, other: &str) -> bool {
+fn is_same(one: &str, other: &str) -> bool {
     let differences = one.bytes().zip(other.bytes());
     let differences = differences.fold(0, |found, (a, b)| found | (a ^ b));
     one.len() == other.len() && differences == 0
@@ -141,15 +124,19 @@ mod tests {
         Guard {
             names: vec!["robot.local".to_owned()],
             token: token.map(str::to_owned),
-            cookie: "taut",
+            files: &[("/", "text/html", "")],
             command: "taut serve",
             takes_orders,
         }
     }
 
+    fn status_at(guard: &Guard, at: (&Method, &str), pairs: &[(&'static str, &str)]) -> u16 {
+        let checked = guard.check("session", at, &headers(pairs));
+        checked.map_or_else(|(status, _)| status.as_u16(), |_| 200)
+    }
+
     fn status(guard: &Guard, method: Method, pairs: &[(&'static str, &str)]) -> u16 {
-        let checked = guard.check(&method, &headers(pairs));
-        checked.map_or_else(|(status, _)| status.as_u16(), |()| 200)
+        status_at(guard, (&method, "/look.json"), pairs)
     }
 
     #[test]
@@ -199,43 +186,31 @@ mod tests {
         assert_eq!(get(("authorization", "Bearer secret")), 200);
         assert_eq!(get(("authorization", "Bearer secre")), 401);
         assert_eq!(get(("authorization", "secret")), 401);
-        assert_eq!(get(("cookie", "other=1; taut=secret")), 200);
-        assert_eq!(get(("cookie", "taut=secretx")), 401);
+        assert_eq!(get(("authorization", "Bearer session")), 200);
+        // Browsers send cookies to every port of an address, and a page of any port can set them.
+        assert_eq!(get(("cookie", "taut=secret")), 401);
+        let page = |pairs: &[(&'static str, &str)]| {
+            let checked = guard.check("session", (&Method::GET, "/"), &headers(pairs));
+            checked.unwrap()
+        };
+        assert!(!page(&[host]), "a page without the token proves nothing");
+        assert!(page(&[host, ("authorization", "Bearer secret")]));
     }
 
     #[test]
-    fn orders_need_the_token_and_a_page_of_this_server() {
+    fn orders_need_the_token() {
         let host = ("host", "127.0.0.1:8081");
-        let proof = ("cookie", "taut=secret");
-        let post =
-            |guard: &Guard, pairs: &[(&'static str, &str)]| status(guard, Method::POST, pairs);
+        let proof = ("authorization", "Bearer secret");
         let open = guard(None, true);
-        assert_eq!(post(&open, &[host]), 403, "no token is no permission");
+        assert_eq!(
+            status(&open, Method::POST, &[host]),
+            403,
+            "no token is no permission"
+        );
         let guard = guard(Some("secret"), true);
-        assert_eq!(post(&guard, &[host]), 401);
-        assert_eq!(post(&guard, &[host, proof]), 200, "no browser");
-        for (origin, expected) in [
-            ("http://127.0.0.1:8081", 200),
-            // A stranger's server on the same machine: the browser sends it the same cookies.
-            ("http://127.0.0.1:9999", 403),
-            ("http://evil.example", 403),
-            ("https://127.0.0.1:8081", 403),
-            ("null", 403),
-        ] {
-            let answer = post(&guard, &[host, proof, ("origin", origin)]);
-            assert_eq!(answer, expected, "{origin}");
-        }
-        let twice = [
-            host,
-            proof,
-            ("origin", "http://127.0.0.1:8081"),
-            ("origin", "null"),
-        ];
-        let mut headers = HeaderMap::new();
-        for (name, value) in twice {
-            headers.append(name, value.parse().unwrap());
-        }
-        assert!(guard.check(&Method::POST, &headers).is_err());
+        assert_eq!(status(&guard, Method::POST, &[host]), 401);
+        assert_eq!(status_at(&guard, (&Method::POST, "/"), &[host]), 401);
+        assert_eq!(status(&guard, Method::POST, &[host, proof]), 200);
         assert_eq!(status(&guard, Method::PUT, &[host, proof]), 405);
     }
 }

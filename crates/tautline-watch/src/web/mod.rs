@@ -14,18 +14,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, LOCATION,
-    REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use serde_json::Value;
 
 use self::connection::Place;
 pub use self::guard::Guard;
-use self::guard::is_same;
 use self::peer::PeerUsers;
 
 /// Time between two looks at whether the server is to end.
@@ -35,8 +35,24 @@ const END_WAIT: Duration = Duration::from_millis(100);
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Style of the pages: both of a light and a dark screen, of tables and drawings.
-pub const STYLE: &str = include_str!("style.css");
+/// File of a page: path, type and text.
+pub type File = (&'static str, &'static str, &'static str);
+
+/// Type of pages.
+pub const HTML: &str = "text/html; charset=utf-8";
+/// Type of scripts.
+pub const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+/// Type of styles.
+pub const CSS: &str = "text/css; charset=utf-8";
+
+/// Files of every page: its requests, and the style of a light and a dark screen, of tables and drawings.
+const SHARED: &[File] = &[
+    ("/session.js", JAVASCRIPT, include_str!("session.js")),
+    ("/style.css", CSS, include_str!("style.css")),
+];
+
+/// Bytes of a token; twice as many characters.
+const TOKEN_BYTES: usize = 16;
 
 /// Socket that is served, and the kernel's knowledge of the users who connect to it. Both are of the network namespace
 /// in which they were made.
@@ -58,14 +74,26 @@ impl Socket {
     }
 }
 
-/// Answers on a socket until `ended`. `ready` is told the address.
+/// A token that nobody guesses.
 ///
 /// # Errors
-/// The socket cannot be used.
+/// The kernel gives no random bytes.
+pub fn new_token() -> io::Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())? {
+        TOKEN_BYTES => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Answers on a socket until `ended`: with the files of the guard, and with `router`. `ready` is told the address.
+///
+/// # Errors
+/// The socket cannot be used, or the kernel gives no random bytes.
 pub fn serve(
     socket: Socket,
     guard: Guard,
-    router: Router,
+    mut router: Router,
     ready: impl FnOnce(SocketAddr),
     ended: impl Fn() -> bool,
 ) -> io::Result<()> {
@@ -74,7 +102,16 @@ pub fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let router = router.layer(from_fn_with_state(Arc::new(guard), checked));
+    for &(path, kind, text) in guard.files.iter().chain(SHARED) {
+        router = router.route(
+            path,
+            get(move || async move { ([(CONTENT_TYPE, kind)], text) }),
+        );
+    }
+    let session = new_token()?;
+    let told = session.clone();
+    let router = router.route("/session", get(move || async move { told }));
+    let router = router.layer(from_fn_with_state(Arc::new((guard, session)), checked));
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         ready(listener.local_addr()?);
@@ -95,26 +132,20 @@ async fn until(ended: impl Fn() -> bool) {
 }
 
 /// Refuses what is not to be answered, and says how browsers are to treat the rest.
-async fn checked(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let place = request.extensions().get::<Place>().cloned();
-    // Without a token, being answered proves nothing.
-    let trust = || {
-        if let Some(place) = place.filter(|_| guard.token.is_some()) {
-            place.trust();
-        }
-    };
-    let mut response = match guard.check(request.method(), request.headers()) {
-        Ok(()) => {
-            trust();
+async fn checked(
+    State(admission): State<Arc<(Guard, String)>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (guard, session) = &*admission;
+    let at = (request.method(), request.uri().path());
+    let mut response = match guard.check(session, at, request.headers()) {
+        Ok(is_shown) => {
+            if let Some(place) = request.extensions().get::<Place>().filter(|_| is_shown) {
+                place.trust();
+            }
             next.run(request).await
         }
-        Err((StatusCode::UNAUTHORIZED, why)) => match logged_in(&guard, &request) {
-            Some(response) => {
-                trust();
-                response
-            }
-            None => (StatusCode::UNAUTHORIZED, why).into_response(),
-        },
         Err(refused) => refused.into_response(),
     };
     let headers = response.headers_mut();
@@ -130,26 +161,6 @@ async fn checked(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
             .insert(ALLOW, HeaderValue::from_static("GET"));
     }
     response
-}
-
-/// Puts the token of the printed address into a cookie, so that it does not stay in the browser's line.
-fn logged_in(guard: &Guard, request: &Request) -> Option<Response> {
-    let token = guard.token.as_deref()?;
-    let given = request.uri().query()?.strip_prefix("token=")?;
-    if request.method() != Method::GET || request.uri().path() != "/" || !is_same(given, token) {
-        return None;
-    }
-    let cookie = format!(
-        "{}={token}; Path=/; HttpOnly; SameSite=Strict",
-        guard.cookie
-    );
-    let headers = [(LOCATION, "/".to_owned()), (SET_COOKIE, cookie)];
-    Some((StatusCode::SEE_OTHER, headers).into_response())
-}
-
-/// A file of the program.
-pub async fn file(kind: &'static str, text: &'static str) -> Response {
-    ([(CONTENT_TYPE, kind)], text).into_response()
 }
 
 /// A document.

@@ -53,7 +53,7 @@ impl Served {
         let guard = Guard {
             names: Vec::new(),
             token: token.map(str::to_owned),
-            cookie: "test",
+            files: &[],
             command: "test",
             takes_orders: false,
         };
