@@ -162,6 +162,9 @@ pub struct ServiceConfig {
     pub allow: Vec<Rule>,
     /// Scheduling of receive processing while the process runs.
     pub tune: Option<TuneConfig>,
+    /// Whether a demux that a predecessor left with other settings is detached, though processes hold it; they receive
+    /// nothing afterwards. Not a key of the file.
+    pub replace: bool,
     /// Whether `taut node run` gives up the privileges that serving does not need.
     pub confine: bool,
     /// Smoothing of other traffic on the interface, which `taut smooth on` does.
@@ -178,6 +181,7 @@ impl ServiceConfig {
             node,
             allow: Vec::new(),
             tune: None,
+            replace: false,
             confine: true,
             smoother: None,
             exec: ExecConfig::default(),
@@ -409,6 +413,7 @@ impl Document {
             node: config,
             allow: rules.collect::<Result<_, _>>()?,
             tune: self.tune.map(tune::tune).transpose()?,
+            replace: false,
             confine: self.confine.unwrap_or(true),
             smoother: self.smoother.map(smoother::smoother).transpose()?,
         })

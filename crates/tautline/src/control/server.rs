@@ -99,6 +99,7 @@ pub struct Server {
     asked: Vec<PendingQuestion>,
     report: OpenReport,
     taken_over: usize,
+    replaced: Option<OpenError>,
     listener: ForeignListener,
     status: ForeignListener,
     /// The claim of being the interface's control process.
@@ -160,6 +161,7 @@ impl Server {
             node: config,
             allow,
             tune,
+            replace,
             ..
         } = config;
         if let Some(other) = config.link.filter(|link| *link != LinkKind::Xdp) {
@@ -203,7 +205,9 @@ impl Server {
             Some(asked) => vec![asked],
             None => modes_on(&setup.interface, has_poll_threads).to_vec(),
         };
-        let (demux, not_better) = own_demux(&setup, config.xdp_mode, &modes)?;
+        let mut replaced = None;
+        let (demux, not_better) =
+            own_demux(&setup, config.xdp_mode, &modes, replace, &mut replaced)?;
         let link = demux.link().expect("the demux was set up to be shared");
         let keeper = keep_attached(link, index)?;
         let taps = Taps::new(demux.setup(), demux.id())?;
@@ -225,6 +229,7 @@ impl Server {
             asked: Vec::new(),
             report,
             taken_over: 0,
+            replaced,
             listener,
             status,
             _claim: claim,
@@ -255,6 +260,12 @@ impl Server {
     #[must_use]
     pub fn taken_over(&self) -> usize {
         self.taken_over
+    }
+
+    /// The demux that was detached for this one, as it was in the way, if one was.
+    #[must_use]
+    pub fn replaced(&self) -> Option<&OpenError> {
+        self.replaced.as_ref()
     }
 
     /// Calls `beat` about every `interval` while [`Server::run`] serves: for a watchdog, which learns from it that
@@ -696,17 +707,23 @@ fn listen(name: &str, kind: SocketType) -> Result<ForeignListener, OpenError> {
 }
 
 /// The demux that runs, or a fresh one in the best mode that works, with why not a better one. What a predecessor's
-/// last client held may be on its way out, and is waited for.
+/// last client held may be on its way out, and is waited for. One with other settings is detached if `replace` says so.
 fn own_demux(
     setup: &Setup,
     asked: Option<XdpMode>,
     modes: &[XdpMode],
+    replace: bool,
+    replaced: &mut Option<OpenError>,
 ) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
     let started = Instant::now();
     loop {
         match find_or_attach(setup, asked, modes) {
             Err(OpenError::XdpTaken { .. }) if started.elapsed() < DETACH_TIME_LIMIT => {
                 std::thread::sleep(DETACH_INTERVAL);
+            }
+            Err(other @ OpenError::OtherDemux { .. }) if replace && replaced.is_none() => {
+                Demux::detach_left(setup)?;
+                *replaced = Some(other);
             }
             result => return result,
         }

@@ -244,7 +244,9 @@ impl OpenError {
             Self::XdpTaken { .. } => {
                 "detach that program (ip link set dev INTERFACE xdp off), or run beside it with xdp_mode = \"tc\" (Linux 6.6) or link = \"packet\""
             }
-            Self::OtherDemux { .. } => "end those processes first, and start them again afterwards",
+            Self::OtherDemux { .. } => {
+                "end those processes and start them again afterwards, or take a control process's demux from them: taut node run --replace"
+            }
             Self::ControlRefused { .. } => {
                 "have [[allow]] entries and settings of the control process changed (`taut status` shows them), or ask for link = \"udp\" by name"
             }

@@ -19,6 +19,7 @@ const PROGRAM_QUERY: libc::c_long = 16;
 const LINK_CREATE: libc::c_long = 28;
 const LINK_BY_ID: libc::c_long = 30;
 const LINK_NEXT_ID: libc::c_long = 31;
+const LINK_DETACH: libc::c_long = 34;
 const PROGRAM_BIND_MAP: libc::c_long = 35;
 
 /// `BPF_F_INNER_MAP`: maps of different size fit one map of maps.
@@ -95,6 +96,11 @@ struct LinkAttributes {
     flags: u32,
 }
 
+#[repr(C)]
+struct DetachAttributes {
+    link_fd: u32,
+}
+
 /// Whole: the kernel writes the revision at its end, whatever size it is told.
 #[repr(C, align(8))]
 #[derive(Default)]
@@ -142,7 +148,10 @@ struct LinkInfo {
     id: u32,
     program_id: u32,
     _padding: u32,
-    _rest: [u64; 8],
+    /// Of the kinds in [`LINK_TYPES`]; 0 once the link is detached.
+    interface_index: u32,
+    _attach_type: u32,
+    _rest: [u64; 7],
 }
 
 /// The head of `struct bpf_map_info`.
@@ -388,6 +397,23 @@ pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
 /// The number of the program that a link holds.
 pub(crate) fn program_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(link_info(link)?.program_id)
+}
+
+/// Takes the program of a link off an interface, whoever else holds the link, which stays without effect. Needs Linux
+/// 5.9.
+///
+/// # Errors
+/// `ErrorKind::InvalidInput` if the link is not on this interface; the kernel's.
+pub(crate) fn detach(link: BorrowedFd<'_>, interface_index: u32) -> io::Result<()> {
+    let info = link_info(link)?;
+    if !LINK_TYPES.contains(&info.kind) || info.interface_index != interface_index {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut attributes = DetachAttributes {
+        link_fd: link.as_raw_fd() as u32,
+    };
+    // SAFETY: the layout is that of the command; there are no addresses in it.
+    unsafe { call(LINK_DETACH, &mut attributes) }.map(drop)
 }
 
 /// Programs at traffic control on the way in to an interface, the first that sees a frame first. Those of `tc` filters

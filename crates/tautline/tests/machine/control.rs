@@ -252,12 +252,18 @@ fn a_second_control_process_is_refused() {
     control.kill();
     eventually("the demux is detached", || !attached(&hosts));
     let _own = open(&hosts, Host::B, XDP);
-    let refused = hosts.inside(Host::B, || {
-        tautline::control::Server::open(tautline::ServiceConfig::new(tautline::NodeConfig::on(
-            "taut0",
-        )))
-        .unwrap_err()
-    });
-    let error = refused.unwrap().to_string();
-    assert!(error.contains("single process's own"), "{error}");
+    for (replace, why) in [
+        (false, "single process's own"),
+        (true, "another node has `taut0`"),
+    ] {
+        let refused = hosts.inside(Host::B, || {
+            let node = tautline::NodeConfig::on("taut0");
+            let mut config = tautline::ServiceConfig::new(node);
+            config.replace = replace;
+            tautline::control::Server::open(config).unwrap_err()
+        });
+        let error = refused.unwrap().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(attached(&hosts));
+    }
 }

@@ -8,6 +8,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+
 use crate::common::child;
 use crate::common::control::{
     NOBODY, STRANGER, allow, client_node, served, start_client, start_control,
@@ -254,6 +256,49 @@ fn a_control_process_starts_within_moments_of_a_kill() {
     hosts
         .inside(Host::B, || child::run(TEST, "restarts"))
         .unwrap();
+}
+
+#[test]
+fn a_client_that_holds_the_demux_unseen_keeps_root_from_nothing() {
+    const TEST: &str = "a_client_that_holds_the_demux_unseen_keeps_root_from_nothing";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        become_user(NOBODY);
+        let control = stranger::connect(&stranger::control_socket("taut0"));
+        assert!(stranger::send(&control, &stranger::hello(), &[]));
+        // The answer has what keeps the demux attached. Unread, no process has it by a number.
+        let mut seen = [PollFd::new(&control, PollFlags::IN)];
+        assert_eq!(poll(&mut seen, None).unwrap(), 1);
+        return child::ready();
+    }
+    let Some(hosts) = hosts() else { return };
+    let control = start_control(&hosts, TEST, &allow("60", ""));
+    let _parks = start_client(&hosts, TEST, "parks");
+    control.kill();
+    let serve = |replace| {
+        let mut config = ServiceConfig::new(NodeConfig::on("taut0"));
+        (config.node.ethertype, config.replace) = (0x88b6, replace);
+        hosts.inside(Host::B, || Server::open(config)).unwrap()
+    };
+    let refused = serve(false).unwrap_err();
+    let OpenError::OtherDemux { holders, .. } = &refused else {
+        panic!("{refused}");
+    };
+    assert!(holders.is_empty(), "{refused}");
+    assert!(
+        refused.remedy().contains("--replace"),
+        "{}",
+        refused.remedy()
+    );
+    let server = serve(true).unwrap();
+    let replaced = server.replaced().unwrap().to_string();
+    assert!(replaced.contains("its EtherType is 0x88b5"), "{replaced}");
+    drop(server);
+    // The new demux is its own, and what was parked has no effect any more.
+    let server = serve(true).unwrap();
+    assert!(server.replaced().is_none());
 }
 
 #[test]

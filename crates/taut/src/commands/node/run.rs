@@ -23,12 +23,17 @@ pub(super) struct Arguments {
     /// Configuration file of the node (TOML); its [[allow]] entries grant ports to other users.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Detach the demux that a predecessor left with other settings or of another version, though processes hold it:
+    /// they receive nothing any more.
+    #[arg(long)]
+    replace: bool,
 }
 
 /// Serves until told to end.
 pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
     let mut config =
         ServiceConfig::from_policy_file(&arguments.config).map_err(peer::open_error)?;
+    config.replace = arguments.replace;
     let rules = config.allow.len();
     let stop = interrupt::descriptor().map_err(|error| {
         CommandError::failed(
@@ -58,6 +63,9 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
     match server.taken_over() {
         0 => {}
         ports => text += &format!("taken over from a predecessor: {ports} open ports\n"),
+    }
+    if let Some(other) = server.replaced() {
+        text += &format!("detached: {other}; they receive nothing until they are started again\n");
     }
     text += &format!("serving clients; [[allow]] entries: {rules}; root needs none\n");
     if let Some(tuned) = &tuned {

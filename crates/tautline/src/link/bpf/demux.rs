@@ -47,7 +47,7 @@ const RING_DEBT_BYTES: usize = 40;
 const WITHHELD: usize = 8;
 
 /// Name of the map of neighbours.
-const NEIGHBOURS: &str = "neighbours";
+pub(super) const NEIGHBOURS: &str = "neighbours";
 
 /// Settings of the demux.
 #[derive(Clone, Debug)]
@@ -206,6 +206,15 @@ impl Demux {
         mode: Option<XdpMode>,
     ) -> Result<Option<Self>, OpenError> {
         super::running::find(setup, mode)
+    }
+
+    /// Takes the demux that a control process left off the interface, whatever its settings and whichever processes
+    /// hold it.
+    ///
+    /// # Errors
+    /// [`OpenError::XdpTaken`] if what is there is not the demux of a control process; [`OpenError::NotPermitted`].
+    pub(crate) fn detach_left(setup: &Setup) -> Result<(), OpenError> {
+        super::running::detach(setup)
     }
 
     /// Takes what is needed of a demux that runs.

@@ -8,8 +8,8 @@ use aya::maps::{Map, MapData, MapInfo};
 use aya::programs::ProgramInfo;
 
 use super::demux::{
-    CONFIG_BYTES, Demux, Found, Settings, Setup, load, not_loaded, on_interface, program,
-    program_of, taken,
+    CONFIG_BYTES, Demux, Found, NEIGHBOURS, Settings, Setup, load, not_loaded, on_interface,
+    program, program_of, taken,
 };
 use super::holders;
 use crate::error::OpenError;
@@ -20,6 +20,9 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The map that the compiler puts constants into, which the settings are.
 const CONSTANTS: &str = ".rodata";
+
+/// Maps of the demux of a control process, in every version. A process's own demux has no neighbours.
+const MARKS: [&str; 3] = ["ports", "node_counters", NEIGHBOURS];
 
 /// [`Demux::take_over`].
 pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>, OpenError> {
@@ -62,6 +65,26 @@ fn take(setup: Setup, asked: Option<XdpMode>, found: &Found) -> Result<Demux, Op
         return Err(taken(&setup));
     };
     Demux::from_running(setup, link, |name| map(&maps, name))
+}
+
+/// [`Demux::detach_left`].
+pub(super) fn detach(setup: &Setup) -> Result<(), OpenError> {
+    let interface = setup.interface.index;
+    let kernel = |error: std::io::Error| not_loaded(error.into());
+    let found = on_interface(interface).map_err(kernel)?;
+    let Some(found) = found.filter(|found| found.mode.is_some()) else {
+        return Ok(());
+    };
+    let maps = running(found.id).map(|running| maps_of(&running));
+    let maps = maps.transpose().map_err(not_loaded)?.unwrap_or_default();
+    let has = |name: &str| maps.iter().any(|map| map.name_as_str() == Some(name));
+    let link = bpf::link_of_program(found.id).map_err(kernel)?;
+    match link {
+        Some(link) if MARKS.into_iter().all(has) => {
+            bpf::detach(link.as_fd(), interface).map_err(kernel)
+        }
+        _ => Err(taken(setup)),
+    }
 }
 
 fn running(id: u32) -> Option<ProgramInfo> {
