@@ -53,3 +53,38 @@ fn root_runs_no_task_set_and_no_guest_that_others_can_write() {
         assert!(said.contains("chmod o-w"), "{words:?}: {said}");
     }
 }
+
+#[test]
+fn root_runs_no_program_of_a_task_set_that_others_can_write_or_replace() {
+    let made = TemporaryDirectory::make("taut-program").unwrap();
+    let (open, own) = (made.path().join("open"), made.path().join("own"));
+    let set = made.path().join("set.toml");
+    let program = |path: &Path| {
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        let text = format!("#!/bin/sh\n: >{}\n", made.path().join("ran").display());
+        fs::write(path, text).unwrap();
+        set_mode(path, 0o755);
+    };
+    program(&open.join("job"));
+    program(&own.join("job"));
+    set_mode(&open, 0o777);
+    set_mode(&own.join("job"), 0o666);
+    if chown(&own, Some(0), None).is_err() {
+        println!("SKIPPED: it needs root");
+        return;
+    }
+    let safe = "exec = \"/bin/cat\"\nsafe_exec = \"open/job\"";
+    for program in ["exec = \"open/job\"", "exec = \"own/job\"", safe] {
+        let task = "[[task]]\nname = \"a\"\nperiod = \"100ms\"\nworst_case = \"1ms\"\n";
+        let text = format!("{task}{program}\n");
+        fs::write(&set, text).unwrap();
+        let name = set.to_str().unwrap();
+        let refused = run(
+            Path::new(env!("CARGO_BIN_EXE_taut")),
+            &["task", "run", name],
+        );
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("written by other users"), "{program}: {said}");
+        assert!(!made.path().join("ran").exists(), "{program}");
+    }
+}

@@ -52,14 +52,29 @@ pub struct Program {
 }
 
 impl Program {
-    fn command(&self, words: &[String]) -> Command {
+    /// File of a program; one without `/` in its name is looked for in `PATH`.
+    fn file(&self, words: &[String]) -> PathBuf {
         let name = words.first().map_or("", String::as_str);
-        let found = if name.contains('/') {
-            self.directory.join(name)
-        } else {
-            PathBuf::from(name)
-        };
-        let mut command = Command::new(found);
+        match name.contains('/') {
+            true => self.directory.join(name),
+            false => PathBuf::from(name),
+        }
+    }
+
+    /// Refuses, for root, programs that other users can write or replace.
+    fn check(&self) -> io::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let all = [Some(&self.words), self.safe_words.as_ref()];
+        let files = all.into_iter().flatten().map(|words| self.file(words));
+        // One that does not exist is reported by its start.
+        let mut named = files.filter(|file| file.components().count() > 1 && file.exists());
+        named.try_for_each(|file| Ok(tautline_state::trusted_file(&file).map(drop)?))
+    }
+
+    fn command(&self, words: &[String]) -> Command {
+        let mut command = Command::new(self.file(words));
         command
             .args(words.iter().skip(1))
             .current_dir(match self.directory.as_os_str().is_empty() {
@@ -111,6 +126,7 @@ impl Process {
     /// Starts a program with the scheduling and the CPUs of the calling thread, and waits until it is prepared. Its
     /// answers have room for so many bytes of outputs.
     pub(crate) fn start(program: &Program, output_bytes: usize) -> io::Result<Process> {
+        program.check()?;
         let line_bytes_max = LINE_BYTES_MAX + output_bytes;
         let mut command = program.command(&program.words);
         let mut child = command

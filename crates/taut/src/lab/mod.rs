@@ -146,7 +146,7 @@ impl From<KernelsError> for CommandError {
                 format!("install it: apt-get install --no-install-recommends {package}")
             }
             KernelsError::NoSources { .. } => "start it in the sources' folder".to_owned(),
-            KernelsError::StrangeSources { .. } => {
+            KernelsError::StrangeSources(_) => {
                 "start it in a copy of your own, or make it your own with chown".to_owned()
             }
             KernelsError::NoPackage { .. } => {

@@ -8,7 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::defaults::check_sources;
+use tautline_state::trusted_file;
+
+use super::defaults::MANIFEST;
 use super::{Arch, Job, KernelSource, KernelsError, Settings};
 use crate::load::find_program;
 
@@ -501,8 +503,12 @@ pub fn guest_program(arch: Arch, settings: &Settings) -> Result<PathBuf, Kernels
     build_guest_program(arch, sources, &settings.cache)
 }
 
-fn build_guest_program(arch: Arch, sources: &Path, cache: &Path) -> Result<PathBuf, KernelsError> {
-    check_sources(sources)?;
+pub(super) fn build_guest_program(
+    arch: Arch,
+    sources: &Path,
+    cache: &Path,
+) -> Result<PathBuf, KernelsError> {
+    let manifest = trusted_file(&sources.join(MANIFEST)).map_err(KernelsError::StrangeSources)?;
     let target = arch.rust_target();
     let target_directory = cache.join("guest-build");
     let cargo = find_program("cargo")
@@ -524,9 +530,12 @@ fn build_guest_program(arch: Arch, sources: &Path, cache: &Path) -> Result<PathB
             "--target",
             target,
         ])
+        .arg("--manifest-path")
+        .arg(&manifest)
         .arg("--target-dir")
         .arg(&target_directory)
-        .current_dir(sources)
+        // Settings of cargo and of rustup are looked for in all directories from here up: others can write into /tmp.
+        .current_dir("/")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     match arch {
         Arch::Armhf => {

@@ -126,18 +126,9 @@ pub enum KernelsError {
         /// The program.
         name: String,
     },
-    /// Sources into which a stranger can write what is run here.
-    #[error(
-        "nothing is built from {path}, which belongs to user {owner} (mode {mode:o}): a stranger could have written it"
-    )]
-    StrangeSources {
-        /// The directory.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-        /// Its permission bits.
-        mode: u32,
-    },
+    /// Sources that other users can write or replace. To build from them is to run them.
+    #[error("nothing is built from these sources: {0}")]
+    StrangeSources(StateError),
     /// A guest ended without a report.
     #[error("{label}: {what}\nthe last lines of its console:\n{console}")]
     NoReport {

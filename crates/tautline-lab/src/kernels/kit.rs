@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tautline_state::child::end_with_thread;
+use tautline_state::trusted_file;
 
 use super::archive::{require, run};
-use super::defaults::check_sources;
 use super::{Arch, KernelsError};
 
 /// Makes an example of the kit, such as `latency-beside.elf`, for this number of events, in the lab's cache. Its bytes
@@ -26,7 +26,8 @@ pub fn example(
             name: name.to_owned(),
         });
     };
-    check_sources(sources)?;
+    let makefile = trusted_file(&sources.join("bindings/guest/Makefile"))
+        .map_err(KernelsError::StrangeSources)?;
     let make = require("make", "make")?;
     require("clang", "clang")?;
     require("ld.lld", "lld")?;
@@ -38,6 +39,8 @@ pub fn example(
         .arg("--silent")
         .arg("-C")
         .arg(sources.join("bindings/guest"))
+        .arg("-f")
+        .arg(&makefile)
         .arg(format!("BUILD={}", build.0.display()))
         .arg(format!("EVENTS={events}"))
         .arg(&made);
@@ -76,11 +79,34 @@ pub fn run_alone(program: &Path) -> Result<String, KernelsError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::archive::build_guest_program;
+    use super::super::defaults::MANIFEST;
     use super::*;
+    use tautline_state::TemporaryDirectory;
 
     #[test]
     fn without_sources_the_program_is_named() {
         let error = example("latency.elf", 100, None, Path::new("/nonexistent")).unwrap_err();
         assert!(error.to_string().contains("latency.elf"), "{error}");
+    }
+
+    #[test]
+    fn sources_that_others_can_write_are_not_built() {
+        let made = TemporaryDirectory::make("taut-sources").unwrap();
+        let sources = made.path();
+        let files = ["bindings/guest/Makefile", MANIFEST].map(|name| sources.join(name));
+        for file in &files {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+        }
+        for error in [
+            example("latency.elf", 100, Some(sources), sources).unwrap_err(),
+            build_guest_program(Arch::Arm64, sources, sources).unwrap_err(),
+        ] {
+            assert!(matches!(error, KernelsError::StrangeSources(_)), "{error}");
+        }
     }
 }
