@@ -12,10 +12,12 @@ seconds=${3:-5}
 readonly sizes=(1 4 8 16 64)
 readonly away=tautcost-$$-a here=tautcost-$$-b
 directory=$(mktemp --directory)
+server=
+smoothers=()
 
 clean_up() {
     smoothers_off
-    [[ ! -s $directory/iperf3 ]] || kill "$(tr -d '\0' <"$directory/iperf3")" || true
+    [[ -z $server ]] || kill "$server" 2>/dev/null || true
     ip netns delete "$away" || true
     ip netns delete "$here" || true
     rm -r "$directory"
@@ -24,6 +26,7 @@ inside() { ip netns exec "$@"; }
 smoothers_on() {
     for side in "$away" "$here"; do
         inside "$side" "$taut" smooth on --config "$directory/$side.toml" >"$directory/$side.log" 2>&1 &
+        smoothers+=($!)
     done
     sleep 2
 }
@@ -31,7 +34,8 @@ smoothers_off() {
     for side in "$away" "$here"; do
         inside "$side" "$taut" smooth off taut0 >/dev/null 2>&1 || true
     done
-    wait
+    ((${#smoothers[@]} == 0)) || wait "${smoothers[@]}" || true
+    smoothers=()
 }
 
 ip netns add "$away"
@@ -53,7 +57,9 @@ name = "other"
 mac = "02:00:00:00:00:0$((3 - number))"
 FILE
 done
-inside "$here" iperf3 --server --daemon --pidfile "$directory/iperf3"
+ip netns exec "$here" iperf3 --server >/dev/null 2>&1 &
+server=$!
+sleep 1
 sleep 2
 
 # The most frames of a segment; TCP asks for it when a route is looked up.

@@ -113,8 +113,10 @@ impl Started {
 
     /// Tells it to end as ^C does, and waits for that; ^C in this process does not shorten the wait.
     pub(crate) fn end(&mut self, patience: Duration) {
-        // It may have ended.
-        let _ = kill_process(Pid::from_child(&self.child.0), Signal::INT);
+        // Not waited for yet, so that its number is still its own.
+        if matches!(self.child.0.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child.0), Signal::INT);
+        }
         let end = Instant::now() + patience;
         while matches!(self.child.0.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(END_LOOK);

@@ -1,7 +1,7 @@
 //! The schedule of the show: one flight for each variant, with loads and faults at the same moments.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ChildStdin;
 use std::sync::Arc;
@@ -50,6 +50,8 @@ const MISSION_BEATS: u32 = 20;
 const RECORDINGS_MAX: usize = 16;
 /// The lab's own sizes: the largest file and memory block.
 const LOAD_MIB_MAX: u64 = 256;
+/// Begin of a recording (MCAP).
+const MCAP_MAGIC: &[u8] = b"\x89MCAP0\r\n";
 /// Name of the partition.
 const PARTITION: &str = "flight";
 
@@ -481,12 +483,30 @@ fn recordings(settings: &Settings, variant: Variant) -> io::Result<Option<Record
         stem: stem.to_owned(),
     };
     for index in 1..=RECORDINGS_MAX {
-        match fs::remove_file(recordings.file(index)) {
+        let file = recordings.file(index);
+        match is_recording(&file) {
+            Ok(true) => fs::remove_file(&file)?,
+            Ok(false) => {
+                let why = format!("{} is not a recording, and in the way", file.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            Err(_) => {}
         }
     }
     Ok(Some(recordings))
+}
+
+/// Whether a file is a recording, also one that was cut short.
+fn is_recording(path: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Ok(false);
+    }
+    let mut begin = Vec::new();
+    fs::File::open(path)?
+        .take(MCAP_MAGIC.len() as u64)
+        .read_to_end(&mut begin)?;
+    Ok(MCAP_MAGIC.starts_with(&begin))
 }
 
 /// Ends the controller and takes its report. One that cannot answer any more has an empty one.

@@ -100,7 +100,11 @@ fn free(directory: &Directory, name: &str) -> Result<(), GuestError> {
     match connect(&directory.reachable(name)?) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // One where too many wait is there as well.
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Ok(directory.remove(name)?),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+            // To connect is refused by what is not a socket, too.
+            directory.socket(name)?;
+            Ok(directory.remove(name)?)
+        }
         _ => Err(GuestError::Exists(name.to_owned())),
     }
 }

@@ -133,6 +133,25 @@ static int owner_of(const char *bus, const char *node, uid_t *owner)
 	return 0;
 }
 
+/* Removes a socket that a dead process left under this name. Nothing else that has the name is ours. */
+static void remove_socket(const char *path)
+{
+	struct stat found;
+
+	if (lstat(path, &found) == 0 && S_ISSOCK(found.st_mode))
+		unlink(path);
+}
+
+/* Whether a directory carries the mark of a bus: in another one nothing may be made. */
+static int is_bus(const char *bus)
+{
+	char path[108];
+	struct stat found;
+	int length = snprintf(path, sizeof(path), "%s/.tautline-bus", bus);
+
+	return length > 0 && (size_t)length < sizeof(path) && lstat(path, &found) == 0 && S_ISREG(found.st_mode);
+}
+
 /* Takes the name of a node on the bus, which the port checks: its directory, and in it a socket that shows that this
  * process is there. Without the socket, a process that leaves the bus would remove the directory. */
 static int claim_name(struct tlh_connection *connection, const char *bus, const char *node)
@@ -147,6 +166,8 @@ static int claim_name(struct tlh_connection *connection, const char *bus, const 
 	address.sun_family = AF_UNIX;
 	if (length < 0 || (size_t)length >= sizeof(directory))
 		return refused("the path of the bus is too long");
+	if (!is_bus(bus))
+		return refused("there is no bus: the directory has no mark");
 	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/.%ld.%d", directory, (long)getpid(),
 			  connection->socket);
 	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
@@ -162,7 +183,7 @@ static int claim_name(struct tlh_connection *connection, const char *bus, const 
 			continue;
 		if (owner != geteuid())
 			return refused("the node's name on the bus belongs to another user");
-		unlink(address.sun_path);
+		remove_socket(address.sun_path);
 		if (bind(connection->presence, (const struct sockaddr *)&address, sizeof(address)) == 0) {
 			strcpy(connection->presence_path, address.sun_path);
 			return listen(connection->presence, 1) == 0 ? 0 : failed("cannot listen");

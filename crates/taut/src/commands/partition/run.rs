@@ -12,7 +12,7 @@ use std::thread;
 use clap::{Args, value_parser};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, pidfd_open, setrlimit,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -185,7 +185,8 @@ impl Guard {
 /// Waits for the program and returns its exit status, 128 + n if signal n ended it. Passes on the signals that a
 /// terminal does not send to it by itself.
 fn wait(mut child: Child, mut signals: Signals) -> io::Result<u8> {
-    let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    // The number can be another process's once this one has been waited for.
+    let program = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
     let handle = signals.handle();
     let passing = thread::spawn(move || {
         for signal in signals.forever() {
@@ -194,8 +195,8 @@ fn wait(mut child: Child, mut signals: Signals) -> io::Result<u8> {
                 SIGHUP => Signal::HUP,
                 _ => continue,
             };
-            if let Some(program) = program {
-                let _ = kill_process(program, signal); // it has ended
+            if let Some(program) = &program {
+                let _ = pidfd_send_signal(program, signal); // it has ended
             }
         }
     });
