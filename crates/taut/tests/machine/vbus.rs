@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -431,6 +433,68 @@ fn a_bus_of_killed_nodes_is_shown_and_removed_by_the_doctor() {
     let done = stdout(&run(&["doctor", "--put-back"]));
     assert!(done.contains(&format!("bus {name} removed")), "{done}");
     assert!(!left());
+}
+
+/// A user that owns nothing else.
+const USER: u32 = 65_533;
+
+#[test]
+fn a_home_directory_that_is_named_as_a_bus_is_left_as_it_is() {
+    let directory = BusDirectory::new("home");
+    let home = directory.0.join("home");
+    let parts = [home.clone(), home.join(".ssh"), home.join(".ssh/id")];
+    fs::create_dir_all(&parts[1]).unwrap();
+    fs::write(&parts[2], "k\n").unwrap();
+    // One whose names are those of a node and of a port.
+    let like_bus = [home.join("motor"), home.join("motor/9")];
+    let look = || {
+        let found = parts.iter().map(|part| fs::metadata(part).unwrap());
+        let found = found.map(|found| (found.ino(), found.mode(), found.uid(), found.mtime_nsec()));
+        (
+            found.collect::<Vec<_>>(),
+            fs::read_to_string(&parts[2]).unwrap(),
+        )
+    };
+    let name = home.to_str().unwrap();
+    let join = |user: Option<u32>| {
+        let before = look();
+        for words in [
+            &["recv", "9", "--timeout", "0.2"][..],
+            &["send", "motor", "9", "one"],
+            &["echo", "--count", "1"],
+            &["vbus", "list"],
+        ] {
+            let mut command = taut(words);
+            command.args(["--bus", name]).current_dir("/");
+            if let Some(user) = user {
+                command.uid(user).gid(user);
+            }
+            let output = match command.output() {
+                // The command lies where this user cannot reach it.
+                Err(error) if user.is_some() => return println!("SKIPPED: as a user: {error}"),
+                output => output.unwrap(),
+            };
+            let is_refused = words[0] != "vbus";
+            assert_eq!(
+                output.status.success(),
+                !is_refused,
+                "{words:?}: {}",
+                stderr(&output)
+            );
+            assert_eq!(look(), before, "{words:?}");
+        }
+    };
+    join(None);
+    fs::create_dir(&like_bus[0]).unwrap();
+    fs::write(&like_bus[1], "mine").unwrap();
+    join(None);
+    let files = || parts.iter().chain(&like_bus);
+    if files().any(|file| chown(file, Some(USER), Some(USER)).is_err()) {
+        return println!("SKIPPED: only root can be another user");
+    }
+    join(Some(USER));
+    join(None);
+    assert_eq!(fs::read_to_string(&like_bus[1]).unwrap(), "mine");
 }
 
 #[test]
