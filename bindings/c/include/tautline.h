@@ -523,6 +523,7 @@ struct tautline_job {
     uint64_t deadline_ns; /* the function must have returned by then */
     const void *message;  /* the message that released the job, while the function runs; null if none did */
     size_t message_bytes;
+    uint64_t arrival_ns;  /* of that message; without one, release_ns */
 };
 
 typedef void (*tautline_job_function)(const struct tautline_job *job, void *context);
@@ -572,7 +573,8 @@ int tautline_tasks_start(tautline_tasks tasks, int cpu, uint32_t flags);
  * closed after the set. TAUTLINE_ERROR_WRONG_KIND for a task that is released by time. */
 int tautline_tasks_messages(tautline_tasks tasks, const char *task, tautline_port port);
 
-/* Activates a task that has `port` in its file: call it when a message has come. Never waits. */
+/* Activates a task that has `port` in its file: call it when a message has come, whose arrival is this moment. Takes a
+ * lock for some instructions, whose holder inherits the caller's priority. */
 int tautline_tasks_trigger(tautline_tasks tasks, const char *task);
 
 /* Asks for another mode, which takes effect when the jobs that run have ended. */
@@ -586,6 +588,9 @@ struct tautline_task_figures {
     uint64_t response_max_ns;
     uint64_t execution_max_ns; /* CPU time of a job */
     uint64_t stopped;          /* 1 if the task was stopped, by its policy or because it failed */
+    uint64_t latency_p50_ns;   /* from the arrival of a message to the end of its job; 0 for a task released by time */
+    uint64_t latency_p99_ns;
+    uint64_t latency_max_ns;
 };
 
 int tautline_tasks_figures(tautline_tasks tasks, const char *task, struct tautline_task_figures *figures);

@@ -143,6 +143,8 @@ public:
     [[nodiscard]] payload message() const noexcept {
         return {static_cast<const std::byte *>(in_c_.message), in_c_.message_bytes};
     }
+    // Of that message; without one, the release.
+    [[nodiscard]] time_point arrival() const noexcept { return moment(in_c_.arrival_ns); }
 
 private:
     const tautline_job &in_c_;

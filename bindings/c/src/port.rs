@@ -12,6 +12,7 @@ use tautline::{
     Source, Spin, UdpPort,
 };
 use tautline_state::fork::OwnerProcess;
+use tautline_tasks::MessageHead;
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
@@ -257,15 +258,30 @@ pub(crate) fn watched(port: tautline_port) -> Result<(OwnedFd, usize), Fault> {
 }
 
 /// Takes the next message, or the newest value, and returns its length. `None` too while another thread uses the port.
-pub(crate) fn take_next(port: tautline_port, buffer: &mut [u8]) -> Option<usize> {
+pub(crate) fn take_next(port: tautline_port, buffer: &mut [u8]) -> Option<MessageHead> {
+    let head = |length: usize, arrival: Instant| MessageHead {
+        length,
+        arrival: Duration::from_nanos(arrival.as_nanos()),
+    };
     match &mut enter(port.id).ok()?.kind {
-        Kind::Queuing(port) => Some(port.receive(buffer).ok().flatten()?.length),
-        Kind::Datagram(port) => Some(port.receive(buffer).ok().flatten()?.length),
-        Kind::Raw(port) => Some(port.receive(buffer).ok().flatten()?.length),
+        Kind::Queuing(port) => {
+            let message = port.receive(buffer).ok().flatten()?;
+            Some(head(message.length, message.arrival))
+        }
+        Kind::Datagram(port) => {
+            let datagram = port.receive(buffer).ok().flatten()?;
+            Some(head(datagram.length, datagram.arrival))
+        }
+        Kind::Raw(port) => {
+            let frame = port.receive(buffer).ok().flatten()?;
+            Some(head(frame.length, frame.arrival))
+        }
         Kind::Sampling(port) => {
-            let mut length = None;
-            let read = port.read_newer(buffer, |sample, _| length = Some(sample.length));
-            read.ok().and(length)
+            let mut newest = None;
+            let read = port.read_newer(buffer, |sample, _| {
+                newest = Some(head(sample.length, sample.arrival));
+            });
+            read.ok().and(newest)
         }
     }
 }

@@ -94,6 +94,7 @@ fn in_c(job: &Job, message: *const c_void, message_bytes: usize) -> tautline_job
         deadline_ns: nanoseconds(job.deadline),
         message,
         message_bytes,
+        arrival_ns: nanoseconds(job.arrival),
     }
 }
 
@@ -373,6 +374,9 @@ pub unsafe extern "C" fn tautline_tasks_figures(
             response_max_ns: ns(view.response.max),
             execution_max_ns: ns(view.execution.max),
             stopped: u64::from(view.state == ::tautline_tasks::TaskState::Stopped),
+            latency_p50_ns: ns(view.latency.p50),
+            latency_p99_ns: ns(view.latency.p99),
+            latency_max_ns: ns(view.latency.max),
         });
         Ok(0)
     })

@@ -62,6 +62,8 @@ pub struct tautline_job {
     pub message: *const c_void,
     /// Length of the message.
     pub message_bytes: usize,
+    /// Arrival of the message; without one, the release.
+    pub arrival_ns: u64,
 }
 
 /// A job's function.
@@ -122,6 +124,12 @@ pub struct tautline_task_figures {
     pub execution_max_ns: u64,
     /// 1 if the task was stopped.
     pub stopped: u64,
+    /// Median of the time from the arrival of a message to the end of its job; 0 for a task that time activates.
+    pub latency_p50_ns: u64,
+    /// 99th percentile.
+    pub latency_p99_ns: u64,
+    /// Maximum.
+    pub latency_max_ns: u64,
 }
 
 /// Settings of a cycle.

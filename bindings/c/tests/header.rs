@@ -281,7 +281,8 @@ fn structs_have_the_same_layout_on_both_sides() {
             release_ns,
             deadline_ns,
             message,
-            message_bytes
+            message_bytes,
+            arrival_ns
         }
     );
     layout!(
@@ -304,7 +305,10 @@ fn structs_have_the_same_layout_on_both_sides() {
             response_p99_ns,
             response_max_ns,
             execution_max_ns,
-            stopped
+            stopped,
+            latency_p50_ns,
+            latency_p99_ns,
+            latency_max_ns
         }
     );
     // Each struct that the header defines is among them.

@@ -12,15 +12,22 @@ use core::time::Duration;
 use crate::error::{Fault, Location, SetError};
 use crate::monitor::{Action, Event, HealthMonitor, HealthRecord};
 use crate::table::table_responses;
-use crate::task::{Activation, OverrunPolicy, Scheduling, TaskSet, ns};
+use crate::task::{OverrunPolicy, Scheduling, TaskSet, ns};
 use crate::windows::{Opening, Windows};
+
+/// Most periods by which a message's job may begin after its release. Lower: after a stall that is longer, each later
+/// job is late by the rest of it. Higher: more jobs follow one another without distance after a longer stall, or for a
+/// sender with wrong time stamps.
+const BEHIND_PERIODS_MAX: u32 = 64;
 
 /// One job of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Number of the release since the mode began, from 1. Releases that are left out have numbers too.
     pub number: u64,
-    /// Time of the release.
+    /// Arrival of the message that activates the job; of a job that time activates, its release.
+    pub arrival: Duration,
+    /// Time of the release. For messages the arrival, or a period after the previous release if that is later.
     pub release: Duration,
     /// Time from which the job could run: its release, or in a table the start of its window.
     pub ready: Duration,
@@ -83,8 +90,46 @@ struct TaskState {
     number: u64,
     /// Releases that are made up for in the background.
     background: u64,
+    messages: Pace,
     running: Option<Running>,
     is_stopped: bool,
+}
+
+/// Arrivals of messages against the period of their task.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Arrival of the last message that was released at once.
+    in_time: Duration,
+    /// Messages since then.
+    messages: u32,
+    /// Time from the arrival to the release when that was last recorded.
+    behind_noted: Duration,
+}
+
+impl Pace {
+    fn since(in_time: Duration) -> Pace {
+        Pace {
+            in_time,
+            ..Pace::default()
+        }
+    }
+
+    /// Takes note of a message. Returns the event if its release is late by more than a period, and by twice the time
+    /// that was recorded before: a sender that stays too fast leaves a few records.
+    fn note(&mut self, arrival: Duration, release: Duration, period: Duration) -> Option<Event> {
+        let behind = release.saturating_sub(arrival);
+        if behind.is_zero() {
+            *self = Pace::since(arrival);
+            return None;
+        }
+        self.messages = self.messages.saturating_add(1);
+        let distance = arrival.saturating_sub(self.in_time) / self.messages;
+        if distance >= period || behind <= period.max(2 * self.behind_noted) {
+            return None;
+        }
+        self.behind_noted = behind;
+        Some(Event::MessagesTooFast { distance, behind })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,12 +177,13 @@ impl Executive {
             phase: task.phase(),
             deadline: task.deadline,
             budget: task.budget,
-            by_message: matches!(task.activation, Activation::Message { .. }),
+            by_message: task.is_by_message(),
             policy: task.overrun,
             runs_in: modes.iter().map(|mode| task.runs_in(mode)).collect(),
             next: start + task.phase(),
             number: 0,
             background: 0,
+            messages: Pace::since(start),
             running: None,
             is_stopped: false,
         });
@@ -160,6 +206,7 @@ impl Executive {
         self.start = start;
         for state in &mut self.tasks {
             state.next = start + state.phase;
+            state.messages = Pace::since(start);
         }
     }
 
@@ -213,16 +260,34 @@ impl Executive {
         }
     }
 
-    /// Begins a job, if one may begin at `now`. For a task activated by messages `now` is the arrival.
+    /// Begins a job, if one may begin at `now`. For a task activated by messages, see
+    /// [`begin_message`](Executive::begin_message).
     pub fn begin(&mut self, task: usize, now: Duration) -> Option<Job> {
+        self.begin_message(task, now, now)
+    }
+
+    /// Begins the job of a message that arrived at `arrival`, if one may begin at `now`. Its release is the arrival, or
+    /// a period after the previous release if that is later, and its deadline counts from the release: however late the
+    /// task has the processor, the lateness of a job delays no release. Messages that keep coming sooner than the
+    /// period allows are recorded. For a task activated by time the arrival is of no account.
+    pub fn begin_message(&mut self, task: usize, arrival: Duration, now: Duration) -> Option<Job> {
         let next = self.next_release(task, now).filter(|next| *next <= now)?;
         let state = &mut self.tasks[task];
+        let mut too_fast = None;
+        let arrival = match state.by_message {
+            true => arrival.min(now),
+            false => state.next,
+        };
         if state.by_message {
-            state.next = now;
+            let behind_max = state.period * BEHIND_PERIODS_MAX;
+            state.next = state.next.max(arrival).max(now.saturating_sub(behind_max));
+            let since_start = arrival.max(self.start);
+            too_fast = state.messages.note(since_start, state.next, state.period);
         }
         state.number += 1;
         let job = Job {
             number: state.number,
+            arrival,
             release: state.next,
             ready: next.max(state.next),
             deadline: state.next + state.deadline,
@@ -237,6 +302,9 @@ impl Executive {
             window_noted: false,
             is_left_over: false,
         });
+        if let Some(event) = too_fast {
+            self.note(now, task, event, Action::Recorded);
+        }
         Some(job)
     }
 
@@ -394,6 +462,10 @@ impl Executive {
         let running = state.running.take()?;
         if state.is_stopped {
             return Some(Action::Stopped);
+        }
+        if state.by_message && running.budget_noted {
+            // Messages that came meanwhile would be released at once, on top of the analysed load.
+            state.next = state.next.max(now);
         }
         let releases = state.passed(now);
         if releases == 0 || state.by_message || !state.runs_in[self.mode] {
@@ -555,7 +627,7 @@ impl TaskState {
 mod tests {
     use super::*;
     use crate::table::{TablePlan, Window};
-    use crate::task::{Machine, Scheduling, Task};
+    use crate::task::{Activation, Machine, Scheduling, Task};
     use alloc::vec;
 
     /// No matter to priorities.
@@ -718,6 +790,109 @@ mod tests {
         assert_eq!(executive.begin(0, us(5_700)), None, "too soon");
         assert_eq!(executive.next_release(0, LATER), Some(us(6_500)));
         assert!(executive.begin(0, us(6_500)).is_some());
+    }
+
+    fn by_message(budget: Option<Duration>) -> Executive {
+        let mut task = Task::periodic("a", ms(1), us(100));
+        task.budget = budget;
+        task.activation = Activation::Message {
+            port: "command".into(),
+        };
+        Executive::new(&TaskSet::new(vec![task]).unwrap(), ms(10))
+    }
+
+    /// Runs the job of a message from `begin` on, and returns its release.
+    fn job_of(executive: &mut Executive, arrival: Duration, begin: Duration) -> Duration {
+        let job = executive.begin_message(0, arrival, begin).unwrap();
+        assert_eq!(job.deadline, job.release + ms(1));
+        executive.finish(0, begin + us(100), us(100));
+        job.release
+    }
+
+    #[test]
+    fn a_message_is_released_at_its_arrival_or_a_period_after_the_one_before() {
+        let mut executive = by_message(None);
+        let before_the_start = job_of(&mut executive, ms(7), us(10_020));
+        assert_eq!(before_the_start, ms(10));
+        // A more urgent task had the CPU for 0.4 ms.
+        let job = executive.begin_message(0, us(15_500), us(15_900)).unwrap();
+        assert_eq!((job.arrival, job.release), (us(15_500), us(15_500)));
+        assert_eq!(job.deadline, us(16_500));
+        executive.finish(0, ms(16), us(100));
+        let early = us(16_100);
+        assert_eq!(executive.begin_message(0, early, us(16_400)), None);
+        assert_eq!(executive.next_release(0, LATER), Some(us(16_500)));
+        let job = executive.begin_message(0, early, us(16_900)).unwrap();
+        assert_eq!((job.arrival, job.release), (early, us(16_500)));
+        assert_eq!(executive.monitor().total(), 0);
+    }
+
+    #[test]
+    fn late_begins_add_up_to_nothing() {
+        let mut executive = by_message(None);
+        for number in 0..5_000 {
+            let arrival = ms(20 + number);
+            let late = us(number % 900);
+            assert_eq!(job_of(&mut executive, arrival, arrival + late), arrival);
+        }
+        assert_eq!(executive.monitor().total(), 0);
+        // A stall of 5 ms: each job that ends after its deadline is noted, and those after them are in time again.
+        for number in 0..10 {
+            let arrival = ms(6_000 + number);
+            let begin = arrival.max(ms(6_005) + us(100 * number));
+            assert_eq!(job_of(&mut executive, arrival, begin), arrival);
+        }
+        let events = executive.monitor().records().map(|record| record.event);
+        assert!(events.eq([Event::DeadlineMissed; 5]));
+    }
+
+    #[test]
+    fn messages_that_keep_coming_too_fast_are_recorded() {
+        let mut executive = by_message(None);
+        // Each 0.9 ms, with jobs each 1 ms.
+        for number in 0..25 {
+            let release = ms(20 + number);
+            let arrival = ms(20) + us(900 * number);
+            assert_eq!(job_of(&mut executive, arrival, release), release);
+        }
+        let events = executive.monitor().records().map(|record| record.event);
+        let event = |behind| Event::MessagesTooFast {
+            distance: us(900),
+            behind: us(behind),
+        };
+        assert!(events.eq([event(1_100), event(2_300)]));
+        // After a pause, none is behind.
+        assert_eq!(job_of(&mut executive, ms(90), ms(90)), ms(90));
+        // Three at once, and one more within the last one's period.
+        for (number, arrival) in [95_000, 95_000, 95_000, 97_500].into_iter().enumerate() {
+            let release = ms(95 + number as u64);
+            assert_eq!(job_of(&mut executive, us(arrival), release), release);
+        }
+        let last = executive.monitor().records().last().unwrap();
+        let burst = Event::MessagesTooFast {
+            distance: Duration::ZERO,
+            behind: ms(2),
+        };
+        assert_eq!((executive.monitor().total(), last.event), (3, burst));
+    }
+
+    #[test]
+    fn wrong_stamps_of_a_sender_have_bounds() {
+        let mut executive = by_message(None);
+        assert_eq!(job_of(&mut executive, ms(900), ms(500)), ms(500));
+        assert_eq!(job_of(&mut executive, ms(0), ms(900)), ms(836));
+        assert_eq!(job_of(&mut executive, Duration::MAX, ms(901)), ms(901));
+    }
+
+    #[test]
+    fn messages_that_came_while_a_job_without_budget_ran_keep_their_distance_from_its_end() {
+        let mut executive = by_message(Some(us(200)));
+        executive.begin_message(0, ms(20), ms(20)).unwrap();
+        let action = executive.check(0, us(20_200), us(200));
+        assert_eq!(action, Some(Action::Demoted));
+        executive.finish(0, us(24_500), us(300));
+        assert_eq!(job_of(&mut executive, ms(21), us(24_500)), us(24_500));
+        assert_eq!(executive.next_release(0, LATER), Some(us(25_500)));
     }
 
     #[test]

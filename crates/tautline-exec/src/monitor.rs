@@ -27,6 +27,13 @@ pub enum Event {
         /// Number of those releases.
         releases: u64,
     },
+    /// Messages activate a task more often than its period allows, and wait ever longer for their release.
+    MessagesTooFast {
+        /// Mean distance of the messages since the last one that was released at once.
+        distance: Duration,
+        /// Time from the arrival of a message to its release.
+        behind: Duration,
+    },
     /// The task panicked, or its process ended.
     Failed,
     /// Something that the task works with, outside the set, has ended: a guest, for one.

@@ -165,6 +165,12 @@ impl Task {
         }
     }
 
+    /// Whether messages activate the task.
+    #[must_use]
+    pub fn is_by_message(&self) -> bool {
+        matches!(self.activation, Activation::Message { .. })
+    }
+
     /// Whether the task runs in a mode.
     #[must_use]
     pub fn runs_in(&self, mode: &str) -> bool {
@@ -580,7 +586,7 @@ fn check_task(
         (_, Some(_)) => return Err(at("priority")(Fault::PriorityUnused)),
         (_, None) => {}
     }
-    if scheduling == Scheduling::Table && matches!(task.activation, Activation::Message { .. }) {
+    if scheduling == Scheduling::Table && task.is_by_message() {
         return Err(at("port")(Fault::MessageInTable));
     }
     match task.modes.iter().find(|mode| !modes.contains(mode)) {

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use tautline_exec::{Activation, Executive, HealthMonitor, Job, Scheduling, SetError, TaskSet};
+use tautline_exec::{Executive, HealthMonitor, Job, Scheduling, SetError, Task, TaskSet};
 
 /// The tasks of a set, and the job that each has at the moment.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub struct Dispatcher {
     set: TaskSet,
     executive: Executive,
     jobs: Vec<Option<Current>>,
-    /// Tasks for which messages may have come since their last job began.
-    is_called: Vec<bool>,
+    /// By task: the time since which messages may wait for its next job.
+    called: Vec<Option<Duration>>,
     /// The task that has the processor, and the time up to which that is charged.
     running: Option<usize>,
     charged_until: Duration,
@@ -43,12 +43,11 @@ impl Dispatcher {
     /// ports may have got messages before.
     #[must_use]
     pub fn new(set: TaskSet, start: Duration) -> Dispatcher {
-        let by_message =
-            |task: &tautline_exec::Task| matches!(task.activation, Activation::Message { .. });
+        let called = |task: &Task| task.is_by_message().then_some(start);
         Dispatcher {
             executive: Executive::new(&set, start),
             jobs: vec![None; set.tasks().len()],
-            is_called: set.tasks().iter().map(by_message).collect(),
+            called: set.tasks().iter().map(called).collect(),
             running: None,
             charged_until: start,
             set,
@@ -76,9 +75,11 @@ impl Dispatcher {
     }
 
     /// A doorbell has rung: messages may have come for every task that they activate.
-    pub fn call(&mut self) {
-        for (is_called, task) in self.is_called.iter_mut().zip(self.set.tasks()) {
-            *is_called |= matches!(task.activation, Activation::Message { .. });
+    pub fn call(&mut self, now: Duration) {
+        for (called, task) in self.called.iter_mut().zip(self.set.tasks()) {
+            if task.is_by_message() {
+                called.get_or_insert(now);
+            }
         }
     }
 
@@ -122,20 +123,18 @@ impl Dispatcher {
         }
     }
 
-    fn is_by_message(&self, task: usize) -> bool {
-        matches!(
-            self.set.tasks()[task].activation,
-            Activation::Message { .. }
-        )
+    /// Whether a task waits for a message.
+    fn waits(&self, task: usize) -> bool {
+        self.set.tasks()[task].is_by_message() && self.called[task].is_none()
     }
 
     fn begin(&mut self, task: usize, now: Duration) {
-        let is_idle = self.jobs[task].is_none();
-        if !is_idle || (self.is_by_message(task) && !self.is_called[task]) {
+        if self.jobs[task].is_some() || self.waits(task) {
             return;
         }
-        if let Some(job) = self.executive.begin(task, now) {
-            self.is_called[task] = false;
+        let arrival = self.called[task].unwrap_or(now);
+        if let Some(job) = self.executive.begin_message(task, arrival, now) {
+            self.called[task] = None;
             self.jobs[task] = Some(Current {
                 job,
                 used: Duration::ZERO,
@@ -169,7 +168,7 @@ impl Dispatcher {
                     Some(current.job.deadline + after),
                 ]
             }
-            None if self.is_by_message(task) && !self.is_called[task] => [None, None],
+            None if self.waits(task) => [None, None],
             None => [self.executive.next_release(task, now), None],
         });
         let boundary = self.executive.next_boundary(now);

@@ -44,10 +44,12 @@ pub(crate) enum Time {
     Response,
     /// Execution time.
     Execution,
+    /// From the arrival of the message until the job ended.
+    Latency,
 }
 
 impl Time {
-    const COUNT: usize = 3;
+    const COUNT: usize = 4;
 }
 
 /// State of a task.
@@ -98,6 +100,8 @@ pub struct Interval {
     pub jobs: u64,
     /// From their release until they ended; the maximum, too, is wrong by at most 1 %.
     pub response: Times,
+    /// From the arrival of their messages until they ended; zero for a task that time activates.
+    pub latency: Times,
     /// Their execution times together.
     pub execution: Duration,
 }
@@ -113,6 +117,15 @@ pub struct TracedJob {
     pub begin: Duration,
     /// Time at which it ended.
     pub end: Duration,
+}
+
+/// Times of a job beside those of its trace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JobTimes {
+    pub(crate) lateness: Duration,
+    pub(crate) execution: Duration,
+    /// Of a job that a message activated.
+    pub(crate) latency: Option<Duration>,
 }
 
 /// The block of one task.
@@ -135,11 +148,15 @@ impl Figures<'_> {
     }
 
     /// Notes that a job has ended.
-    pub(crate) fn end(self, job: &TracedJob, lateness: Duration, execution: Duration) {
-        self.record(Time::Lateness, lateness);
+    pub(crate) fn end(self, job: &TracedJob, times: &JobTimes) {
+        self.record(Time::Lateness, times.lateness);
         self.record(Time::Response, job.end.saturating_sub(job.release));
-        self.record(Time::Execution, execution);
-        self.store(EXECUTED, self.load(EXECUTED).wrapping_add(ns(execution)));
+        self.record(Time::Execution, times.execution);
+        if let Some(latency) = times.latency {
+            self.record(Time::Latency, latency);
+        }
+        let executed = self.load(EXECUTED).wrapping_add(ns(times.execution));
+        self.store(EXECUTED, executed);
         if job.end > job.deadline {
             self.store(MISSED, self.load(MISSED) + 1);
         }
@@ -205,22 +222,25 @@ impl Figures<'_> {
 
     /// Figures of the jobs that ended since an earlier look at the same task.
     pub(crate) fn since(self, before: Figures<'_>) -> Interval {
-        let counts = self.counts(Time::Response);
+        let executed = self.load(EXECUTED).wrapping_sub(before.load(EXECUTED));
+        Interval {
+            jobs: self.jobs().saturating_sub(before.jobs()),
+            response: self.times_since(before, Time::Response),
+            latency: self.times_since(before, Time::Latency),
+            execution: Duration::from_nanos(executed),
+        }
+    }
+
+    fn times_since(self, before: Figures<'_>, time: Time) -> Times {
+        let counts = self.counts(time).into_iter().zip(before.counts(time));
         let counts: Vec<u64> = counts
-            .into_iter()
-            .zip(before.counts(Time::Response))
             .map(|(now, before)| now.saturating_sub(before))
             .collect();
         let highest = counts.iter().rposition(|count| *count > 0);
         let max = highest
             .map_or(0, value_of)
-            .min(self.load(MAXIMA + Time::Response as usize));
-        let executed = self.load(EXECUTED).wrapping_sub(before.load(EXECUTED));
-        Interval {
-            jobs: self.jobs().saturating_sub(before.jobs()),
-            response: times_of(&counts, max),
-            execution: Duration::from_nanos(executed),
-        }
+            .min(self.load(MAXIMA + time as usize));
+        times_of(&counts, max)
     }
 
     fn counts(self, time: Time) -> Vec<u64> {
@@ -319,6 +339,14 @@ mod tests {
         Duration::from_micros(number)
     }
 
+    fn times(execution: u64) -> JobTimes {
+        JobTimes {
+            lateness: us(10),
+            execution: us(execution),
+            latency: None,
+        }
+    }
+
     fn job(release: u64, response: u64) -> TracedJob {
         TracedJob {
             release: us(release),
@@ -352,7 +380,7 @@ mod tests {
         for number in 1..=1_000 {
             figures.begin(us(1_000 * number));
             assert_eq!(figures.running_since(), Some(us(1_000 * number)));
-            figures.end(&job(1_000 * number, number), us(10), us(7));
+            figures.end(&job(1_000 * number, number), &times(7));
         }
         let times = figures.times(Time::Response);
         let is_about = |time: Duration, wanted: u64| {
@@ -373,19 +401,28 @@ mod tests {
     fn an_interval_has_its_own_jobs_only() {
         let (words, earlier) = (block(), block());
         let figures = Figures(&words);
-        figures.end(&job(1, 400_000), us(10), us(9));
+        figures.end(&job(1, 400_000), &times(9));
         for (word, then) in words.iter().zip(&earlier) {
             then.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         assert_eq!(figures.since(Figures(&earlier)), Interval::default());
-        figures.end(&job(2, 100), us(10), us(30));
-        figures.end(&job(3, 100), us(10), us(20));
+        figures.end(&job(2, 100), &times(30));
+        let by_message = JobTimes {
+            latency: Some(us(700)),
+            ..times(20)
+        };
+        figures.end(&job(3, 100), &by_message);
         let interval = figures.since(Figures(&earlier));
         assert_eq!((interval.jobs, interval.execution), (2, us(50)));
         assert!(
             interval.response.max.abs_diff(us(100)) <= us(1),
             "{interval:?}"
         );
+        assert!(
+            interval.latency.p50.abs_diff(us(700)) <= us(7),
+            "{interval:?}"
+        );
+        assert_eq!(figures.times(Time::Latency).max, us(700));
     }
 
     #[test]
@@ -394,7 +431,7 @@ mod tests {
         let figures = Figures(&words);
         let all = TRACED_JOBS as u64 + 100;
         for number in 1..=all {
-            figures.end(&job(number, 1), us(10), us(1));
+            figures.end(&job(number, 1), &times(1));
         }
         let (jobs, seen) = figures.trace(0);
         assert_eq!(seen, all);
@@ -405,7 +442,7 @@ mod tests {
         );
         assert_eq!(jobs.last(), Some(&job(all, 1)));
         assert!(jobs.is_sorted_by_key(|job| job.release));
-        figures.end(&job(all + 1, 1), us(10), us(1));
+        figures.end(&job(all + 1, 1), &times(1));
         assert_eq!(figures.trace(seen), (vec![job(all + 1, 1)], all + 1));
         assert_eq!(figures.trace(u64::MAX).0, [], "of a reader that is wrong");
     }
@@ -414,7 +451,12 @@ mod tests {
     fn a_strangers_memory_is_read_without_a_panic() {
         let words: Vec<AtomicU64> = (0..BLOCK_WORDS).map(|_| AtomicU64::new(u64::MAX)).collect();
         let figures = Figures(&words);
-        for time in [Time::Lateness, Time::Response, Time::Execution] {
+        for time in [
+            Time::Lateness,
+            Time::Response,
+            Time::Execution,
+            Time::Latency,
+        ] {
             assert!(figures.times(time).p50 <= Duration::from_nanos(u64::MAX));
         }
         assert_eq!(figures.trace(0).0.len(), TRACED_JOBS - 1);

@@ -58,7 +58,7 @@ pub use error::RunError;
 pub use executive::Executive;
 pub use figures::{Interval, TaskState, Times, TracedJob};
 pub use logical::Logical;
-pub use message::{MessageSource, OnMessage};
+pub use message::{MessageHead, MessageSource, OnMessage};
 pub use options::Options;
 pub use program::Program;
 pub use running::{Running, Trigger};

@@ -1,8 +1,10 @@
 //! Messages that activate a task, such as those of a Tautline port. The task's own thread waits on the descriptor and
 //! takes them, so nothing stands between the arrival and the job but the wake-up.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use tautline_exec::Job;
@@ -19,19 +21,39 @@ const PAUSE: Timespec = Timespec {
     tv_nsec: 1_000_000,
 };
 
-/// Takes the next message into a buffer, and returns its length.
-type Take = Box<dyn FnMut(&mut [u8]) -> Option<usize> + Send>;
+/// Times that are kept of messages that are only counted. Lower: after a short stall, latencies are counted from
+/// earlier messages. Higher: more memory for each task.
+const TIMES_MAX: usize = 64;
+
+/// Length and arrival time of a message whose bytes are in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageHead {
+    /// Bytes of the message, from the start of the buffer.
+    pub length: usize,
+    /// Time of its arrival, on `CLOCK_MONOTONIC`. A source that does not know it gives the time of the call; the time
+    /// for which the message waited until then is not seen, and delays later releases.
+    pub arrival: Duration,
+}
+
+/// Takes the next message into a buffer.
+type Take = Box<dyn FnMut(&mut [u8]) -> Option<MessageHead> + Send>;
 
 /// Source of the messages that activate a task.
 ///
 /// ```no_run
-/// # fn attach(executive: &mut tautline_tasks::Executive, receiver: std::os::unix::net::UnixDatagram)
-/// # -> Result<(), Box<dyn std::error::Error>> {
-/// use tautline_tasks::{MessageSource, OnMessage};
+/// # struct Port(std::net::UdpSocket);
+/// # impl Port {
+/// #     fn receive(&mut self, buffer: &mut [u8]) -> Option<(usize, u64)> { None }
+/// # }
+/// # fn attach(executive: &mut tautline_tasks::Executive, mut port: Port) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tautline_tasks::{MessageHead, MessageSource, OnMessage};
 ///
-/// receiver.set_nonblocking(true)?;
-/// let descriptor = receiver.try_clone()?;
-/// let source = MessageSource::new(descriptor, 1_500, move |buffer| receiver.recv(buffer).ok())?;
+/// let descriptor = port.0.try_clone()?;
+/// let source = MessageSource::new(descriptor, 1_500, move |buffer| {
+///     let (length, arrival_ns) = port.receive(buffer)?; // never waits
+///     Some(MessageHead { length, arrival: Duration::from_nanos(arrival_ns) })
+/// })?;
 /// executive.messages("command", source)?;
 /// executive.task("command", OnMessage(|_job: &tautline_exec::Job, bytes: &[u8]| println!("{bytes:?}")))?;
 /// # Ok(())
@@ -52,7 +74,7 @@ impl MessageSource {
     pub fn new(
         descriptor: impl AsFd,
         bytes_max: usize,
-        take: impl FnMut(&mut [u8]) -> Option<usize> + Send + 'static,
+        take: impl FnMut(&mut [u8]) -> Option<MessageHead> + Send + 'static,
     ) -> io::Result<MessageSource> {
         Ok(MessageSource {
             descriptor: descriptor.as_fd().try_clone_to_owned()?,
@@ -80,8 +102,8 @@ impl<F: FnMut(&Job, &[u8]) + Send> TaskBody for OnMessage<F> {
 pub(crate) struct Inbox {
     source: MessageSource,
     buffer: Vec<u8>,
-    /// Length of the message that waits in the buffer.
-    waiting: Option<usize>,
+    /// The message that waits in the buffer.
+    waiting: Option<MessageHead>,
     /// Wake-ups in a row after which there was no message.
     wakes_fruitless: u32,
 }
@@ -96,21 +118,20 @@ impl Inbox {
         }
     }
 
-    /// Whether a message waits; takes one if none does.
-    pub(crate) fn look(&mut self) -> bool {
+    /// Arrival of the message that waits; takes one if none does.
+    pub(crate) fn look(&mut self) -> Option<Duration> {
         if self.waiting.is_none() {
-            let length = (self.source.take)(&mut self.buffer);
-            self.waiting = length.map(|length| length.min(self.buffer.len()));
+            self.waiting = (self.source.take)(&mut self.buffer);
         }
-        if self.waiting.is_some() {
-            self.wakes_fruitless = 0;
-        }
-        self.waiting.is_some()
+        let waiting = self.waiting?;
+        self.wakes_fruitless = 0;
+        Some(waiting.arrival)
     }
 
-    /// Hands the message that waits to a job. Returns whether there was one.
+    /// Hands the message that waits to a job. Returns its length if there was one.
     pub(crate) fn hand_over(&mut self) -> Option<usize> {
-        self.waiting.take()
+        let message = self.waiting.take()?;
+        Some(message.length.min(self.buffer.len()))
     }
 
     /// Bytes of a message that was handed over.
@@ -141,6 +162,49 @@ impl Inbox {
     }
 }
 
+/// Arrivals of messages that are only counted: those of a [`Trigger`](crate::Trigger).
+pub(crate) struct Arrivals {
+    times: VecDeque<Duration>,
+    /// Messages after those, whose times are not kept.
+    beyond: u64,
+    /// Arrival of the last message before them.
+    last: Duration,
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Arrivals {
+        Arrivals {
+            times: VecDeque::with_capacity(TIMES_MAX),
+            beyond: 0,
+            last: Duration::ZERO,
+        }
+    }
+
+    /// Adds a message. Takes no memory.
+    pub(crate) fn push(&mut self, arrival: Duration) {
+        if self.beyond > 0 || self.times.len() == TIMES_MAX {
+            self.beyond += 1;
+        } else {
+            self.times.push_back(arrival);
+            self.last = arrival;
+        }
+    }
+
+    /// Arrival of the oldest message. If it was not kept, that of an earlier one: a latency never looks shorter than it
+    /// is.
+    pub(crate) fn first(&self) -> Option<Duration> {
+        let kept = self.times.front().copied();
+        kept.or_else(|| (self.beyond > 0).then_some(self.last))
+    }
+
+    /// Removes the oldest message.
+    pub(crate) fn take(&mut self) {
+        if self.times.pop_front().is_none() {
+            self.beyond = self.beyond.saturating_sub(1);
+        }
+    }
+}
+
 /// Descriptor by which a thread that waits for messages is woken for something else.
 pub(crate) fn bell() -> io::Result<OwnedFd> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -150,4 +214,32 @@ pub(crate) fn bell() -> io::Result<OwnedFd> {
 pub(crate) fn ring(bell: &OwnedFd) {
     // It fails only if it has been rung 2^64 times and nobody has looked.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_kept_in_order_and_counted_beyond() {
+        let at = |number: usize| Duration::from_millis(number as u64);
+        let mut arrivals = Arrivals::new();
+        assert_eq!(arrivals.first(), None);
+        for number in 1..=TIMES_MAX + 3 {
+            arrivals.push(at(number));
+        }
+        for number in 1..=TIMES_MAX {
+            assert_eq!(arrivals.first(), Some(at(number)));
+            arrivals.take();
+        }
+        // One more behind those whose times are not kept.
+        arrivals.push(at(900));
+        for _ in 0..4 {
+            assert_eq!(arrivals.first(), Some(at(TIMES_MAX)));
+            arrivals.take();
+        }
+        assert_eq!(arrivals.first(), None);
+        arrivals.push(at(901));
+        assert_eq!(arrivals.first(), Some(at(901)));
+    }
 }

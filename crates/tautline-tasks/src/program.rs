@@ -384,6 +384,7 @@ mod tests {
     fn job(number: u64) -> Job {
         Job {
             number,
+            arrival: Duration::from_millis(1),
             release: Duration::from_millis(1),
             ready: Duration::from_millis(1),
             deadline: Duration::from_millis(2),

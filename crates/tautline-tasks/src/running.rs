@@ -1,7 +1,6 @@
 //! A set that runs: its figures, its modes, and its end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,15 +44,23 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Activates the task once. Wait-free; messages are counted while the task runs. Those that come sooner than its
-    /// period allows wait until it is over. Nothing in a process that was forked from the set's.
+    /// Activates the task once, by a message that arrives now. Messages are counted while the task runs. Those that
+    /// come sooner than its period allows wait until it is over. Takes a lock for some instructions, whose holder
+    /// inherits the priority of those who wait for it. Does nothing in a process that was forked from the set's.
     pub fn fire(&self) {
         if !self.shared.process.is_current() {
             return;
         }
-        let signal = &self.shared.signals[self.task];
-        signal.messages.fetch_add(1, Ordering::Release); // pairs with the load before a job begins
-        signal.wake();
+        let arrival = sys::monotonic();
+        let mut decisions = self.shared.decisions.lock();
+        let arrivals = &mut decisions.triggered[self.task];
+        let is_first = arrivals.first().is_none();
+        arrivals.push(arrival);
+        drop(decisions);
+        // While others wait, the task is awake or sleeps until its next release.
+        if is_first {
+            self.shared.signals[self.task].wake();
+        }
     }
 }
 
@@ -169,6 +176,7 @@ impl Running {
                 missed: view.missed,
                 lateness: view.lateness,
                 response: view.response,
+                latency: task.is_by_message().then_some(view.latency),
                 execution: view.execution,
                 worst_case: task.worst_case,
                 trace: figures.trace(0).0,

@@ -25,7 +25,7 @@ const DIRECTORY: &str = "tasks";
 /// First word of a file.
 const MAGIC: u64 = u64::from_le_bytes(*b"TAUTTASK");
 /// Version of all that follows.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const MODE_WORD: usize = 2;
 const DESCRIPTION_BYTES: usize = 3;
 const HEADER_WORDS: usize = 4;
@@ -39,7 +39,7 @@ const RUNS_MAX: usize = 256;
 const FILES_OF_ANOTHER_MAX: usize = 64;
 /// Most bytes of figures that are taken of another user, for root: two sets of 64 tasks. Lower: large sets of that user
 /// are not seen. Higher: a user can take more memory of root's `taut top` and `taut serve`, which keep two looks.
-const BYTES_OF_ANOTHER_MAX: usize = 16 << 20;
+const BYTES_OF_ANOTHER_MAX: usize = 20 << 20;
 
 /// Properties of a run that never change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +71,8 @@ pub struct TaskDescription {
     pub worst_case: Duration,
     /// Longest response time by the analysis, over all modes; `None` without a bound.
     pub bound: Option<Duration>,
+    /// Whether messages activate it.
+    pub is_by_message: bool,
 }
 
 /// Memory of a run.
@@ -236,6 +238,8 @@ pub struct TaskView {
     pub response: Times,
     /// Execution time of a job.
     pub execution: Times,
+    /// From the arrival of a message until its job ended; zero for a task that time activates.
+    pub latency: Times,
 }
 
 /// All figures at one moment.
@@ -302,6 +306,7 @@ pub(crate) fn view(figures: Figures<'_>) -> TaskView {
         lateness: figures.times(Time::Lateness),
         response: figures.times(Time::Response),
         execution: figures.times(Time::Execution),
+        latency: figures.times(Time::Latency),
     }
 }
 
@@ -428,6 +433,7 @@ fn runs_of_another(room: &Directory) -> Vec<View> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::JobTimes;
 
     fn description() -> Description {
         Description {
@@ -441,6 +447,7 @@ mod tests {
                 deadline: Duration::from_millis(1),
                 worst_case: Duration::from_micros(10),
                 bound: None,
+                is_by_message: false,
             }],
         }
     }
@@ -464,9 +471,7 @@ mod tests {
             begin: Duration::from_millis(1),
             end: Duration::from_millis(3),
         };
-        segment
-            .figures(0)
-            .end(&job, Duration::ZERO, Duration::from_micros(5));
+        segment.figures(0).end(&job, &JobTimes::default());
         segment.set_mode(3);
         let mut seen = own_runs();
         assert_eq!(seen.len(), 1);

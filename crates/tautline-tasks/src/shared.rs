@@ -11,7 +11,7 @@ use tautline_exec::TaskSet;
 use tautline_state::fork::OwnerProcess;
 
 use crate::labour::{Started, Worker};
-use crate::message::{self, MessageSource};
+use crate::message::{self, Arrivals, MessageSource};
 use crate::program;
 use crate::segment::Segment;
 use crate::sys::PriorityMutex;
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
 pub(crate) struct Decisions {
     pub(crate) executive: tautline_exec::Executive,
     pub(crate) jobs: Vec<Option<RunningJob>>,
+    /// Messages of triggers that have not yet begun a job, by task.
+    pub(crate) triggered: Vec<Arrivals>,
 }
 
 /// A job that runs.
@@ -69,8 +71,6 @@ impl RunningJob {
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     value: AtomicU32,
-    /// Messages that activate the task and have not yet done so.
-    pub(crate) messages: AtomicU32,
     /// Wakes a thread that waits for messages of a source.
     pub(crate) bell: Option<OwnedFd>,
 }

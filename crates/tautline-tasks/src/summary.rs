@@ -21,6 +21,8 @@ pub struct TaskSummary {
     pub lateness: Times,
     /// Time from the release of a job until it ended.
     pub response: Times,
+    /// Time from the arrival of a message until its job ended; `None` for a task that time activates.
+    pub latency: Option<Times>,
     /// Execution time of a job.
     pub execution: Times,
     /// Worst case that the set declares.
@@ -84,6 +86,13 @@ impl fmt::Display for Summary {
                 task.response.max,
                 task.execution.max
             )?;
+            if let Some(latency) = task.latency {
+                write!(
+                    formatter,
+                    ", from the arrival p50 {:?} p99 {:?} max {:?}",
+                    latency.p50, latency.p99, latency.max
+                )?;
+            }
             if task.exceeded() {
                 write!(formatter, ", more than the declared {:?}", task.worst_case)?;
             }

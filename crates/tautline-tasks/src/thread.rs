@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use tautline_exec::{Action, Activation, Job, Scheduling};
+use tautline_exec::{Action, Job, Scheduling};
 
 use crate::error::RunError;
-use crate::figures::{Figures, TaskState, TracedJob};
+use crate::figures::{Figures, JobTimes, TaskState, TracedJob};
 use crate::labour::{Body, Labour, Running, Worker};
 use crate::message::{Inbox, MessageSource};
 use crate::options::Options;
@@ -111,6 +110,7 @@ impl TaskThread {
         self.ready.tell(self.index, Ok(worker));
         let shared = self.shared.clone();
         let figures = shared.segment.figures(self.index);
+        let is_by_message = self.is_by_message();
         let mut ended = Ended {
             cpu_time: own_time(worker),
             sleep: None,
@@ -128,7 +128,12 @@ impl TaskThread {
                 begin: begun.running.at,
                 end: now,
             };
-            figures.end(&job, job.begin.saturating_sub(begun.job.ready), used);
+            let times = JobTimes {
+                lateness: job.begin.saturating_sub(begun.job.ready),
+                execution: used,
+                latency: is_by_message.then(|| now.saturating_sub(begun.job.arrival)),
+            };
+            figures.end(&job, &times);
             let (action, sleep) = self.end(worker, now, used, result.is_err());
             ended = Ended { cpu_time, sleep };
             if action == Some(Action::Stopped) {
@@ -210,19 +215,24 @@ impl TaskThread {
                 return None;
             }
             // Before the lock: it may take a system call.
-            let has_arrived = inbox.as_mut().is_some_and(Inbox::look);
+            let taken = inbox.as_mut().and_then(Inbox::look);
             let mut decisions = self.shared.decisions.lock();
             let now = sys::monotonic();
-            // Pairs with `Trigger::fire`.
-            let is_triggered = signal.messages.load(Ordering::Acquire) > 0;
-            let has_message = !is_by_message || has_arrived || is_triggered;
+            let arrival = match is_by_message {
+                true => taken.or_else(|| decisions.triggered[self.index].first()),
+                false => Some(now),
+            };
             let next = decisions
                 .executive
                 .next_release(self.index, now)
-                .filter(|_| has_message);
-            let job = next.and_then(|_| decisions.executive.begin(self.index, now));
+                .filter(|_| arrival.is_some());
+            let job = arrival.and_then(|arrival| {
+                let executive = &mut decisions.executive;
+                executive.begin_message(self.index, arrival, now)
+            });
             let Some(job) = job else {
                 drop(decisions);
+                let has_message = arrival.is_some();
                 match (&mut *inbox, &signal.bell) {
                     (Some(inbox), Some(bell)) if !has_message => inbox.wait(bell),
                     _ => signal.wait(seen, next),
@@ -240,12 +250,12 @@ impl TaskThread {
                 is_demoted: job.is_background,
             };
             decisions.jobs[self.index] = Some(running);
-            drop(decisions);
-            figures.begin(job.release);
             let message = inbox.as_mut().and_then(Inbox::hand_over);
             if is_by_message && message.is_none() {
-                signal.messages.fetch_sub(1, Ordering::Relaxed); // only this thread takes any
+                decisions.triggered[self.index].take();
             }
+            drop(decisions);
+            figures.begin(job.release);
             if job.is_background {
                 self.demote(worker);
             }
@@ -299,8 +309,7 @@ impl TaskThread {
     }
 
     fn is_by_message(&self) -> bool {
-        let task = &self.shared.set.tasks()[self.index];
-        matches!(task.activation, Activation::Message { .. })
+        self.shared.set.tasks()[self.index].is_by_message()
     }
 
     fn go_to_safe_state(&self, labour: Labour) {

@@ -211,7 +211,7 @@ pub(super) extern "C" fn change(saved: usize) -> usize {
         machine.dispatcher.end(at);
     }
     if has_rung {
-        machine.dispatcher.call();
+        machine.dispatcher.call(at);
     }
     let choice = machine.dispatcher.choose(at);
     machine.running = choice.task;

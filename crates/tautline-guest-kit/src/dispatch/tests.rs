@@ -9,6 +9,10 @@ use tautline_exec::{Action, Activation, Event, Machine, Scheduling, Task, TaskSe
 
 use super::Dispatcher;
 
+const fn us(count: u64) -> Duration {
+    Duration::from_micros(count)
+}
+
 const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
@@ -127,15 +131,19 @@ fn messages_activate_no_more_often_than_declared() {
     dispatcher.end(ms(1));
     let idle = dispatcher.choose(ms(1));
     assert_eq!((idle.task, idle.until), (None, None), "nobody calls");
-    dispatcher.call();
+    dispatcher.call(ms(2));
     let early = dispatcher.choose(ms(2));
     assert_eq!((early.task, early.until), (None, Some(ms(4))));
     assert_eq!(dispatcher.choose(ms(4)).task, Some(0));
     // Called while it runs: once more afterwards.
-    dispatcher.call();
+    dispatcher.call(us(4_500));
+    dispatcher.call(us(4_800));
     dispatcher.end(ms(5));
     assert_eq!(dispatcher.choose(ms(5)).until, Some(ms(8)));
-    assert_eq!(dispatcher.choose(ms(8)).task, Some(0));
+    // Late, with the deadline of its release.
+    assert_eq!(dispatcher.choose(ms(9)).task, Some(0));
+    let job = dispatcher.job(0).expect("it has begun");
+    assert_eq!((job.arrival, job.deadline), (us(4_500), ms(12)));
 }
 
 #[test]

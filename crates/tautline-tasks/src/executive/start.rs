@@ -13,7 +13,7 @@ use crate::error::RunError;
 use crate::file::TaskPorts;
 use crate::labour::{Body, Worker};
 use crate::logical;
-use crate::message::MessageSource;
+use crate::message::{Arrivals, MessageSource};
 use crate::options::Options;
 use crate::running::Running;
 use crate::segment::{Description, Segment, TaskDescription};
@@ -114,6 +114,7 @@ impl Executive {
             deadline: task.deadline,
             worst_case: task.worst_case,
             bound: self.bounds[index],
+            is_by_message: task.is_by_message(),
         };
         Description {
             name: self.name.clone(),
@@ -160,6 +161,7 @@ fn shared(
         decisions: PriorityMutex::new(Decisions {
             executive: tautline_exec::Executive::new(&set, OUT_OF_REACH),
             jobs: vec![None; count],
+            triggered: (0..count).map(|_| Arrivals::new()).collect(),
         })?,
         signals: sources.iter().map(Signal::of).collect::<Result<_, _>>()?,
         watchdog: Signal::default(),

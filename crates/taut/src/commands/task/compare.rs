@@ -19,7 +19,7 @@ use crate::commands::output::JsonArguments;
 use crate::units;
 
 use super::run::cpu;
-use super::time_cell;
+use super::{latency_line, time_cell};
 
 /// Name of the partition that is made for a run.
 const PARTITION: &str = "task-compare";
@@ -174,11 +174,23 @@ impl Condition {
     }
 
     fn rows(&self) -> Vec<Vec<Cell>> {
-        let tasks = self
-            .report
-            .iter()
-            .flat_map(|report| report["tasks"].as_array());
-        tasks.flatten().map(|task| self.row(task)).collect()
+        self.tasks().map(|task| self.row(task)).collect()
+    }
+
+    /// A line for each task that messages activate.
+    fn latencies(&self) -> String {
+        let tasks = self.tasks().filter_map(|task| {
+            let ns = |key| task["latency"][key].as_u64().map(Duration::from_nanos);
+            let latency = [ns("p50_ns")?, ns("p99_ns")?, ns("max_ns")?];
+            let name = task["name"].as_str().unwrap_or_default();
+            Some(latency_line(&format!("{name}, {}", self.place()), latency))
+        });
+        tasks.collect()
+    }
+
+    fn tasks(&self) -> impl Iterator<Item = &Value> {
+        let tasks = self.report.iter().map(|report| &report["tasks"]);
+        tasks.filter_map(Value::as_array).flatten()
     }
 
     fn row(&self, task: &Value) -> Vec<Cell> {
@@ -228,6 +240,7 @@ fn text(name: &str, cpu: usize, conditions: &[Condition]) -> String {
         table::figures_in_one_unit(&HEADER, rows)
     );
     for one in conditions {
+        text += &one.latencies();
         for part in &one.achieved {
             let what = format!(
                 "{} by {}: {:.1} {}",

@@ -9,7 +9,7 @@ use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use crate::units::ns;
 
-use super::{RunArguments, name, slack, time_cell};
+use super::{RunArguments, ends, latency_line, name, slack, time_cell};
 
 /// Arguments of `taut task list`.
 #[derive(Debug, Args)]
@@ -71,7 +71,12 @@ impl<'a> Seen<'a> {
         };
         let heading = format!("{} (process {}){mode}\n", name(&about.name), about.process);
         let rows = self.tasks().map(|(task, view)| row(task, view));
-        heading + &table::figures_in_one_unit(&HEADER, rows)
+        let latencies = self.tasks().filter_map(|(task, view)| {
+            let latency = latency_of(task, view.latency)?;
+            Some(latency_line(&name(&task.name), ends(&latency)))
+        });
+        let latencies: String = latencies.collect();
+        heading + &table::figures_in_one_unit(&HEADER, rows) + &latencies
     }
 
     fn json(&self) -> Value {
@@ -119,7 +124,13 @@ fn task_json(task: &TaskDescription, view: &TaskView) -> Value {
         "lateness": times_json(&view.lateness),
         "response": times_json(&view.response),
         "execution": times_json(&view.execution),
+        "latency": latency_of(task, view.latency).as_ref().map(times_json),
     })
+}
+
+/// Times from the arrival of a message; `None` for a task that time activates.
+pub(super) fn latency_of(task: &TaskDescription, latency: Times) -> Option<Times> {
+    task.is_by_message.then_some(latency)
 }
 
 /// A distribution as JSON.

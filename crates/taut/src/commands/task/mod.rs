@@ -20,7 +20,7 @@ use tautline_report::plot::latency_text;
 use tautline_report::table::Cell;
 use tautline_report::text::terminal_columns;
 use tautline_state::text;
-use tautline_tasks::View;
+use tautline_tasks::{Times, View};
 
 use crate::cli::{self, CommandError};
 use crate::task::measured::{TracedTask, trace_events};
@@ -157,6 +157,19 @@ fn name(text: &str) -> String {
 fn slack(deadline: Duration, longest: Duration) -> Cell {
     let signed = |time| i64::try_from(ns(time)).unwrap_or(i64::MAX);
     Cell::SignedTime(signed(deadline).saturating_sub(signed(longest)))
+}
+
+/// Median, 99th percentile and maximum.
+fn ends(times: &Times) -> [Duration; 3] {
+    [times.p50, times.p99, times.max]
+}
+
+/// Line about a task that messages activate.
+fn latency_line(task: &str, p50_p99_max: [Duration; 3]) -> String {
+    let [p50, p99, max] = p50_p99_max.map(time);
+    format!(
+        "{task}: from the arrival of a message to the end of its job p50 {p50}, p99 {p99}, max {max}\n"
+    )
 }
 
 /// A time in a column of times.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tautline::{Node, NodeConfig, PortError, PortNumber, Priority, QueuingPort, SamplingPort};
 use tautline_exec::Activation;
 use tautline_tasks::file::TaskPorts;
-use tautline_tasks::{Executive, MessageSource, ProgramValues, RunError};
+use tautline_tasks::{Executive, MessageHead, MessageSource, ProgramValues, RunError};
 
 use crate::cli::CommandError;
 use crate::commands::peer;
@@ -130,7 +131,7 @@ fn of_queuing(mut port: QueuingPort) -> Result<MessageSource, CommandError> {
     let descriptor = descriptor.try_clone_to_owned().map_err(not_copied)?;
     let take = move |buffer: &mut [u8]| {
         let message = port.receive(buffer).ok().flatten()?;
-        Some(message.length)
+        Some(head(message.length, message.arrival))
     };
     MessageSource::new(descriptor, bytes_max, take).map_err(not_copied)
 }
@@ -141,11 +142,21 @@ fn of_sampling(mut port: SamplingPort) -> Result<MessageSource, CommandError> {
     let descriptor = descriptor.try_clone_to_owned().map_err(not_copied)?;
     let take = move |buffer: &mut [u8]| {
         // Of several sources' values the last one stays in the buffer.
-        let mut length = None;
-        let read = port.read_newer(buffer, |sample, _| length = Some(sample.length));
-        read.ok().and(length)
+        let mut newest = None;
+        let read = port.read_newer(buffer, |sample, _| {
+            newest = Some(head(sample.length, sample.arrival));
+        });
+        read.ok().and(newest)
     };
     MessageSource::new(descriptor, bytes_max, take).map_err(not_copied)
+}
+
+/// On a port's clock, `CLOCK_MONOTONIC`.
+fn head(length: usize, arrival: tautline::Instant) -> MessageHead {
+    MessageHead {
+        length,
+        arrival: Duration::from_nanos(arrival.as_nanos()),
+    }
 }
 
 fn no_descriptor() -> CommandError {

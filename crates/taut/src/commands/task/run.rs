@@ -21,7 +21,9 @@ use crate::units::{self, ns};
 
 use super::guests::Guests;
 use super::list::times_json;
-use super::{PictureFiles, picture_columns, ports, slack, task_count, time, time_cell};
+use super::{
+    PictureFiles, ends, latency_line, picture_columns, ports, slack, task_count, time, time_cell,
+};
 
 /// Distance of looks whether all tasks have stopped, and at guests. Lower: more wake-ups beside the tasks. Higher: a
 /// set that has nothing more to do ends later, and the end of a guest is known later.
@@ -274,13 +276,22 @@ impl Report<'_> {
     fn text(&self) -> String {
         let picture = self.picture();
         format!(
-            "{}\n{}{}\n{}\n{}\n",
+            "{}\n{}{}{}\n{}\n{}\n",
             self.subtitle(),
             table::figures_in_one_unit(&HEADER, self.rows()),
+            self.latencies(),
             picture.caption(),
             picture.text(picture_columns()),
             self.verdicts().join("\n")
         )
+    }
+
+    /// A line for each task that messages activate.
+    fn latencies(&self) -> String {
+        let tasks = self.summary.tasks.iter();
+        let lines =
+            tasks.filter_map(|one| Some(latency_line(&one.name, ends(one.latency.as_ref()?))));
+        lines.collect()
     }
 
     fn subtitle(&self) -> String {
@@ -387,6 +398,11 @@ impl Report<'_> {
             Event::WindowsExceeded { used } => format!("used up its windows ({})", time(used)),
             Event::Overrun { releases: 1 } => "still ran at the next release".to_owned(),
             Event::Overrun { releases } => format!("still ran at the next {releases} releases"),
+            Event::MessagesTooFast { distance, behind } => format!(
+                "gets a message each {} on average, sooner than its period, and is {} behind",
+                time(distance),
+                time(behind)
+            ),
             Event::Failed => "failed".to_owned(),
             Event::PartnerEnded => "lost its guest".to_owned(),
             _ => format!("{:?}", record.event),
@@ -415,7 +431,9 @@ impl Report<'_> {
         };
         page.verdict(level, answer, &lines);
         let rows = Table::in_one_unit(&HEADER, self.rows().map(|row| (false, row)));
-        page.section("Figures", [rows.html()]);
+        let latencies = Some(self.latencies()).filter(|lines| !lines.is_empty());
+        let latencies = latencies.map(|lines| page::verbatim(&lines));
+        page.section("Figures", [rows.html()].into_iter().chain(latencies));
         page.section("The end of the run", [self.picture().chart().html()]);
         page.section(
             "Declared",
@@ -436,6 +454,7 @@ impl Report<'_> {
                 "lateness": times_json(&one.lateness),
                 "response": times_json(&one.response),
                 "execution": times_json(&one.execution),
+                "latency": one.latency.as_ref().map(times_json),
                 "worst_case_ns": ns(one.worst_case),
                 "exceeded": one.exceeded(),
                 "stopped": one.is_stopped,

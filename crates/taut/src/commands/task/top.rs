@@ -11,8 +11,8 @@ use crate::cli::CommandError;
 use crate::commands::live::LiveArguments;
 use crate::units::ns;
 
-use super::list::times_json;
-use super::{RunArguments, name, slack, time, time_cell};
+use super::list::{latency_of, times_json};
+use super::{RunArguments, ends, latency_line, name, slack, time, time_cell};
 
 /// Arguments of `taut task top`.
 #[derive(Debug, Args)]
@@ -66,6 +66,8 @@ struct Row {
     /// Since the start.
     missed: u64,
     response: Times,
+    /// From the arrival of messages, where they activate the task.
+    latency: Option<Times>,
     state: TaskState,
     /// Time since the release of a job that is beyond its deadline and still runs.
     late_by: Option<Duration>,
@@ -93,6 +95,7 @@ fn rows(seen: &Seen, before: &[Seen]) -> Vec<Row> {
             cpu_share: since.execution.as_secs_f64() / seconds,
             missed: view.missed,
             response: since.response,
+            latency: latency_of(task, since.latency),
             state: view.state,
             late_by: running.and_then(|running| running.checked_sub(task.deadline)),
         }
@@ -139,6 +142,7 @@ impl Row {
             "cpu_share": self.cpu_share,
             "missed": self.missed,
             "response": times_json(&self.response),
+            "latency": self.latency.as_ref().map(times_json),
             "state": self.state,
             "late_ns": self.late_by.map(ns),
         })
@@ -149,5 +153,10 @@ fn text(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no task set runs, or none for this user to see\n".to_owned();
     }
-    table::figures_in_one_unit(&HEADER, rows.iter().map(Row::cells))
+    let latencies = rows.iter().filter_map(|row| {
+        let latency = row.latency.as_ref()?;
+        Some(latency_line(&name(&row.task.name), ends(latency)))
+    });
+    let latencies: String = latencies.collect();
+    table::figures_in_one_unit(&HEADER, rows.iter().map(Row::cells)) + &latencies
 }

@@ -1,13 +1,14 @@
 //! Jobs that messages activate.
 
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tautline_exec::{Activation, Job, TaskSet};
-use tautline_tasks::{Executive, MessageSource, OnMessage, RunError};
+use tautline_tasks::{Executive, MessageHead, MessageSource, OnMessage, RunError};
 
-use super::{by_messages, count_of, counter, ms, options, stopped, task, wait_until};
+use super::{by_messages, compute, count_of, counter, ms, options, stopped, task, us, wait_until};
 
 #[test]
 fn messages_activate_and_keep_their_distance() {
@@ -17,7 +18,7 @@ fn messages_activate_and_keep_their_distance() {
     };
     let set = TaskSet::new(vec![command, task("other", ms(5))]).unwrap();
     let mut executive = Executive::new(set).unwrap();
-    let begun = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let begun = Arc::new(Mutex::new(Vec::new()));
     let jobs = begun.clone();
     let body = move |job: &Job| jobs.lock().unwrap().push(job.release);
     executive.task("command", body).unwrap();
@@ -47,8 +48,78 @@ fn datagrams() -> (UnixDatagram, MessageSource) {
     let (receiver, sender) = UnixDatagram::pair().unwrap();
     receiver.set_nonblocking(true).unwrap();
     let descriptor = receiver.try_clone().unwrap();
-    let take = move |buffer: &mut [u8]| receiver.recv(buffer).ok();
+    let take = move |buffer: &mut [u8]| {
+        let length = receiver.recv(buffer).ok()?;
+        let arrival = monotonic();
+        Some(MessageHead { length, arrival })
+    };
     (sender, MessageSource::new(descriptor, 64, take).unwrap())
+}
+
+/// `CLOCK_MONOTONIC`, the clock of arrivals and jobs.
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// A sender of exactly the period of its task, beside a more urgent task, and a source that knows the arrivals. However
+/// late the jobs begin, no release is later than the message and the one before allow.
+#[test]
+fn releases_and_deadlines_follow_the_arrivals_however_late_jobs_begin() {
+    const MESSAGES: u32 = 400;
+    let period = ms(1);
+    let mut urgent = task("urgent", ms(3));
+    (urgent.deadline, urgent.worst_case) = (us(700), us(600));
+    let set = TaskSet::new(vec![by_messages("command", period), urgent]).unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    executive
+        .task("urgent", |_: &Job| compute(us(500)))
+        .unwrap();
+    let (receiver, sender) = UnixDatagram::pair().unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    let descriptor = receiver.try_clone().unwrap();
+    let take = move |buffer: &mut [u8]| {
+        let length = receiver.recv(buffer).ok()?;
+        let stamp = u64::from_ne_bytes(buffer[..length].try_into().unwrap());
+        let arrival = Duration::from_nanos(stamp);
+        Some(MessageHead { length, arrival })
+    };
+    let source = MessageSource::new(descriptor, 64, take).unwrap();
+    executive.messages("command", source).unwrap();
+    let begun = Arc::new(Mutex::new(Vec::with_capacity(MESSAGES as usize)));
+    let jobs = begun.clone();
+    let body = move |job: &Job| jobs.lock().unwrap().push((*job, monotonic()));
+    executive.task("command", body).unwrap();
+    let running = executive.start(&options().with_cpu(0)).unwrap();
+    std::thread::sleep(ms(20));
+    let start = monotonic();
+    for number in 0..MESSAGES {
+        let due = start + period * number;
+        std::thread::sleep(due.saturating_sub(monotonic()));
+        // As if the machine were punctual.
+        let stamp = due.as_nanos() as u64;
+        sender.send(&stamp.to_ne_bytes()).unwrap();
+    }
+    wait_until(|| begun.lock().unwrap().len() == MESSAGES as usize);
+    let summary = stopped(running);
+    let begun = begun.lock().unwrap();
+    let mut earliest = Duration::ZERO;
+    for ((job, began), number) in begun.iter().zip(0..) {
+        let arrival = start + period * number;
+        let release = arrival.max(earliest);
+        earliest = job.release + period;
+        assert_eq!(job.arrival, arrival);
+        assert_eq!(job.deadline, job.release + period);
+        // More than 64 periods of a stall are not made up for.
+        let is_after_a_stall = job.release <= *began - 64 * period;
+        assert!(job.release == release || is_after_a_stall, "{job:?}");
+    }
+    let command = &summary.tasks[0];
+    let late = command.trace.iter().filter(|job| job.end > job.deadline);
+    assert_eq!(command.missed, late.count() as u64);
+    let latency = command.latency.unwrap();
+    assert!(latency.max >= command.response.max && latency.p50 >= command.response.p50);
+    assert_eq!(summary.tasks[1].latency, None);
 }
 
 #[test]
@@ -63,7 +134,7 @@ fn each_message_of_a_source_activates_one_job_with_its_bytes() {
         Err(RunError::NotByMessage { .. })
     ));
     executive.messages("command", source).unwrap();
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let jobs = seen.clone();
     let body = OnMessage(move |job: &Job, message: &[u8]| {
         let text = String::from_utf8(message.to_vec()).unwrap();
