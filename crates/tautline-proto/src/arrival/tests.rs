@@ -1,7 +1,6 @@
 //! The predictor in a simulated machine: a thread that waits, wakes late, and looks where it is told to.
 extern crate std;
 
-use std::string::String;
 use std::vec::Vec;
 use std::{format, println};
 
