@@ -14,6 +14,7 @@ SIM_SEEDS := 100000
 SIM_SECONDS_MAX := 86400
 TASK_SETS := 1000000
 SETS := 3000
+RUNS := 20
 VBUS_KILLS := 10000
 PARTITION_ROUNDS := 1000
 GUEST_KILLS := 10000
@@ -169,10 +170,11 @@ task-sets: ## long: TASK_SETS (1,000,000) random task sets simulated; none that 
 	@scripts/setup.sh --for build
 	TAUTLINE_TASK_SETS=$(TASK_SETS) cargo test --release --locked -p tautline-exec --test user simulation:: -- --show-output
 
-task-sets-kernel: ## long: answers of taut task check for SETS (3,000) files, held against the kernel's rules in simulation
+task-sets-kernel: ## long, root: taut task check for SETS (3,000) files against a simulation, and for RUNS (20) against runs
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p taut
 	scripts/task-sets.py $(TAUT) $(SETS)
+	scripts/task-sets.py $(TAUT) $(RUNS) --run
 
 flood: ## long, root: ten unprivileged clients under a flood, killed at random for FLOOD_SECONDS (60)
 	@scripts/setup.sh --for build

@@ -29,8 +29,8 @@ use core::time::Duration;
 
 use crate::analysis::TaskResponse;
 use crate::error::{Fault, Location, SetError};
-use crate::response::{STEPS_MAX, distance_ns, fixed_point, receive_time};
-use crate::task::{HYPERPERIOD_MAX, Receive, Scheduling, TaskSet, ns};
+use crate::response::{STEPS_MAX, distance_ns, fixed_point};
+use crate::task::{HYPERPERIOD_MAX, Scheduling, TaskSet, ns};
 
 /// Part of a time by which `CLOCK_MONOTONIC` can be ahead of the kernel's clock for deadlines at its end: 500 ppm,
 /// the fastest that the kernel slews.
@@ -211,10 +211,13 @@ fn horizon(set: &TaskSet, demands: &[Demand]) -> Option<u64> {
         load += share;
         ahead += share * u128::from((one.period + one.jitter).saturating_sub(one.deadline));
     }
-    for one in receive_above(set) {
+    for one in set.receive().iter().filter(|one| one.priority.is_none()) {
         load += (u128::from(ns(one.worst_case)) * WHOLE).div_ceil(u128::from(distance_ns(one)));
-        ahead += u128::from(receive_time(one, 0)) * WHOLE;
     }
+    for one in set.watched() {
+        load += (u128::from(set.look_ns()) * WHOLE).div_ceil(u128::from(ns(one.period)));
+    }
+    ahead += u128::from(set.time_above(0)) * WHOLE;
     let longest = demands.iter().map(|one| one.deadline).max()?;
     match WHOLE.checked_sub(load) {
         Some(left) if left > 0 => u64::try_from(ahead.div_ceil(left)).ok(),
@@ -230,7 +233,7 @@ fn busy_time(set: &TaskSet, demands: &[Demand]) -> Option<u64> {
             .iter()
             .map(|one| jobs(one).saturating_mul(one.charged));
         let all = tasks.fold(ns(set.machine().blocking), u64::saturating_add);
-        all.saturating_add(receive(set, window))
+        all.saturating_add(set.time_above(window))
     };
     let longest = demands.iter().map(|one| one.period).max()?;
     let max = 2 * ns(HYPERPERIOD_MAX).max(longest);
@@ -263,18 +266,7 @@ fn needed(set: &TaskSet, demands: &[Demand], due: u64) -> u64 {
         .iter()
         .map(|one| one.jobs(due).saturating_mul(one.charged));
     let all = tasks.fold(ns(set.machine().blocking), u64::saturating_add);
-    all.saturating_add(receive(set, due))
-}
-
-/// Receive processing above all tasks.
-fn receive_above(set: &TaskSet) -> impl Iterator<Item = &Receive> {
-    set.receive().iter().filter(|one| one.priority.is_none())
-}
-
-fn receive(set: &TaskSet, window: u64) -> u64 {
-    receive_above(set).fold(0, |sum: u64, one| {
-        sum.saturating_add(receive_time(one, window))
-    })
+    all.saturating_add(set.time_above(due))
 }
 
 #[cfg(test)]

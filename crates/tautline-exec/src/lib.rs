@@ -67,5 +67,7 @@ pub use error::{Fault, Location, SetError};
 pub use executive::{Executive, Job, Switch};
 pub use monitor::{Action, Event, HealthMonitor, HealthRecord};
 pub use table::{Table, TablePlan, Window};
-pub use task::{Activation, Machine, OverrunPolicy, Receive, Scheduling, Task, TaskSet};
+pub use task::{
+    Activation, BUDGET_STEP, Machine, OverrunPolicy, Receive, Scheduling, Task, TaskSet,
+};
 pub use timeline::{DrawnJob, Slice, Timeline};

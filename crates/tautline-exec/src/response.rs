@@ -10,9 +10,9 @@
 //!
 //! The sum is over the other tasks of the same or a higher priority. `C` is the charged time with the machine's
 //! overhead, `B` the longest critical section of a less urgent task and the machine's blocking, `J` the release
-//! jitter of task and machine. `receive(w)` is the receive processing at the same priority or above: a burst at once,
-//! then its rate. Deadlines are within periods, so a bound that holds its deadline is the bound of every job.
-//! Phases are left out: the bound holds for all of them.
+//! jitter of task and machine. `receive(w)` is the receive processing at the same priority or above, a burst at once,
+//! then its rate, and the looks of the watchdog at budgets of programs. Deadlines are within periods, so a bound that
+//! holds its deadline is the bound of every job. Phases are left out: the bound holds for all of them.
 //!
 //! SCHED_FIFO runs tasks of one priority in the order in which they became ready. So a job that becomes ready at `t`
 //! after the beginning of a busy time waits for jobs of its own priority that are ready by then, and not for later ones
@@ -59,9 +59,9 @@ pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResp
         + set.machine().blocking;
     let (jitter, charged) = (set.release_jitter(task), set.charged(task));
     let receive = |window: u64| {
-        let above = |one: &&Receive| one.priority.is_none() || one.priority >= own;
-        let each = set.receive().iter().filter(above);
-        each.fold(0, |sum: u64, one| {
+        let threads = set.receive().iter();
+        let threads = threads.filter(|one| one.priority.is_some() && one.priority >= own);
+        threads.fold(set.time_above(window), |sum: u64, one| {
             sum.saturating_add(receive_time(one, window))
         })
     };
@@ -430,6 +430,25 @@ mod tests {
         tasks[0].budget = Some(us(150));
         let set = set_of(Machine::default(), Vec::new(), tasks);
         assert_eq!(responses(&set)[1], Some(us(350)));
+    }
+
+    #[test]
+    fn the_budget_of_a_program_takes_switches_and_looks() {
+        let machine = Machine {
+            overhead: us(2),
+            ..Machine::default()
+        };
+        let mut tasks = three();
+        tasks[1].budget = Some(us(220));
+        let set = set_of(machine, Vec::new(), tasks).with_program(1).unwrap();
+        // Above all: three looks of 2 at each of two jobs of b. a: 100 + 2, and two looks of 2 for the delay of b.
+        // b: 220 + 3 switches of 2 + 20 of the enforcement, and a.
+        assert_eq!(responses(&set)[..2], [Some(us(118)), Some(us(364))]);
+        let charged = |task| fixed_priority(&set, "", task).charged;
+        assert_eq!(
+            [charged(0), charged(1), charged(2)],
+            [us(106), us(246), us(502)]
+        );
     }
 
     #[test]

@@ -247,9 +247,10 @@ fn jobs(set: &TaskSet, mode: &str, major: u64) -> Vec<Job> {
     jobs
 }
 
+/// Receive processing, in threads too, and looks of the watchdog.
 fn receive(set: &TaskSet, window: u64) -> u64 {
-    let all = set.receive().iter();
-    all.fold(0, |sum: u64, one| {
+    let threads = set.receive().iter().filter(|one| one.priority.is_some());
+    threads.fold(set.time_above(window), |sum: u64, one| {
         sum.saturating_add(receive_time(one, window))
     })
 }
@@ -265,8 +266,7 @@ fn window_needed(set: &TaskSet, task: usize) -> Option<u64> {
 
 /// Time that passes in each window of a task without its job.
 fn delays(set: &TaskSet, task: usize) -> u64 {
-    let machine = set.machine();
-    ns(set.release_jitter(task) + machine.blocking + machine.overhead)
+    ns(set.release_jitter(task) + set.machine().blocking + set.overhead(task))
 }
 
 /// Puts each job into a minor frame. `ends` receives the latest end of each task's jobs, from their release.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::error::{Fault, Location, SetError};
+use crate::response::receive_time;
 use crate::table::TablePlan;
 
 /// Most tasks of a set. Lower: 64 tasks at mixed rates on one CPU are a goal of the project. Higher: the priorities
@@ -37,6 +38,19 @@ pub const HYPERPERIOD_MAX: Duration = Duration::from_secs(60);
 /// Most jobs in the hyperperiod of a table. Lower: 64 tasks at 1 kHz for a second do not fit. Higher: the analysis of a
 /// table takes longer than somebody waits at a terminal.
 pub const JOBS_MAX: u64 = 100_000;
+
+/// Shortest distance of two looks at the budget of a program. A job can exceed its budget by as much, and the analysis
+/// charges it. Lower: near the end of a budget the watchdog takes the CPU again and again. Higher: tasks are charged
+/// for more than they take.
+pub const BUDGET_STEP: Duration = Duration::from_micros(20);
+/// Looks of the watchdog at a job of a program with a budget: when the budget can be used up at the earliest, when it
+/// is used up, and once a job beyond it has ended.
+const LOOKS_PER_JOB: u64 = 3;
+/// Looks that a job causes by delaying a job of a program with a budget: the planned one finds time left, and another
+/// follows when the delay is over.
+const LOOKS_PER_DELAY: u32 = 2;
+/// Switches to a program and back: to the executive's thread, to the program, and to the thread again.
+const PROGRAM_SWITCHES: u32 = 3;
 
 /// How priorities, or the moments of execution, are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,6 +168,12 @@ impl Task {
     #[must_use]
     pub fn charged(&self) -> Duration {
         self.budget.unwrap_or(self.worst_case)
+    }
+
+    /// Whether the watchdog enforces a budget of a program.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.is_program && self.budget.is_some()
     }
 
     /// First release after the start of a mode; zero for messages.
@@ -385,9 +405,52 @@ impl TaskSet {
         &self.tasks
     }
 
-    /// Execution time of a job that others must reckon with, with the machine's overhead.
+    /// Execution time of a job that others must reckon with, with the overhead.
     pub(crate) fn charged(&self, task: usize) -> Duration {
-        self.tasks[task].charged() + self.machine.overhead
+        self.tasks[task].charged() + self.overhead(task)
+    }
+
+    /// Time beside the execution of a job: the machine's overhead for each switch to it and for each look of the
+    /// watchdog that it causes, and the time by which its budget can be exceeded.
+    pub(crate) fn overhead(&self, task: usize) -> Duration {
+        let own = &self.tasks[task];
+        let switches = match self.scheduling {
+            // Each switch is analysed by itself.
+            Scheduling::EarliestDeadline => 1,
+            _ if own.is_program => PROGRAM_SWITCHES,
+            _ => 1,
+        };
+        let is_below = |other: usize| self.priority(other) <= self.priority(task);
+        let mut others = (0..self.tasks.len()).filter(|other| *other != task);
+        let looks = match others.any(|other| self.tasks[other].is_watched() && is_below(other)) {
+            true => LOOKS_PER_DELAY,
+            false => 0,
+        };
+        let step = match own.is_watched() {
+            true => BUDGET_STEP,
+            false => Duration::ZERO,
+        };
+        self.machine.overhead * (switches + looks) + step
+    }
+
+    /// Tasks whose budgets the watchdog enforces on the CPU of the tasks, above all of them.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.iter().filter(|task| task.is_watched())
+    }
+
+    /// Time that the looks at a job of a program with a budget take, in nanoseconds.
+    pub(crate) fn look_ns(&self) -> u64 {
+        LOOKS_PER_JOB * ns(self.machine.overhead)
+    }
+
+    /// Time that all work above all tasks takes away in a window: receive processing in interrupts, and looks.
+    pub(crate) fn time_above(&self, window: u64) -> u64 {
+        let receive = self.receive.iter().filter(|one| one.priority.is_none());
+        let receive = receive.map(|one| receive_time(one, window));
+        // Deadlines are within periods: two jobs more than periods that fit.
+        let jobs = self.watched().map(|task| window / ns(task.period) + 2);
+        let looks = jobs.map(|jobs| jobs.saturating_mul(self.look_ns()));
+        receive.chain(looks).fold(0, u64::saturating_add)
     }
 
     /// Longest delay from an activation until the task is ready: its own and the machine's.

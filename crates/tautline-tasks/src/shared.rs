@@ -40,6 +40,8 @@ pub(crate) struct Decisions {
     pub(crate) jobs: Vec<Option<RunningJob>>,
     /// Messages of triggers that have not yet begun a job, by task.
     pub(crate) triggered: Vec<Arrivals>,
+    /// Whether the next end of a job lets one with a budget go on, which the watchdog has to look at then.
+    pub(crate) wakes_watchdog: bool,
 }
 
 /// A job that runs.

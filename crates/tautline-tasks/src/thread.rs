@@ -285,6 +285,7 @@ impl TaskThread {
             decisions.executive.finish(self.index, now, used)
         };
         let has_switched = self.shared.switch(&mut decisions, now);
+        let wakes_watchdog = std::mem::take(&mut decisions.wakes_watchdog);
         let next = decisions.executive.next_release(self.index, now);
         drop(decisions);
         if ended.is_some_and(|job| job.is_demoted) {
@@ -296,6 +297,8 @@ impl TaskThread {
         }
         if has_switched {
             self.shared.wake_all();
+        } else if wakes_watchdog || ended.is_some_and(|job| job.is_demoted) {
+            self.shared.watchdog.wake();
         }
         if self.options.real_time
             && self.shared.set.scheduling() == Scheduling::EarliestDeadline

@@ -2,36 +2,43 @@
 //! used up its budget, or in a table its window. It gives the priority back when the next window of the task opens.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::CpuSet;
-use tautline_exec::{Action, Executive, Scheduling, TaskSet};
+use tautline_exec::{Action, BUDGET_STEP, Executive, Scheduling, TaskSet};
 
 use crate::figures::TaskState;
 use crate::labour::Worker;
 use crate::options::Options;
-use crate::shared::Shared;
+use crate::shared::{Decisions, Shared};
 use crate::sys;
 use crate::urgency::rise_above_tasks;
 
 /// Longest distance of two looks. Lower: more wake-ups for nothing, on the CPU of the tasks if the set has no other.
 /// Higher: a job that never returns is recorded later.
 const LOOK_MAX: Duration = Duration::from_millis(10);
-/// Shortest distance. Lower: near the end of a budget the watchdog would do nothing but look. Higher: a budget is
-/// exceeded by more.
-const LOOK_MIN: Duration = Duration::from_micros(20);
+/// Distance of two looks at a job that waits for a more urgent one. The end of that one wakes the watchdog; the
+/// distance counts if it sleeps inside its job. Lower: the watchdog takes the CPU for nothing. Higher: a job beside
+/// such a one exceeds its budget by more.
+const LOOK_DELAYED: Duration = Duration::from_millis(1);
 
-/// Starts the watchdog of these tasks.
+/// Time from the start of the watchdog to the first release. Lower: on a busy machine the first jobs are late. Higher:
+/// programs start later.
+const START_DELAY: Duration = Duration::from_millis(5);
+
+/// Starts the watchdog of these tasks, and with it the tasks: a thread with an ordinary priority can be held up between
+/// the choice of the first release and the wake-up of the tasks. Returns the time of the first release.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     workers: Vec<(usize, Worker)>,
     options: &Options,
-) -> io::Result<JoinHandle<()>> {
+) -> io::Result<(JoinHandle<()>, Duration)> {
     let (shared, options) = (shared.clone(), options.clone());
+    let (tell, told) = mpsc::channel();
     let builder = std::thread::Builder::new().name("taut-watchdog".to_owned());
-    builder.spawn(move || {
+    let handle = builder.spawn(move || {
         if options.real_time {
             rise_above_tasks(&shared);
         }
@@ -43,8 +50,14 @@ pub(crate) fn start(
             None => {}
         }
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let start = sys::monotonic() + START_DELAY;
+        shared.decisions.lock().executive.start_at(start);
+        shared.wake_all();
+        let _ = tell.send(start); // the receiver waits for it
         watch(&shared, &workers, &options);
-    })
+    })?;
+    let start = told.recv().map_err(io::Error::other)?;
+    Ok((handle, start))
 }
 
 /// Whether the watchdog runs on the CPU of the tasks. The end of a window must not wait for whatever runs elsewhere.
@@ -90,7 +103,7 @@ fn watch(shared: &Shared, workers: &[(usize, Worker)], options: &Options) {
         drop(decisions);
         let next_look = ends
             .map_or(spare, |ends| ends.min(spare))
-            .max(now + LOOK_MIN);
+            .max(now + BUDGET_STEP);
         let until = match boundary {
             None => next_look,
             // On the CPU of the tasks, so not more often than windows end.
@@ -161,7 +174,14 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
         });
     }
     let has_switched = action.is_some() && shared.switch(&mut decisions, now);
+    let is_delayed = budget.is_some() && is_delayed(shared, &decisions, task);
+    decisions.wakes_watchdog |= is_delayed;
+    let looks_again = is_below && !job.is_demoted && std::mem::take(&mut decisions.wakes_watchdog);
     drop(decisions);
+    if looks_again {
+        // A job that has been looked at may go on now.
+        shared.watchdog.wake();
+    }
     if action == Some(Action::Stopped) {
         // Code stops when it returns; a program need not.
         shared.kill_program(task);
@@ -169,8 +189,28 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
     if has_switched {
         shared.wake_all();
     }
-    let budget = budget?;
-    let left = budget.checked_sub(used).filter(|left| !left.is_zero());
-    // The next job may begin as soon as one beyond its budget ends.
-    Some(now + left.unwrap_or(budget))
+    // The end of a job that is below all others wakes the watchdog.
+    let left = budget?.saturating_sub(used);
+    match (is_below, is_delayed) {
+        (true, _) => None,
+        (false, true) => Some(now + left.max(LOOK_DELAYED)),
+        (false, false) => Some(now + left),
+    }
+}
+
+/// Whether the job of a task waits for one that is more urgent and has begun.
+fn is_delayed(shared: &Shared, decisions: &Decisions, task: usize) -> bool {
+    let urgency = |task: usize| {
+        let job = decisions.jobs[task].filter(|job| !job.is_demoted)?;
+        Some(match shared.set.scheduling() {
+            // One window is open at a time.
+            Scheduling::Table => (0, Duration::ZERO),
+            Scheduling::EarliestDeadline => (0, job.at + shared.set.kernel_deadline(task)),
+            _ => (u8::MAX - shared.set.priority(task)?, Duration::ZERO),
+        })
+    };
+    let own = urgency(task);
+    let tasks = 0..decisions.jobs.len();
+    let mut others = tasks.filter_map(urgency);
+    own.is_some_and(|own| others.any(|other| other < own))
 }

@@ -18,14 +18,11 @@ use crate::options::Options;
 use crate::running::Running;
 use crate::segment::{Description, Segment, TaskDescription};
 use crate::shared::{Decisions, Ready, Shared, Signal};
-use crate::sys::{self, PriorityMutex, Urgency};
+use crate::sys::{PriorityMutex, Urgency};
 use crate::thread::{self, TaskThread};
 use crate::urgency::urgency;
 use crate::watchdog;
 
-/// Time from the last thread's being ready to the first release. Lower: on a busy machine the first jobs are late.
-/// Higher: programs start later.
-const START_DELAY: Duration = Duration::from_millis(5);
 /// Start of a set that is not ready, far beyond any clock and within what the kernel takes.
 const OUT_OF_REACH: Duration = Duration::from_secs(1 << 40);
 /// Stack of a task. Lower: ordinary code overflows it. Higher: 64 tasks lock memory that nobody uses.
@@ -74,16 +71,11 @@ impl Executive {
         };
         let bodies = self.bodies.into_iter().flatten().zip(self.sources);
         let workers = start_threads(&mut running, bodies, options)?;
-        running.start = sys::monotonic() + START_DELAY;
-        {
-            let mut decisions = shared.decisions.lock();
-            decisions.executive.start_at(running.start);
-        }
-        shared.wake_all();
-        running.watchdog = Some(watchdog::start(&shared, workers, options)?);
         if !self.logical.is_empty() {
             running.exchange = Some(logical::start(&shared, self.logical, options)?);
         }
+        let (watchdog, start) = watchdog::start(&shared, workers, options)?;
+        (running.watchdog, running.start) = (Some(watchdog), start);
         Ok(running)
     }
 
@@ -162,6 +154,7 @@ fn shared(
             executive: tautline_exec::Executive::new(&set, OUT_OF_REACH),
             jobs: vec![None; count],
             triggered: (0..count).map(|_| Arrivals::new()).collect(),
+            wakes_watchdog: false,
         })?,
         signals: sources.iter().map(Signal::of).collect::<Result<_, _>>()?,
         watchdog: Signal::default(),

@@ -130,6 +130,42 @@ fn a_program_that_does_not_begin_is_an_error_with_its_task() {
     }
 }
 
+/// Each look takes the CPU from all tasks.
+#[test]
+fn the_watchdog_leaves_a_job_beyond_its_budget_alone() {
+    let sleeps = "read number rest; echo $number; read number rest\n\
+         count=0; while [ $count -lt 30000 ]; do count=$((count + 1)); done; touch begun; sleep 0.5; touch done\n\
+         while :; do sleep 1; done";
+    let (place, sleeps) = script("sleeps.sh", sleeps);
+    let mut task = of_shells("sleeps");
+    (task.worst_case, task.budget) = (ms(1) / 10, Some(ms(1) / 5));
+    let mut executive = Executive::new(TaskSet::new(vec![task]).unwrap()).unwrap();
+    executive.program("sleeps", sleeps).unwrap();
+    let running = executive.start(&options().with_cpu(0)).unwrap();
+    let has = |file: &str| place.path().join(file).exists();
+    wait_until(|| has("begun"));
+    let before = sleeps_of("taut-watchdog");
+    wait_until(|| has("done"));
+    let looks = sleeps_of("taut-watchdog").saturating_sub(before);
+    // Each 10 ms, and not each 200 us. Other tests have watchdogs, too.
+    assert!(looks < 1_000, "{looks} looks");
+    stopped(running);
+}
+
+/// Times that the threads of this name have slept.
+fn sleeps_of(name: &str) -> u64 {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let status =
+        threads.filter_map(|one| std::fs::read_to_string(one.ok()?.path().join("status")).ok());
+    let of_name = status.filter(|status| status.lines().next() == Some(&format!("Name:\t{name}")));
+    let sleeps = |status: String| {
+        let mut lines = status.lines();
+        let found = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        found.map_or(0, |count| count.trim().parse().unwrap())
+    };
+    of_name.map(sleeps).sum()
+}
+
 /// The clock of another process advances at the kernel's ticks, 1 to 10 ms, unless the watchdog takes the CPU from it.
 #[test]
 fn the_budget_of_a_program_ends_within_a_tick() {
