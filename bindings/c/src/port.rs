@@ -823,5 +823,8 @@ fn put_sample(read: Option<tautline::Sample>, out: Out<tautline_sample>) -> c_in
 /// The port's descriptor for poll, select or epoll. It stays the port's.
 #[unsafe(no_mangle)]
 pub extern "C" fn tautline_descriptor(port: tautline_port) -> c_int {
-    coded(|| Ok(enter(port.id)?.descriptor()?.as_raw_fd()))
+    coded(|| {
+        let mut entered = enter(port.id)?;
+        Ok(entered.descriptor()?.as_raw_fd())
+    })
 }

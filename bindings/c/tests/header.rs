@@ -391,6 +391,7 @@ fn errno_name(errno: i32) -> &'static str {
         libc::EACCES => "EACCES",
         libc::ERANGE => "ERANGE",
         libc::EPROTO => "EPROTO",
+        libc::EBADFD => "EBADFD",
         other => panic!("errno {other} has no name here"),
     }
 }
