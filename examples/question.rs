@@ -76,8 +76,8 @@ fn answer(mut port: QueuingPort, count: u32) -> Result<(), Box<dyn std::error::E
             return Err("nobody asks".into());
         };
         let question = String::from_utf8_lossy(&buffer[..message.length]).into_owned();
-        let back = port.reply_to(message.source)?;
-        port.send(back, message.priority, format!("{question} yes").as_bytes())?;
+        let answer = format!("{question} yes");
+        port.reply(message.source, message.priority, answer.as_bytes())?;
         if question == last {
             return Ok(());
         }

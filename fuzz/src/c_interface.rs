@@ -400,7 +400,13 @@ impl World {
                     count(read == 1);
                     check(read)
                 }
-                7 => check(tautline_reply_to(port, place(&mut source, what), &mut to)),
+                7 => check(tautline_reply(
+                    port,
+                    place(&mut source, what),
+                    what,
+                    start,
+                    length,
+                )),
                 8 => {
                     let (to, name, number) = (place(&mut to, what), text(data), what.into());
                     check(match length % 4 {

@@ -415,9 +415,8 @@ impl Asking {
     ) -> Result<(), Refusal> {
         self.reply
             .check(Some(reply.payload()), Some(reply.encoding()))?;
-        let to = port.reply_to_until(message.source, now() + LOOK);
-        let to = to.map_err(|_gone| Refusal::Undelivered)?;
-        let sent = port.send(to, message.priority, &reply.payload().to_bytes());
+        let (to, bytes) = (message.source, reply.payload().to_bytes());
+        let sent = port.reply_until(to, message.priority, &bytes, now() + LOOK);
         sent.map_err(undelivered)
     }
 

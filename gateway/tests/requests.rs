@@ -41,8 +41,7 @@ fn answering(cell: &Cell, stop: &AtomicBool, words: &Receiver<()>) {
             words.recv().unwrap();
         }
         bytes.reverse();
-        let to = port.reply_to(request.source).unwrap();
-        port.send(to, request.priority, bytes).unwrap();
+        port.reply(request.source, request.priority, bytes).unwrap();
     }
 }
 

@@ -321,11 +321,6 @@ int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t 
 int tautline_destination_until(tautline_port port, const char *neighbour, uint16_t to, uint64_t deadline_ns,
                                tautline_destination *destination);
 
-/* The way back to the sender of a message. Its first call for a sender is not for the hot path. On a bus the sender's
- * port must still be open then: TAUTLINE_ERROR_UNKNOWN_PEER if it is not. */
-int tautline_reply_to(tautline_port port, const struct tautline_source *source,
-                      tautline_destination *destination);
-
 /* One to many, on link vbus. The destination of all who follow this port: a message or value that is sent there is
  * written once, for up to 64 readers. A send never waits for them: a reader that falls behind loses messages, or misses
  * values, and counts them as overwritten. Not for the hot path. */
@@ -344,6 +339,14 @@ int tautline_follow(tautline_port port, const char *neighbour, uint16_t publishe
  * a message in several frames fails, some of them may have been sent; the peer drops them. */
 int tautline_send(tautline_port port, tautline_destination destination, uint8_t priority,
                   const void *message, size_t bytes);
+
+/* Sends an answer to the sender of a message or value, as tautline_send does. The sender does not become a destination,
+ * so a port can answer any number of senders. Fails with TAUTLINE_ERROR_UNKNOWN_PEER if the sender cannot be reached.
+ * On links xdp and xsk, an answer in UDP looks up the MAC address: of a neighbour in the node's table, of another
+ * sender in the kernel's, which takes about 10 us. On a bus, the first answer connects to the sender's port, which must
+ * still be open, and waits up to a second for it. */
+int tautline_reply(tautline_port port, const struct tautline_source *source, uint8_t priority,
+                   const void *message, size_t bytes);
 
 /* A message of a batch. */
 struct tautline_outgoing {

@@ -404,12 +404,6 @@ public:
         const int code = tautline_destination_until(handle_, neighbour, port, until.ns(), &found);
         return filled(code, destination(found));
     }
-    // The way back to the sender of a message.
-    result<destination> reply_to(const source &sender) const noexcept {
-        tautline_destination found{};
-        const int code = tautline_reply_to(handle_, &sender, &found);
-        return filled(code, destination(found));
-    }
 
     // On link vbus, the way to all who follow this port: a message or value is written once, for up to 64 readers. Not
     // for the hot path.
@@ -427,6 +421,11 @@ public:
     result<done> send(destination to, payload content, priority urgency = priority::normal) const noexcept {
         const auto number = static_cast<std::uint8_t>(urgency);
         return detail::checked(tautline_send(handle_, to.handle(), number, content.data(), content.size()));
+    }
+    // Sends an answer to the sender of a message or value. Waits only for the first answer to a port on a bus.
+    result<done> reply(const source &sender, payload content, priority urgency = priority::normal) const noexcept {
+        const auto number = static_cast<std::uint8_t>(urgency);
+        return detail::checked(tautline_reply(handle_, &sender, number, content.data(), content.size()));
     }
     // Sends up to TAUTLINE_BATCH_MAX messages in their order; the number that were taken, from the first on.
     result<std::size_t> send(std::span<const outgoing> batch) const noexcept {

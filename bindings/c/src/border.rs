@@ -180,6 +180,7 @@ impl From<SendError> for Fault {
                 Self::explained(Code::NotAllowed, &error, error.remedy())
             }
             SendError::ForeignFrame => Self::explained(Code::BadArgument, &error, error.remedy()),
+            SendError::NoWay { .. } => Self::explained(Code::UnknownPeer, &error, error.remedy()),
             SendError::InterfaceDown => Code::InterfaceDown.into(),
             SendError::InterfaceGone => Code::InterfaceGone.into(),
             SendError::FrameTooLarge => Code::FrameTooLarge.into(),

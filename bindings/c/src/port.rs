@@ -1,7 +1,9 @@
 //! Ports, of all kinds behind one handle, since most of what can be done with them is the same.
 #![allow(unsafe_code)] // Exported functions that take pointers.
 
+use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
+use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
 use tautline::{
     Destination, Instant, LentBuffer, Node, NodeStatus, PortError, PortNumber, Priority,
     QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort,
-    Source, Spin, UdpPort,
+    SendError, Source, Spin, UdpPort,
 };
 use tautline_state::fork::OwnerProcess;
 use tautline_tasks::MessageHead;
@@ -27,6 +29,10 @@ use crate::types::{
     tautline_queuing_options, tautline_sample, tautline_sampling_options, tautline_source,
 };
 
+/// Senders on a bus whose names a port remembers: as many as can be connected with it. Lower: answering many in turn
+/// reads the node's status each time. Higher: finding one takes longer.
+const ANSWERED_MAX: usize = 32;
+
 /// Ports and sockets: a socket is a port that also has what sockets have.
 static PORTS: Table<Box<Port>> = Table::new();
 
@@ -36,8 +42,8 @@ pub(crate) struct Port {
     kind: Kind,
     /// Destinations behind the handles, by index.
     destinations: Vec<Destination>,
-    /// Senders on a bus that have been answered: at most as many as there can be destinations.
-    answered: Vec<(tautline_source, Destination)>,
+    /// Senders on a bus that were answered lately, by what C knows of them.
+    answered: VecDeque<(tautline_source, Source)>,
     pub(crate) socket: Option<Socket>,
     pub(crate) node: Node,
     process: OwnerProcess,
@@ -57,7 +63,7 @@ impl Port {
         Self {
             kind,
             destinations: Vec::with_capacity(DESTINATIONS_MAX),
-            answered: Vec::new(),
+            answered: VecDeque::new(),
             socket: None,
             node,
             process: OwnerProcess::current(),
@@ -107,34 +113,79 @@ impl Port {
         }
     }
 
-    fn reply_to(&mut self, source: tautline_source) -> Result<Destination, Fault> {
-        if source.form == TAUTLINE_BUS {
-            return self.reply_on_bus(source);
-        }
-        let found = match &mut self.kind {
-            Kind::Queuing(port) => port.reply_to(source.try_into()?),
-            Kind::Sampling(port) => port.reply_to(source.try_into()?),
-            Kind::Datagram(port) => port.reply_to(source.udp_address()?),
+    /// Sends an answer.
+    ///
+    /// # Safety
+    /// The message is null, or its bytes can be read.
+    unsafe fn reply(
+        &mut self,
+        source: tautline_source,
+        priority: Priority,
+        message: Outgoing,
+    ) -> Result<(), Fault> {
+        let number = match &self.kind {
+            Kind::Queuing(port) => port.number(),
+            Kind::Sampling(port) => port.number(),
+            Kind::Datagram(_) => {
+                let to = source.udp_address()?;
+                // SAFETY: the caller's promise.
+                return unsafe { self.reply_datagram(to, priority, message) };
+            }
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         };
-        Ok(found?)
+        let to = match source.form {
+            TAUTLINE_BUS => self.sender_on_bus(source, number)?,
+            _ => source.try_into()?,
+        };
+        // SAFETY: the caller's promise. It is copied into memory that C never sees.
+        let message = unsafe { message.read() }?;
+        match &mut self.kind {
+            Kind::Queuing(port) => port.reply(to, priority, message)?,
+            Kind::Sampling(port) => port.reply(to, priority, message)?,
+            Kind::Datagram(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
+        }
+        Ok(())
     }
 
-    /// The same on a bus, where a source has only a number for its node: that is looked for among the nodes whose ports
+    /// Sends a datagram to an address, from where it lies if that is the beginning of a send buffer that C has.
+    ///
+    /// # Safety
+    /// The message is null, or its bytes can be read.
+    pub(crate) unsafe fn reply_datagram(
+        &mut self,
+        to: SocketAddrV4,
+        priority: Priority,
+        message: Outgoing,
+    ) -> Result<(), Fault> {
+        let Self { kind, socket, .. } = self;
+        let Kind::Datagram(port) = kind else {
+            return Err(Code::WrongKind.into());
+        };
+        let lent = socket.as_mut().map(|socket| &mut socket.lent[..]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            send_datagram(
+                port,
+                lent.unwrap_or_default(),
+                message,
+                |port, bytes| port.reply(to, priority, bytes),
+                |port, buffer| port.reply_lent(to, priority, buffer),
+            )
+        }
+    }
+
+    /// Sender of a message on a bus. C has only a number for its node: that is looked for among the nodes whose ports
     /// are connected with this one.
-    fn reply_on_bus(&mut self, source: tautline_source) -> Result<Destination, Fault> {
+    fn sender_on_bus(&mut self, source: tautline_source, own: PortNumber) -> Result<Source, Fault> {
         if let Some((_, known)) = self.answered.iter().find(|(one, _)| *one == source) {
             return Ok(*known);
         }
-        let status = self.node.status();
-        let found = match &mut self.kind {
-            Kind::Queuing(port) => port.reply_to(sender_of(source, &status, port.number())?),
-            Kind::Sampling(port) => port.reply_to(sender_of(source, &status, port.number())?),
-            Kind::Datagram(_) => return Err(Code::BadArgument.into()),
-            Kind::Raw(_) => return Err(Code::WrongKind.into()),
-        }?;
-        self.answered.push((source, found));
-        Ok(found)
+        let sender = sender_of(source, &self.node.status(), own)?;
+        if self.answered.len() == ANSWERED_MAX {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((source, sender));
+        Ok(sender)
     }
 
     fn counters(&self) -> Option<tautline_port_counters> {
@@ -586,22 +637,26 @@ pub unsafe extern "C" fn tautline_destination_until(
     })
 }
 
-/// Resolves the sender of a message.
+/// Sends an answer to the sender of a message.
 ///
 /// # Safety
-/// `source` is null or points to a source; `destination` is null or one can be written there.
+/// `source` is null or points to a source; `message` is null or `bytes` bytes can be read there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_reply_to(
+pub unsafe extern "C" fn tautline_reply(
     port: tautline_port,
     source: *const tautline_source,
-    destination: *mut tautline_destination,
+    priority: u8,
+    message: *const c_void,
+    bytes: usize,
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (source, out) = unsafe { (pointer::value(source)?, Out::new(destination)?) };
+        let source = unsafe { pointer::value(source) }?;
+        let message = Outgoing::new(message, bytes)?;
         let mut entered = enter(port.id)?;
-        let found = entered.reply_to(source)?;
-        out.put(destination_of(port, &mut entered, found));
+        let priority = Priority::new(priority).ok_or(Code::BadArgument)?;
+        // SAFETY: the caller's promise.
+        unsafe { entered.reply(source, priority, message) }?;
         Ok(0)
     })
 }
@@ -664,9 +719,16 @@ pub unsafe extern "C" fn tautline_send(
             Kind::Queuing(port) => port.send(to, priority, read()?)?,
             Kind::Sampling(port) => port.send(to, priority, read()?)?,
             Kind::Datagram(port) => {
-                let lent = lent.unwrap_or_default();
                 // SAFETY: the caller's promise.
-                unsafe { send_datagram(port, lent, to, priority, message) }?;
+                unsafe {
+                    send_datagram(
+                        port,
+                        lent.unwrap_or_default(),
+                        message,
+                        |port, bytes| port.send_to(to, priority, bytes),
+                        |port, buffer| port.send_lent(to, priority, buffer),
+                    )
+                }?;
             }
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }
@@ -710,12 +772,12 @@ pub unsafe extern "C" fn tautline_send_batch(
 ///
 /// # Safety
 /// The message is null, or its bytes can be read.
-pub(crate) unsafe fn send_datagram(
+unsafe fn send_datagram(
     port: &mut UdpPort,
     lent: &mut [LentBuffer],
-    to: Destination,
-    priority: Priority,
     message: Outgoing,
+    send: impl FnOnce(&mut UdpPort, &[u8]) -> Result<(), SendError>,
+    send_lent: impl FnOnce(&mut UdpPort, &mut LentBuffer) -> Result<(), SendError>,
 ) -> Result<(), Fault> {
     let bytes = message.bytes();
     for buffer in lent {
@@ -726,12 +788,12 @@ pub(crate) unsafe fn send_datagram(
             buffer.copy_within(offset..offset + bytes, 0);
         }
         buffer.set_length(bytes)?;
-        let sent = port.send_lent(to, priority, buffer);
+        let sent = send_lent(port, buffer);
         buffer.set_length(buffer.capacity())?;
         return Ok(sent?);
     }
     // SAFETY: the caller's promise. It is copied into memory that C never sees.
-    port.send_to(to, priority, unsafe { message.read() }?)?;
+    send(port, unsafe { message.read() }?)?;
     Ok(())
 }
 

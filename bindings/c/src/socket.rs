@@ -13,8 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libc::{sockaddr, sockaddr_in, socklen_t};
 use tautline::{
-    Destination, Instant, LentBuffer, Node, NodeConfig, PortError, Priority, QueuingOptions,
-    UdpPort,
+    Instant, LentBuffer, Node, NodeConfig, PortError, Priority, QueuingOptions, UdpPort,
 };
 use tautline_state::fork::OwnerProcess;
 
@@ -41,7 +40,6 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 61_000..=65_535;
 pub(crate) struct Socket {
     /// Where a message goes first whose buffer may be too short for it.
     scratch: Box<[u8]>,
-    peers: Vec<(SocketAddrV4, Destination)>,
     /// Send buffers that C has, as long as they can be.
     pub(crate) lent: Vec<LentBuffer>,
     /// Keeps the node in [`SHARED`].
@@ -114,7 +112,6 @@ pub unsafe extern "C" fn rt_socket(
         let port = open_port(&node, local.port(), &options)?;
         let socket = Socket {
             scratch: vec![0; message_bytes_max].into(),
-            peers: Vec::with_capacity(tautline::port::DESTINATIONS_MAX),
             lent: Vec::with_capacity(node.send_pool().count()),
             _shared: shared,
         };
@@ -257,25 +254,9 @@ pub unsafe extern "C" fn rt_sendto(
         let to = unsafe { address(to, to_bytes) }?;
         let message = Outgoing::new(message, bytes)?;
         let mut entered = port::enter(socket_id(socket)?)?;
-        let (port, socket) = entered.as_socket()?;
-        let destination = match socket.peers.iter().find(|(peer, _)| *peer == to) {
-            Some((_, destination)) => *destination,
-            None => {
-                let destination = port.reply_to(to)?;
-                socket.peers.push((to, destination));
-                destination
-            }
-        };
+        entered.as_socket()?;
         // SAFETY: the caller's promise.
-        unsafe {
-            port::send_datagram(
-                port,
-                &mut socket.lent,
-                destination,
-                Priority::NORMAL,
-                message,
-            )
-        }?;
+        unsafe { entered.reply_datagram(to, Priority::NORMAL, message) }?;
         Ok(bytes as isize)
     })
 }

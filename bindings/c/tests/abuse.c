@@ -222,13 +222,16 @@ static void using_ports(void)
     EXPECT(message.source.form == TAUTLINE_UDP && message.source.port == 1240);
     EXPECT(message.source.ip == htonl(INADDR_LOOPBACK));
     EXPECT(message.arrival_ns != 0 && message.arrival_ns <= tautline_now_ns());
-    EXPECT(tautline_reply_to(port, &message.source, &to) == 0);
+    EXPECT(tautline_reply(port, &message.source, TAUTLINE_PRIORITY_HIGHEST, "mine", 4) == 0);
+    EXPECT(tautline_receive(port, soon_ns, buffer, sizeof buffer, &message) == 1 && message.bytes == 4);
+    REFUSED(tautline_reply(port, &message.source, 8, "x", 1), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_reply(port, &message.source, 0, NULL, 1), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     message.source.form = 9;
-    REFUSED(tautline_reply_to(port, &message.source, &to), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
-    REFUSED(tautline_reply_to(port, NULL, &to), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_reply(port, &message.source, 0, "x", 1), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_reply(port, NULL, 0, "x", 1), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     struct tautline_port_counters counters;
     EXPECT(tautline_port_counters(port, &counters) == 0);
-    EXPECT(counters.sent == 1 && counters.received == 1 && counters.send_errors == 1);
+    EXPECT(counters.sent == 2 && counters.received == 2 && counters.send_errors == 1);
     REFUSED(tautline_port_counters(port, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
 
     batches(port, to, foreign);
@@ -389,8 +392,8 @@ static void using_sockets(void)
     EXPECT(message.bytes == 1 && message.priority == TAUTLINE_PRIORITY_NORMAL);
     EXPECT(message.source.port == 0 && message.source.udp_port == local.sin_port);
     tautline_destination back;
-    EXPECT(tautline_reply_to(port, &message.source, &back) == 0);
-    EXPECT(tautline_send(port, back, TAUTLINE_PRIORITY_HIGHEST, own, 5) == 0);
+    EXPECT(tautline_destination_of(port, "127.0.0.1", ntohs(local.sin_port), &back) == 0);
+    EXPECT(tautline_reply(port, &message.source, TAUTLINE_PRIORITY_HIGHEST, own, 5) == 0);
     EXPECT(tautline_receive(port, soon_ns, heard, sizeof heard, &message) == 1);
     EXPECT(message.bytes == 5 && message.priority == TAUTLINE_PRIORITY_HIGHEST);
     /* In a batch, from a send buffer too, which stays as it was, and from beyond its end. */
@@ -578,7 +581,7 @@ static void answering_on_a_bus(tautline_node on_bus, tautline_port asker)
     EXPECT(tautline_queuing_port_open(on_bus, 21, NULL, &answerers[0]) == 0);
     EXPECT(tautline_sampling_port_open(on_bus, 22, NULL, &answerers[1]) == 0);
     for (int index = 0; index < 2; index++) {
-        tautline_destination to, back, again;
+        tautline_destination to;
         struct tautline_message question, answer;
         struct tautline_sample value;
         struct tautline_source from;
@@ -594,18 +597,17 @@ static void answering_on_a_bus(tautline_node on_bus, tautline_port asker)
             from = value.source;
         }
         EXPECT(from.form == TAUTLINE_BUS && from.port == 1);
-        EXPECT(tautline_reply_to(answerers[index], &from, &back) == 0);
-        EXPECT(tautline_reply_to(answerers[index], &from, &again) == 0 && again.index == back.index);
-        soon_ns = tautline_now_ns() + 5000000000;
-        while (tautline_send(answerers[index], back, 0, "answer", 6) != 0)
-            EXPECT(tautline_now_ns() < soon_ns);
-        EXPECT(tautline_receive(asker, soon_ns, buffer, sizeof buffer, &answer) == 1);
-        EXPECT(answer.bytes == 6 && memcmp(buffer, "answer", 6) == 0 && answer.source.port == 21 + index);
+        for (int answers = 0; answers < 2; answers++) {
+            EXPECT(tautline_reply(answerers[index], &from, 0, "answer", 6) == 0);
+            soon_ns = tautline_now_ns() + 5000000000;
+            EXPECT(tautline_receive(asker, soon_ns, buffer, sizeof buffer, &answer) == 1);
+            EXPECT(answer.bytes == 6 && memcmp(buffer, "answer", 6) == 0 && answer.source.port == 21 + index);
+        }
         from.ip ^= 1;
-        REFUSED(tautline_reply_to(answerers[index], &from, &back), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
+        REFUSED(tautline_reply(answerers[index], &from, 0, "x", 1), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
         from.ip ^= 1;
         from.port = 4000;
-        REFUSED(tautline_reply_to(answerers[index], &from, &back), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
+        REFUSED(tautline_reply(answerers[index], &from, 0, "x", 1), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
         EXPECT(tautline_port_close(answerers[index]) == 0);
     }
 }

@@ -102,7 +102,7 @@ static void messages_come_by_urgency() {
     const auto slow = *motor.receive(buffer, deadline::never());
     CHECK(slow->text() == "slow" && slow->payload().size() == 4);
 
-    CHECK(motor.send(*motor.reply_to(slow->source()), bytes_of("done")));
+    CHECK(motor.reply(slow->source(), bytes_of("done")));
     CHECK((*sender.receive(buffer, 5s))->text() == "done");
     CHECK(motor.receive(std::span(buffer, 8), 0s).error().code() == TAUTLINE_ERROR_BUFFER_TOO_SMALL);
     CHECK(motor.counters()->received == 4 && sender.counters()->sent == 4);
@@ -159,7 +159,7 @@ static void a_message_for_many_readers_is_published_once() {
     CHECK(events.send(readers, bytes_of("closed")));
     const auto closed = *log.receive(buffer, 5s);
     CHECK(closed->text() == "closed" && closed->source().form == TAUTLINE_BUS);
-    CHECK(log.send(*log.reply_to(closed->source()), bytes_of("seen")));
+    CHECK(log.reply(closed->source(), bytes_of("seen")));
     CHECK((*events.receive(buffer, 5s))->text() == "seen");
     CHECK(log.counters()->overwritten == 0);
 }
@@ -185,7 +185,7 @@ static void plain_udp_and_sockets() {
     }
     const auto received = *port.receive(buffer, 5s);
     CHECK(received->text() == "lent" && ntohs(received->source().udp_port) == 15680);
-    CHECK(port.send(*port.reply_to(received->source()), bytes_of("answer")));
+    CHECK(port.reply(received->source(), bytes_of("answer")));
     const datagram answer = *one.receive_from(buffer);
     CHECK(answer.bytes == 6 && ntohs(answer.from.sin_port) == 15681);
     CHECK(one.receive_from(buffer, MSG_DONTWAIT).error().number() == EAGAIN);

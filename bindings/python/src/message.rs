@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 use crate::errors::argument;
 use crate::wait::seconds;
 
-/// A destination of one port: where its messages go. Made by `destination()` and `reply_to()` of that port, and of no
+/// A destination of one port: where its messages go. Made by `destination()` of that port, and of no
 /// use to another.
 ///
 /// >>> import tautline
@@ -42,7 +42,7 @@ impl Destination {
         Err(argument(
             py,
             &message,
-            "resolve it on the port that sends: destination(), reply_to()",
+            "resolve it on the port that sends: destination()",
         ))
     }
 }
@@ -58,7 +58,7 @@ impl Destination {
 /// >>> question = arm.receive()
 /// >>> question.source.port
 /// 3003
-/// >>> arm.send(arm.reply_to(question.source), b"ready")
+/// >>> arm.reply(question.source, b"ready")
 /// >>> port.receive().data
 /// b'ready'
 #[pyclass(module = "tautline", frozen, eq, hash)]
@@ -277,7 +277,7 @@ impl Sample {
 /// >>> datagram = port.receive()
 /// >>> datagram.data, datagram.source == ("127.0.0.1", peer.getsockname()[1])
 /// (b'position?', True)
-/// >>> port.send(port.reply_to(datagram.source), b"3 mm")
+/// >>> port.reply(datagram.source, b"3 mm")
 /// >>> peer.recv(100)
 /// b'3 mm'
 /// >>> peer.close()

@@ -10,12 +10,12 @@ use tautline::{AdaptiveSpin, Instant, Outgoing, PortError, Priority, SendError, 
 use crate::buffer::Bytes;
 use crate::cell::{Cell, InUse};
 use crate::errors::{Raise, argument, exception};
-use crate::message::{Destination, serial};
+use crate::message::{Destination, Source, serial};
 use crate::wait::{Spins, deadline};
 
 /// Longest message that is sent without leaving the interpreter to others: one frame, one system call. Longer: other
 /// threads of Python wait for as many system calls. Shorter: the two switches cost more than the send.
-const ATTACHED_BYTES_MAX: usize = 1_500;
+pub(crate) const ATTACHED_BYTES_MAX: usize = 1_500;
 
 /// A port of the library with room for what it receives.
 #[derive(Debug)]
@@ -236,14 +236,34 @@ impl<P: Sends + 'static> Shell<P> {
         send: impl FnOnce(&mut Held<P>, tautline::Destination, Priority, &[u8]) -> Result<(), SendError>
         + Send,
     ) -> PyResult<()> {
-        let (to, priority) = (self.destination(py, to)?, self::priority(py, priority)?);
+        let to = self.destination(py, to)?;
+        self.pass(
+            py,
+            message,
+            priority,
+            ATTACHED_BYTES_MAX,
+            |held, priority, bytes| send(held, to, priority, bytes),
+        )
+    }
+
+    /// Passes a message to the port, with the interpreter free if the message is longer than `attached_bytes_max`.
+    #[inline]
+    pub(crate) fn pass(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyAny>,
+        priority: u8,
+        attached_bytes_max: usize,
+        send: impl FnOnce(&mut Held<P>, Priority, &[u8]) -> Result<(), SendError> + Send,
+    ) -> PyResult<()> {
+        let priority = self::priority(py, priority)?;
         let message = Bytes::of(message)?;
         let bytes: &[u8] = &message;
         let mut entered = self.enter(py)?;
         let held = entered.port();
-        let sent = match bytes.len() <= ATTACHED_BYTES_MAX {
-            true => send(held, to, priority, bytes),
-            false => py.detach(|| send(held, to, priority, bytes)),
+        let sent = match bytes.len() <= attached_bytes_max {
+            true => send(held, priority, bytes),
+            false => py.detach(|| send(held, priority, bytes)),
         };
         sent.map_err(|error| error.raise(py))
     }
@@ -294,6 +314,14 @@ impl<P: Sends + 'static> Shell<P> {
                 Err(error) => return Err(error.raise(py)),
             }
         }
+    }
+}
+
+/// Bytes of the longest answer that is sent with the interpreter held. On a bus an answer may wait.
+pub(crate) fn attached_bytes_max(source: &Source) -> usize {
+    match source.0.address {
+        tautline::Address::Bus(_) => 0,
+        _ => ATTACHED_BYTES_MAX,
     }
 }
 
@@ -423,19 +451,21 @@ macro_rules! numbered_port_class {
                     })
             }
 
-            /// The destination of answers to the sender of a message. Not for the hot path. Raises PortError.
-            #[pyo3(signature = (source, timeout=None))]
-            fn reply_to(
+            /// Sends an answer to the sender of a message: any object with contiguous bytes. The sender does not become
+            /// a destination, so a port can answer any number of senders. Never waits, but on a bus up to a second for
+            /// the first answer to a port. Raises SendError, and FullError if trying again may help.
+            #[pyo3(signature = (source, message, priority=3))]
+            fn reply(
                 &self,
                 py: Python<'_>,
                 source: &crate::message::Source,
-                timeout: Option<f64>,
-            ) -> PyResult<crate::message::Destination> {
-                let source = source.0;
+                message: &Bound<'_, PyAny>,
+                priority: u8,
+            ) -> PyResult<()> {
+                let (to, attached) = (source.0, crate::port::attached_bytes_max(source));
                 self.0
-                    .resolve(py, source.to_string(), timeout, |port, until| match until {
-                        Some(until) => port.reply_to_until(source, until),
-                        None => port.reply_to(source),
+                    .pass(py, message, priority, attached, |held, priority, bytes| {
+                        held.port.reply(to, priority, bytes)
                     })
             }
 

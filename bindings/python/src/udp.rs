@@ -9,7 +9,7 @@ use tautline::{Instant, LentDatagram as Lent};
 use crate::errors::{Raise, argument};
 use crate::lent::{LentDatagram, SendBuffer, WithPort};
 use crate::message::{Datagram, Destination, pair};
-use crate::port::{Held, Shell, kind, port_class, priority, sends};
+use crate::port::{ATTACHED_BYTES_MAX, Held, Shell, kind, port_class, priority, sends};
 use crate::wait::{deadline, instant, look_or_deadline, wait};
 
 /// A port of plain UDP, for peers that do not run Tautline. On links `xdp` and `xsk` it bypasses the kernel's protocol
@@ -55,6 +55,19 @@ impl UdpPort {
     }
 }
 
+/// An address and a UDP port as Python's sockets have them.
+fn peer_address(py: Python<'_>, (address, port): &(String, u16)) -> PyResult<SocketAddrV4> {
+    let ip: Ipv4Addr = address.parse().map_err(|_| {
+        let message = format!("`{address}` is no IPv4 address");
+        argument(
+            py,
+            &message,
+            "give the `source` of a datagram, such as (\"10.0.0.2\", 5000)",
+        )
+    })?;
+    Ok(SocketAddrV4::new(ip, *port))
+}
+
 port_class!(UdpPort, "UdpPort", {
     /// The UDP port's number.
     #[getter]
@@ -82,20 +95,25 @@ port_class!(UdpPort, "UdpPort", {
             .resolve(py, name, None, |udp, _| udp.destination(peer, port))
     }
 
-    /// The destination of answers to a sender: its address and UDP port. Not for the hot path. Raises PortError.
-    fn reply_to(&self, py: Python<'_>, source: (String, u16)) -> PyResult<Destination> {
-        let (address, port) = source;
-        let ip: Ipv4Addr = address.parse().map_err(|_| {
-            let message = format!("`{address}` is no IPv4 address");
-            argument(
-                py,
-                &message,
-                "give the `source` of a datagram, such as (\"10.0.0.2\", 5000)",
-            )
-        })?;
-        let to = SocketAddrV4::new(ip, port);
-        self.0
-            .resolve(py, to.to_string(), None, |udp, _| udp.reply_to(to))
+    /// Sends an answer of up to 65,507 bytes to the source of a datagram: its address and UDP port. The source does not
+    /// become a destination, so a port can answer any number of peers. Never waits. Raises SendError, and FullError if
+    /// trying again may help.
+    #[pyo3(signature = (source, datagram, priority=3))]
+    fn reply(
+        &self,
+        py: Python<'_>,
+        source: (String, u16),
+        datagram: &Bound<'_, PyAny>,
+        priority: u8,
+    ) -> PyResult<()> {
+        let to = peer_address(py, &source)?;
+        self.0.pass(
+            py,
+            datagram,
+            priority,
+            ATTACHED_BYTES_MAX,
+            |held, priority, bytes| held.port.reply(to, priority, bytes),
+        )
     }
 
     /// Sends a datagram of up to 65,507 bytes: any object with contiguous bytes. Never waits. `priority` is 0 to 7, 7
@@ -135,10 +153,10 @@ port_class!(UdpPort, "UdpPort", {
         sent.map_err(|error| error.raise(py))
     }
 
-    /// Sends shorter packets to a destination from now on, 68 to 1,500 bytes each, for a path that takes no longer
-    /// ones.
-    fn limit_packets(&self, py: Python<'_>, to: &Destination, mtu_bytes: usize) -> PyResult<()> {
-        let to = self.0.destination(py, to)?;
+    /// Sends shorter packets from now on to an address and UDP port, such as an UndeliveredError's `destination`: 68 to
+    /// 1,500 bytes each, for a path that takes no longer ones.
+    fn limit_packets(&self, py: Python<'_>, to: (String, u16), mtu_bytes: usize) -> PyResult<()> {
+        let to = peer_address(py, &to)?;
         self.0.enter(py)?.port().port.limit_packets(to, mtu_bytes);
         Ok(())
     }

@@ -69,7 +69,7 @@ def test_python_answers_taut_ping(hosts: Hosts, taut: str, node: tautline.Node) 
         while answered < 50:
             message = port.receive(PATIENCE_S)
             assert message is not None
-            port.send(port.reply_to(message.source), message.data, priority=message.priority)
+            port.reply(message.source, message.data, priority=message.priority)
             answered += 1
         said, complained = ping.communicate(timeout=PATIENCE_S)
         assert "50 sent, 50 answered, 0.0 % lost" in said, said + complained
@@ -111,7 +111,7 @@ print("ready", flush=True)
 while True:
     with port.receive_lent() as message:
         source, data = message.source, bytes(message)
-    port.send(port.reply_to(source), data)
+    port.reply(source, data)
     if data == b"hold":
         print("holding", flush=True)
         kept = port.receive_lent()

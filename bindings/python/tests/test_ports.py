@@ -33,7 +33,7 @@ def test_a_message_tells_its_sender_and_its_time(pair: Pair) -> None:
     assert message.source == message.source and len({message.source, message.source}) == 1
     if pair.link == "vbus":
         assert message.source.address == "a"
-    receiver.send(receiver.reply_to(message.source), b"answer", priority=7)
+    receiver.reply(message.source, b"answer", priority=7)
     answer = sender.receive(PATIENCE_S)
     assert (answer.data, answer.priority) == (b"answer", 7)
     assert "answer" not in repr(answer) and "6 bytes" in repr(answer)

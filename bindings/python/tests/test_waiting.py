@@ -156,7 +156,7 @@ def test_a_udp_port_in_asyncio(loopback: Pair, udp_peer: socket.socket) -> None:
         async def exchange() -> bytes:
             udp_peer.sendto(b"position?", port.local)
             datagram = await port.receive_async(timeout=PATIENCE_S)
-            port.send(port.reply_to(datagram.source), b"3 mm")
+            port.reply(datagram.source, b"3 mm")
             return datagram.data
 
         assert asyncio.run(exchange()) == b"position?"

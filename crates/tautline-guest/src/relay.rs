@@ -13,7 +13,7 @@ use std::time::{Duration, Instant as Clock};
 use rustix::event::{Timespec, epoll};
 use tautline::{
     Destination, Node, NodeConfig, PortError, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, Source,
+    SamplingOptions, SamplingPort, SendError, Source,
 };
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX};
 use tautline_shm::vbus::wait::{Sleeper, WakeMode};
@@ -24,7 +24,7 @@ use crate::doorbell::Doorbells;
 use crate::error::GuestError;
 use crate::figures::{PortCounters, count};
 use crate::log::Log;
-use crate::peers::{Peer, Peers};
+use crate::peers::Peers;
 use crate::reach::Reach;
 use crate::window::Window;
 
@@ -100,6 +100,39 @@ impl Half {
         Ok(Half::Queuing(half))
     }
 
+    /// The way to a port of a neighbour. Never waits: one that is new is there a little later, if it is there at all.
+    fn destination(&mut self, name: &str, port: PortNumber) -> Result<Destination, PortError> {
+        let deadline = tautline::now();
+        match self {
+            Half::Queuing(half) => half.destination_until(name, port, deadline),
+            Half::Sampling(half) => half.destination_until(name, port, deadline),
+            Half::Closed => Err(PortError::TooManyDestinations),
+        }
+    }
+
+    fn send(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        match self {
+            Half::Queuing(half) => half.send(to, priority, message),
+            Half::Sampling(half) => half.send(to, priority, message),
+            Half::Closed => Err(SendError::PeerGone),
+        }
+    }
+
+    /// Sends to a port that was heard. Never waits, as `destination`.
+    fn reply(&mut self, to: Source, priority: Priority, message: &[u8]) -> Result<(), SendError> {
+        let deadline = tautline::now();
+        match self {
+            Half::Queuing(half) => half.reply_until(to, priority, message, deadline),
+            Half::Sampling(half) => half.reply_until(to, priority, message, deadline),
+            Half::Closed => Err(SendError::PeerGone),
+        }
+    }
+
     /// Descriptor that tells of messages.
     fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         match self {
@@ -123,7 +156,7 @@ struct ToLinux {
     receiving: Receiving,
     sleeper: Sleeper,
     buffer: Vec<u8>,
-    /// Ways that have been asked for; `None`: the port was not there.
+    /// Ways to ports; `None`: the port was not there in its time.
     ways: Vec<(Address, Option<Destination>)>,
     /// Message in `buffer` that waits for its peer.
     parked: Option<Parked>,
@@ -540,6 +573,15 @@ enum Passed {
     NotYet,
 }
 
+impl From<Result<(), SendError>> for Passed {
+    fn from(sent: Result<(), SendError>) -> Self {
+        match sent {
+            Ok(()) => Self::Sent,
+            Err(_) => Self::Dropped,
+        }
+    }
+}
+
 impl ToLinux {
     /// Passes the message in `buffer` on.
     fn pass_on(&mut self, parked: &Parked, half: &mut Half, peers: &Peers) -> Passed {
@@ -556,46 +598,52 @@ impl ToLinux {
         if !self.reach.has_priority(parked.priority) {
             return Passed::Refused;
         }
-        let known = self.ways.iter().position(|way| way.0 == address);
-        let to = match known.map(|place| self.ways[place].1) {
-            Some(Some(to)) => to,
-            asked => {
-                let Some((peer, port)) = peers.find(address) else {
-                    return Passed::Malformed;
-                };
-                if !self.reach.has_port(&peer.name, port) {
-                    return Passed::Refused;
-                }
-                let to = match resolve(half, peer, port) {
-                    Ok(to) => Some(to),
-                    Err(PortError::TooManyDestinations) => return Passed::Full,
-                    // A port that was not there in its time is not waited for again.
-                    Err(_) if asked.is_none() && Clock::now() < parked.until => {
-                        return Passed::NotYet;
-                    }
-                    Err(_) => None,
-                };
-                match known {
-                    Some(place) => self.ways[place].1 = to,
-                    None => {
-                        if self.ways.len() == WAYS_MAX {
-                            self.ways.remove(0);
-                        }
-                        self.ways.push((address, to));
-                    }
-                }
-                let Some(to) = to else {
-                    return Passed::Dropped;
-                };
-                to
+        let known = self.ways.iter().find(|way| way.0 == address);
+        let way = known.map(|way| way.1);
+        if let Some(Some(to)) = way {
+            return half.send(to, parked.priority, message).into();
+        }
+        let Some((peer, port)) = peers.find(address) else {
+            return Passed::Malformed;
+        };
+        if !self.reach.has_port(&peer.name, port) {
+            return Passed::Refused;
+        }
+        // A port that was not there in its time is not waited for again.
+        let waits = way.is_none() && Clock::now() < parked.until;
+        if let Some(address) = peer.address {
+            let sender = Source { address, port };
+            match half.reply(sender, parked.priority, message) {
+                Err(SendError::PeerGone) if waits => return Passed::NotYet,
+                Err(SendError::PeerGone) => {}
+                sent => return sent.into(),
             }
-        };
-        let sent = match half {
-            Half::Queuing(half) => half.send(to, parked.priority, message).is_ok(),
-            Half::Sampling(half) => half.send(to, parked.priority, message).is_ok(),
-            Half::Closed => false,
-        };
-        if sent { Passed::Sent } else { Passed::Dropped }
+        } else {
+            match half.destination(&peer.name, port) {
+                Ok(to) => {
+                    let sent = half.send(to, parked.priority, message);
+                    self.note(address, Some(to));
+                    return sent.into();
+                }
+                Err(PortError::TooManyDestinations) => return Passed::Full,
+                Err(_) if waits => return Passed::NotYet,
+                Err(_) => {}
+            }
+        }
+        self.note(address, None);
+        Passed::Dropped
+    }
+
+    /// Remembers the way to a peer's port, or that it was not there in its time.
+    fn note(&mut self, address: Address, to: Option<Destination>) {
+        if let Some(known) = self.ways.iter_mut().find(|way| way.0 == address) {
+            known.1 = to;
+            return;
+        }
+        if self.ways.len() == WAYS_MAX {
+            self.ways.remove(0);
+        }
+        self.ways.push((address, to));
     }
 }
 
@@ -614,20 +662,4 @@ struct Parked {
     copied: Option<(Address, usize)>,
     priority: Priority,
     until: Clock,
-}
-
-/// The way to a peer's port. Never waits: one that is new is there a little later, if it is there at all.
-fn resolve(half: &mut Half, peer: &Peer, port: PortNumber) -> Result<Destination, PortError> {
-    let deadline = tautline::now();
-    match (half, peer.address) {
-        (Half::Closed, _) => Err(PortError::TooManyDestinations),
-        (Half::Queuing(half), None) => half.destination_until(&peer.name, port, deadline),
-        (Half::Sampling(half), None) => half.destination_until(&peer.name, port, deadline),
-        (Half::Queuing(half), Some(address)) => {
-            half.reply_to_until(Source { address, port }, deadline)
-        }
-        (Half::Sampling(half), Some(address)) => {
-            half.reply_to_until(Source { address, port }, deadline)
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::Serialize;
+use tautline_proto::authentication::Station;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::layout::{source_form, source_parts, source_word};
@@ -144,17 +145,13 @@ impl Address {
         }
     }
 
-    /// An entry by which an answer can be sent here, named as the address reads.
-    pub(crate) fn neighbour(self) -> Neighbour {
+    /// The node as flows and keys know it; `None` on a bus.
+    #[inline]
+    pub(crate) fn station(self) -> Option<Station> {
         match self {
-            Self::Ethernet(mac) => Neighbour {
-                name: self.to_string(),
-                mac,
-                ip: None,
-                form: Form::Ethernet,
-            },
-            Self::Udp(address) => neighbour(&self.to_string(), *address.ip()),
-            Self::Bus(node) => bus_neighbour(node),
+            Self::Ethernet(mac) => Some(Station::Ethernet(mac)),
+            Self::Udp(address) => Some(Station::Udp(*address.ip())),
+            Self::Bus(_) => None,
         }
     }
 

@@ -21,6 +21,7 @@ pub use port::PortError;
 pub(crate) use port::RAW_FRAMES;
 pub use receive::ReceiveError;
 pub use report::Error;
+pub(crate) use send::MAC_UNKNOWN;
 pub use send::{Priorities, SendError};
 pub use serve::ServeError;
 pub use undelivered::Undelivered;

@@ -17,6 +17,10 @@ pub const VALUE_BYTES_DEFAULT: usize = tautline_proto::wire::WHOLE_BYTES_MAX_ETH
 /// Destinations of one port. Lower: a publisher cannot reach a fleet. Higher: memory of every port
 /// grows (80 bytes each).
 pub const DESTINATIONS_MAX: usize = 64;
+/// Sequences from which the answers of a port take their numbers, if their receiver is not one of its destinations. The
+/// receiver's address and port select one. Lower: two receivers share one more often, and each counts the other's
+/// answers as lost. Higher: memory of every port grows (4 bytes each).
+pub(crate) const REPLY_SEQUENCES: usize = 256;
 /// Frames of a batch that are handed to the link at once, and leave with one system call where it can do that.
 /// Lower: more system calls. Higher: more stack, about 64 bytes each in the port and 200 in the link.
 pub const BATCH_FRAMES: usize = 32;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tautline::{Instant, Node, PortError, PortNumber, QueuingPort};
+use tautline::Instant;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -53,16 +53,12 @@ impl Told {
     }
 }
 
-fn open(node: &Node, number: PortNumber) -> Result<QueuingPort, CommandError> {
-    node.queuing_port(number, &peer::any_size())
-        .map_err(peer::port_error)
-}
-
 /// Sends every message back to where it came from, with its own priority.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let number = arguments.node.port_number(&arguments.port)?;
     let node = peer::open(arguments.node.node_config()?)?;
-    let mut port = open(&node, number)?;
+    let port = node.queuing_port(number, &peer::any_size());
+    let mut port = port.map_err(peer::port_error)?;
     cli::print(&format!("{}\nanswering on port {number}\n", node.report()))?;
     let mut buffer = vec![0; port.message_bytes_max()];
     let (mut answers, mut unanswered) = (0u64, 0u64);
@@ -78,20 +74,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             .map_err(peer::receive_error)?;
         let Some(message) = message else { continue };
         // A stranger must not be able to end the command: what cannot be answered is told, no more.
-        let to = match port.reply_to(message.source) {
-            Err(PortError::TooManyDestinations) => {
-                // It has answered as many peers as a port can: a fresh one forgets them.
-                drop(port);
-                port = open(&node, number)?;
-                port.reply_to(message.source)
-            }
-            to => to,
-        };
-        let sent = to.map_err(|error| error.to_string()).and_then(|to| {
-            port.send(to, message.priority, &buffer[..message.length])
-                .map_err(|error| error.to_string())
-        });
-        match sent {
+        match port.reply(message.source, message.priority, &buffer[..message.length]) {
             Ok(()) => answers += 1,
             Err(why) => {
                 unanswered += 1;

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use tautline::error::Undelivered;
-use tautline::{Destination, Instant, Priority, Reason, ReceiveError, UdpPort};
+use tautline::{Instant, Priority, Reason, ReceiveError, SendError, UdpPort};
 
 use super::{Arrived, Sender, Sent};
 use crate::decide::Network;
@@ -21,8 +21,6 @@ const RESOLVE_AGAIN: Duration = Duration::from_millis(10);
 /// Sends that ask the kernel for an error after a report that something did not arrive: the demux sees the report some
 /// microseconds before the kernel's socket does. Lower: the error is told by a later call. Higher: more system calls.
 const ERROR_LOOKS: u8 = 8;
-/// Destinations that are kept: as many as a port has.
-const ROUTES_MAX: usize = tautline::port::DESTINATIONS_MAX;
 
 /// The socket's side at its UDP port.
 pub(super) struct UdpSide {
@@ -30,17 +28,11 @@ pub(super) struct UdpSide {
     pub(super) network: Network,
     /// The peer of a connected socket, and since when: what came before is still received, as from the kernel.
     peer: Option<(SocketAddrV4, Instant)>,
-    routes: Vec<Known>,
-    /// The place in `routes` that was used last, and is reused next when all are taken.
-    last: usize,
-    next_reused: usize,
+    /// Address that the port sent to last: it knows the way.
+    last: Option<SocketAddrV4>,
+    /// Peer whose MAC address was not known, and until when the kernel sends to it.
     unresolved: Option<(SocketAddrV4, Instant)>,
     error_looks: u8,
-}
-
-struct Known {
-    address: SocketAddrV4,
-    destination: Destination,
 }
 
 impl UdpSide {
@@ -49,9 +41,7 @@ impl UdpSide {
             port,
             network,
             peer: None,
-            routes: Vec::with_capacity(ROUTES_MAX),
-            last: 0,
-            next_reused: 0,
+            last: None,
             unresolved: None,
             error_looks: 0,
         }
@@ -96,13 +86,7 @@ impl UdpSide {
         let Reason::TooLongForPath { mtu_bytes } = news.reason else {
             return;
         };
-        let known = self
-            .routes
-            .iter()
-            .find(|known| known.address == news.destination);
-        if let Some(known) = known {
-            self.port.limit_packets(known.destination, mtu_bytes.into());
-        }
+        self.port.limit_packets(news.destination, mtu_bytes.into());
     }
 
     /// Sends a datagram to an address, or to the peer.
@@ -124,68 +108,47 @@ impl UdpSide {
         let Some(to) = to.or(self.peer.map(|(peer, _)| peer)) else {
             return Sent::Kernel;
         };
-        let Some(destination) = self.destination(to) else {
-            return Sent::Kernel;
-        };
+        if self.last != Some(to) {
+            return self.send_to_other(to, priority, bytes);
+        }
         // A queue that is full, or a datagram that is too long: the kernel's turn.
-        match self.port.send_to(destination, priority, bytes) {
+        match self.port.reply(to, priority, bytes) {
             Ok(()) => Sent::Done,
             Err(_) => Sent::Kernel,
         }
     }
 
-    #[inline]
-    fn destination(&mut self, to: SocketAddrV4) -> Option<Destination> {
-        if let Some(known) = self
-            .routes
-            .get(self.last)
-            .filter(|known| known.address == to)
-        {
-            return Some(known.destination);
-        }
-        match self.routes.iter().position(|known| known.address == to) {
-            Some(place) => self.last = place,
-            None => self.last = self.resolve(to)?,
-        }
-        Some(self.routes[self.last].destination)
+    /// Whether the port may try to send to an address that it did not send to last. The kernel sends to others than
+    /// this network's, and for a while to a peer whose MAC address nobody knows, which the kernel's own datagram will
+    /// find out.
+    #[cold]
+    fn may_reach(&self, to: SocketAddrV4) -> bool {
+        let is_ours = to.port() != 0 && self.network.is_ours_to_reach(*to.ip());
+        is_ours
+            && !self
+                .unresolved
+                .is_some_and(|(peer, until)| peer == to && tautline::now() < until)
     }
 
-    /// Finds the way to a peer; its place. Nothing if the kernel must send: to others than this network's, and to a
-    /// peer whose MAC address nobody knows yet, which the kernel's own datagram will find out.
+    /// Sends to an address that the port did not send to last.
     #[cold]
-    fn resolve(&mut self, to: SocketAddrV4) -> Option<usize> {
-        if to.port() == 0 || !self.network.is_ours_to_reach(*to.ip()) {
-            return None;
+    fn send_to_other(&mut self, to: SocketAddrV4, priority: Priority, bytes: &[u8]) -> Sent {
+        if !self.may_reach(to) {
+            return Sent::Kernel;
         }
         // Asking the kernel allocates.
         let _undisturbed = Undisturbed::new();
-        let now = tautline::now();
-        if self
-            .unresolved
-            .is_some_and(|(peer, until)| peer == to && now < until)
-        {
-            return None;
+        match self.port.reply(to, priority, bytes) {
+            Ok(()) => {
+                self.last = Some(to);
+                Sent::Done
+            }
+            Err(SendError::NoWay { .. }) => {
+                self.unresolved = Some((to, tautline::now() + RESOLVE_AGAIN));
+                Sent::Kernel
+            }
+            Err(_) => Sent::Kernel,
         }
-        let place = self.route(to);
-        self.unresolved = place.is_none().then(|| (to, now + RESOLVE_AGAIN));
-        place
-    }
-
-    fn route(&mut self, to: SocketAddrV4) -> Option<usize> {
-        if self.routes.len() < ROUTES_MAX {
-            let destination = self.port.reply_to(to).ok()?;
-            self.routes.push(Known {
-                address: to,
-                destination,
-            });
-            return Some(self.routes.len() - 1);
-        }
-        let place = self.next_reused;
-        let known = &mut self.routes[place];
-        self.port.redirect(known.destination, to).ok()?;
-        known.address = to;
-        self.next_reused = (place + 1) % ROUTES_MAX;
-        Some(place)
     }
 }
 

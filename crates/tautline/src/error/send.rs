@@ -7,6 +7,9 @@ use tautline_state::fork::OtherProcess;
 
 use super::{AFTER_FORK, AFTER_ITS_INTERFACE};
 
+/// Reason of [`SendError::NoWay`]: neither neighbour nor known to the kernel.
+pub(crate) const MAC_UNKNOWN: &str = "its MAC address is not known";
+
 /// A message was not sent, or not whole. Hot path: `Copy`, and counted in the port.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -24,6 +27,12 @@ pub enum SendError {
         priority: u8,
         /// The entry of the policy, and what it gives.
         allowed: Priorities,
+    },
+    /// The sender of a message cannot be answered.
+    #[error("no way to the peer: {why}")]
+    NoWay {
+        /// Missing entry or key, or the reason why there cannot be one.
+        why: &'static str,
     },
     /// The driver's transmit queue is full: the frame was not sent. Try later, or send less.
     #[error("transmit queue is full")]
@@ -95,6 +104,9 @@ impl SendError {
             }
             Self::PriorityNotAllowed { .. } => {
                 "send with a priority of the entry, or have the entry's `priorities` changed (`taut status` shows it)"
+            }
+            Self::NoWay { .. } => {
+                "enter the peer as a neighbour, with its MAC address; for a protected port with its keys too"
             }
             Self::TransmitQueueFull => "send less, or try again",
             Self::PeerGone => "start the program that opens that port, and send again",

@@ -16,7 +16,6 @@ use tautline_proto::authentication::{
     Discipline, KeyRing, Protection, Receiver, Refusal, SendKey, Sender, Space, Station,
     TRAILER_BYTES, Way, next_run,
 };
-use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, Priority};
 use tautline_shm::deliver::PortRef;
@@ -26,7 +25,7 @@ use tautline_shm::region::{PortMemory, Shape};
 
 use super::frame::deliver_frame;
 use super::{FramePort, Inbox, OutFrame, PortLink, Route};
-use crate::address::{Address, Source};
+use crate::address::Address;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::keys::{Keys, OwnStations, runs};
 use crate::limits::BATCH_FRAMES;
@@ -315,19 +314,15 @@ impl PortLink for AuthenticatedLink {
         self.link.check_priority(priority)
     }
 
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        self.link.neighbour_of(source)
+    fn needs_station(&self) -> bool {
+        self.link.needs_station()
     }
 
-    fn whole_bytes_max(&self, name: &str, route: &Route) -> Result<usize, PortError> {
+    fn whole_bytes_max(&self, route: &Route) -> Option<usize> {
         let destination = route.station();
-        let own = self.peers.own.like(destination);
-        if self.peers.place_of(destination).is_none() || own.is_none() {
-            return Err(PortError::NoKeys {
-                name: name.to_owned(),
-            });
-        }
-        Ok(route.whole_bytes_max() - TRAILER_BYTES)
+        self.peers.place_of(destination)?;
+        self.peers.own.like(destination)?;
+        Some(route.whole_bytes_max() - TRAILER_BYTES)
     }
 }
 

@@ -17,10 +17,9 @@ use tautline_shm::layout::RecordHead;
 use tautline_shm::region::PortMemory;
 
 use super::LinkKind;
-use crate::address::{Address, Source};
 use crate::error::{PortError, SendError};
 use crate::memory::MappedPort;
-use crate::sys::interface::{self, Interface};
+use crate::sys::interface::Interface;
 use crate::sys::socket::{self, Pieces, SEND_MANY_MAX};
 
 /// Bytes of the largest frame that a link sends or receives: an Ethernet frame without its check
@@ -374,19 +373,6 @@ pub(crate) fn with_pieces<R>(frames: &[OutFrame<'_>], send: impl FnOnce(&[Pieces
         },
     });
     send(&pieces[..count])
-}
-
-/// An entry by which a raw link answers a source. Of the UDP form a port keeps the IPv4 address only: the MAC
-/// address is the kernel's to know.
-pub(crate) fn learnt_neighbour(source: Source) -> Option<Neighbour> {
-    let neighbour = source.address.neighbour();
-    match source.address {
-        Address::Ethernet(_) | Address::Bus(_) => Some(neighbour),
-        Address::Udp(address) => Some(Neighbour {
-            mac: interface::mac_of(*address.ip())?,
-            ..neighbour
-        }),
-    }
 }
 
 /// Puts a frame that reached the process into its port, as the BPF demux would.

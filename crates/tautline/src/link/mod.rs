@@ -40,7 +40,6 @@ pub(crate) use raw::RawPortLink;
 pub use crate::kind::{LinkKind, XdpMode};
 use vbus::BusPort;
 
-use crate::address::Source;
 use crate::error::{NeighbourTableError, PortError, RAW_FRAMES, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::clock;
@@ -420,17 +419,14 @@ pub(crate) trait PortLink: Inbox {
         Ok(())
     }
 
-    /// Bytes of the largest message in one frame on a way to the neighbour of this name.
-    ///
-    /// # Errors
-    /// [`PortError::NoKeys`] from a protected port to a neighbour that shares none.
-    fn whole_bytes_max(&self, _name: &str, route: &Route) -> Result<usize, PortError> {
-        Ok(route.whole_bytes_max())
+    /// Bytes of the largest message in one frame on this way; `None` from a protected port to a node that shares no
+    /// keys.
+    fn whole_bytes_max(&self, route: &Route) -> Option<usize> {
+        Some(route.whole_bytes_max())
     }
 
-    /// The neighbour entry by which an answer to `source` can be routed, if the link knows one of
-    /// itself.
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        Some(source.address.neighbour())
+    /// Whether a route in the UDP form needs the MAC address of the peer or the router.
+    fn needs_station(&self) -> bool {
+        false
     }
 }

@@ -1,7 +1,7 @@
 //! Sequence numbers of a flow: the messages from one port to one port of one peer.
 
 /// Number of the next frame, or on a bus of the next message, of a flow.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Numbering(u32);
 
 impl Numbering {

@@ -145,6 +145,14 @@ impl NodeInner {
         table.get(table.by_ip(ip)?).cloned()
     }
 
+    /// The MAC address of the neighbour with this IPv4 address, if its entry has one.
+    pub(super) fn mac_at(&self, ip: Ipv4Addr) -> Option<MacAddress> {
+        let neighbours = self.neighbours();
+        let table = neighbours.table();
+        let mac = table.get(table.by_ip(ip)?)?.mac;
+        (!mac.is_unspecified()).then_some(mac)
+    }
+
     pub(super) fn unknown(&self, peer: &str) -> PortError {
         let neighbours = self.neighbours();
         let names = neighbours.entries().map(|(entry, _)| entry.name.clone());

@@ -3,11 +3,10 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use tautline_proto::neighbour::{Form, Neighbour};
+use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::MacAddress;
 
 use super::NodeInner;
-use crate::address::Address;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::frame::Marking;
@@ -20,6 +19,23 @@ use crate::send_pool::SendPool;
 use crate::sys::interface::{self, InterfaceWatch};
 use crate::sys::namespace;
 use crate::table_state::LockedBy;
+
+impl NodeInner {
+    fn is_near(&self, ip: Ipv4Addr) -> bool {
+        match (&self.interface, self.report.ip) {
+            (Some(interface), Some(own)) => interface.is_near(ip, own),
+            _ => true,
+        }
+    }
+
+    /// Address of the interface's network that packets to `ip` go to: `ip` itself, or the gateway.
+    fn next_hop(&self, ip: Ipv4Addr) -> Option<Ipv4Addr> {
+        match self.is_near(ip) {
+            true => Some(ip),
+            false => self.gateway,
+        }
+    }
+}
 
 impl PortOwner for NodeInner {
     fn link(&self) -> &dyn Link {
@@ -90,24 +106,6 @@ impl PortOwner for NodeInner {
         found.ok_or_else(|| self.unknown(name))
     }
 
-    fn neighbour_of(&self, address: Address) -> Option<Neighbour> {
-        let neighbours = self.neighbours();
-        let table = neighbours.table();
-        let index = match address {
-            Address::Ethernet(mac) => table.source_of_frame(mac, None),
-            Address::Udp(address) => table.by_ip(*address.ip()),
-            Address::Bus(node) => table.by_name(node.as_str()),
-        }?;
-        let neighbour = table.get(index)?.clone();
-        // The answer takes the form that the question had.
-        let form = match address {
-            Address::Ethernet(_) => Form::Ethernet,
-            Address::Udp(_) => Form::Udp,
-            Address::Bus(_) => Form::Bus,
-        };
-        Some(Neighbour { form, ..neighbour })
-    }
-
     fn address_of(&self, peer: &str) -> Result<Ipv4Addr, PortError> {
         match (self.neighbour_named(peer), peer.parse()) {
             (Ok(neighbour), _) => frame::ip_of(self.link.kind(), &neighbour),
@@ -116,36 +114,28 @@ impl PortOwner for NodeInner {
         }
     }
 
-    fn station_of(&self, ip: Ipv4Addr, ask_kernel: bool) -> Result<MacAddress, PortError> {
-        let neighbour = self.neighbour_at(ip);
-        let of_neighbour =
-            |neighbour: &Neighbour| (!neighbour.mac.is_unspecified()).then_some(neighbour.mac);
-        let of_kernel = |ip: Ipv4Addr| ask_kernel.then(|| interface::mac_of(ip)).flatten();
-        let is_near = match (&self.interface, self.report.ip) {
-            (Some(interface), Some(own)) => interface.is_near(ip, own),
-            _ => true,
-        };
-        if let Some(mac) = neighbour.as_ref().and_then(of_neighbour) {
-            return Ok(mac);
-        }
-        if !is_near {
-            let gateway = self.gateway.and_then(|gateway| {
-                let neighbour = self.neighbour_at(gateway);
-                let mac = neighbour.as_ref().and_then(of_neighbour);
-                mac.or_else(|| of_kernel(gateway))
-            });
-            return gateway.ok_or(PortError::NoRoute {
+    fn station_of(&self, ip: Ipv4Addr) -> Result<MacAddress, PortError> {
+        let gateway = || self.mac_at(self.next_hop(ip)?);
+        let found = self.mac_at(ip).or_else(gateway);
+        found.ok_or_else(|| match (self.is_near(ip), self.neighbour_at(ip)) {
+            (false, _) => PortError::NoRoute {
                 address: ip,
                 gateway: self.gateway,
-            });
-        }
-        of_kernel(ip).ok_or_else(|| match neighbour {
-            Some(neighbour) => PortError::NeighbourIncomplete {
+            },
+            (true, Some(neighbour)) => PortError::NeighbourIncomplete {
                 name: neighbour.name,
                 lacks: "MAC address",
                 link: self.link.kind().name(),
             },
-            None => self.unknown(&ip.to_string()),
+            (true, None) => self.unknown(&ip.to_string()),
         })
+    }
+
+    fn station_of_sender(&self, ip: Ipv4Addr) -> Option<MacAddress> {
+        let beyond = || {
+            let next = self.next_hop(ip)?;
+            self.mac_at(next).or_else(|| interface::mac_of(next))
+        };
+        self.mac_at(ip).or_else(beyond)
     }
 }

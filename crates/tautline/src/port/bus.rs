@@ -12,6 +12,7 @@ use tautline_shm::police::Bucket;
 use super::half::{Core, QueueCore, ValueCore};
 use super::lent::{LentMessage, Loan};
 use super::list::OpenMemory;
+use super::owner::PortOwner;
 use super::waiting::Bell;
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
@@ -87,8 +88,15 @@ impl Core for Box<BusPort> {
         self.bus_receiver.shared.overwritten.read()
     }
 
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        Some(source.address.neighbour())
+    fn reply(
+        &mut self,
+        _owner: &dyn PortOwner,
+        statistics: &Arc<Statistics>,
+        to: (Source, Option<Instant>),
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        (**self).reply(statistics, to, priority, message)
     }
 
     #[inline(always)]

@@ -217,62 +217,13 @@ impl<R> Endpoint<R> {
             return Ok(known);
         }
         let neighbour = self.node.neighbour_named(name)?;
-        self.add_and_attempt(&neighbour, name, to)
-    }
-
-    pub(super) fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
-        self.process.check()?;
-        let name = source.address.to_string();
-        if let Some(known) = self.known(&name, source.port) {
-            return Ok(known);
-        }
-        let neighbour = self.neighbour_of(source, &name)?;
-        self.add_and_attempt(&neighbour, &name, source.port)
-    }
-
-    pub(super) fn reply_to_until(
-        &mut self,
-        source: Source,
-        deadline: Instant,
-    ) -> Result<Destination, PortError> {
-        self.process.check()?;
-        let name = source.address.to_string();
-        let destination = match self.known(&name, source.port) {
-            Some(known) => known,
-            None => {
-                let neighbour = self.neighbour_of(source, &name)?;
-                self.add(&neighbour, &name, source.port)?
-            }
-        };
-        with_core!(&self.half, core => core.wait_for_peer(destination, deadline))?;
+        let destination = self.add(&neighbour, name, to)?;
+        with_core!(&self.half, core => core.wait_for_attempt(destination))?;
         Ok(destination)
-    }
-
-    /// Entry by which an answer to a sender is routed.
-    fn neighbour_of(&self, source: Source, name: &str) -> Result<Neighbour, PortError> {
-        let known = self.node.neighbour_of(source.address);
-        known
-            .or_else(|| with_core!(&self.half, core => core.neighbour_of(source)))
-            .ok_or_else(|| PortError::PeerUnknown {
-                name: name.to_owned(),
-                known: Vec::new(),
-            })
     }
 
     fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
         with_core!(&self.half, core => core.known(name, to))
-    }
-
-    /// Adds a destination, and waits until the first attempt to reach it has ended.
-    fn add_and_attempt(
-        &mut self,
-        neighbour: &Neighbour,
-        name: &str,
-        to: PortNumber,
-    ) -> Result<Destination, PortError> {
-        let destination = self.add(neighbour, name, to)?;
-        with_core!(&self.half, core => core.wait_for_attempt(destination))?;
-        Ok(destination)
     }
 
     fn add(
@@ -294,6 +245,18 @@ impl<R> Endpoint<R> {
     ) -> Result<(), SendError> {
         self.process.check()?;
         with_core!(&mut self.half, core => core.send(&self.statistics, to, priority, message))
+    }
+
+    /// Sends an answer; on a bus, waits for its receiver's port until the deadline, or for the first attempt.
+    pub(super) fn reply(
+        &mut self,
+        to: (Source, Option<Instant>),
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.process.check()?;
+        let (owner, statistics) = (self.node.as_ref(), &self.statistics);
+        with_core!(&mut self.half, core => core.reply(owner, statistics, to, priority, message))
     }
 
     pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {

@@ -14,6 +14,7 @@ use tautline_shm::police::Bucket;
 use super::frames::Frames;
 use super::lent::{LentMessage, Loan};
 use super::list::OpenMemory;
+use super::owner::PortOwner;
 use super::waiting::Bell;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -36,8 +37,8 @@ pub(super) enum Half<R> {
 }
 
 impl<R> Half<R> {
-    /// Core over what a link has opened; `type_byte` is that of its messages, `receiver` makes the state of a receiver of
-    /// frames.
+    /// Core over what a link has opened; `type_byte` is that of its messages, `receiver` makes the state of a receiver
+    /// of frames.
     pub(super) fn new(
         (number, type_byte): (PortNumber, u8),
         opened: PortHalf,
@@ -116,8 +117,16 @@ pub(super) trait Core: Bell {
         0
     }
 
-    /// The entry by which an answer to `source` can be routed, if the link knows one of itself.
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour>;
+    /// Sends one message to the sender of another, in its form. It need not be a destination, and is not made one. On
+    /// a bus, waits until the sender's port is connected: until the deadline, or for the first attempt.
+    fn reply(
+        &mut self,
+        owner: &dyn PortOwner,
+        statistics: &Arc<Statistics>,
+        to: (Source, Option<Instant>),
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError>;
 
     /// Sends one message.
     fn send(

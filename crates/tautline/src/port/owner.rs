@@ -9,7 +9,6 @@ use tautline_proto::wire::MacAddress;
 use super::list::Ports;
 use super::raw_list::RawPorts;
 use super::udp_list::UdpPorts;
-use crate::address::Address;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::Link;
@@ -61,12 +60,12 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// The neighbour of this name; also one that the control process was given meanwhile.
     fn neighbour_named(&self, name: &str) -> Result<Neighbour, PortError>;
 
-    /// The neighbour with this address.
-    fn neighbour_of(&self, address: Address) -> Option<Neighbour>;
-
     /// The IPv4 address of a neighbour by its name, or the address that the text is.
     fn address_of(&self, peer: &str) -> Result<Ipv4Addr, PortError>;
 
     /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
-    fn station_of(&self, ip: Ipv4Addr, ask_kernel: bool) -> Result<MacAddress, PortError>;
+    fn station_of(&self, ip: Ipv4Addr) -> Result<MacAddress, PortError>;
+
+    /// The same for an answer: an address that is not in the table is looked up in the kernel's.
+    fn station_of_sender(&self, ip: Ipv4Addr) -> Option<MacAddress>;
 }

@@ -231,28 +231,6 @@ impl QueuingPort {
         with_core!(&self.endpoint.half, core => core.overwritten())
     }
 
-    /// Resolves the sender of a message, to answer it. The first call for a sender is not for the
-    /// hot path.
-    ///
-    /// # Errors
-    /// As [`QueuingPort::destination`].
-    pub fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
-        self.endpoint.reply_to(source)
-    }
-
-    /// The same, and on link `vbus` waits no longer than until `deadline` for a sender that is slow to answer.
-    ///
-    /// # Errors
-    /// As [`reply_to`](Self::reply_to), and [`PortError::PeerAbsent`] at the deadline; a later attempt is answered
-    /// from what is known then.
-    pub fn reply_to_until(
-        &mut self,
-        source: Source,
-        deadline: Instant,
-    ) -> Result<Destination, PortError> {
-        self.endpoint.reply_to_until(source, deadline)
-    }
-
     /// Sends a message: one system call a frame; never waits.
     ///
     /// # Errors
@@ -265,6 +243,59 @@ impl QueuingPort {
         message: &[u8],
     ) -> Result<(), SendError> {
         self.endpoint.send(to, priority, message)
+    }
+
+    /// Sends an answer to the [sender](Message::source) of a message, in the form that the message came in. The sender
+    /// does not become a destination, so a port can answer any number of senders.
+    ///
+    /// A sender that is a destination of this port is answered as by [`send`](Self::send). Otherwise the answer has a
+    /// number of one of 256 sequences, which the sender's address and port select: two senders that share a sequence
+    /// count answers to the other as lost. On links `xdp` and `xsk`, each answer in the UDP form then looks up the MAC
+    /// address: in the node's neighbour table, or, for a sender that is not in it, in the kernel's, which takes about
+    /// 10 µs and allocates. A protected port answers neighbours that share keys, and nobody else.
+    ///
+    /// Never waits, but on link `vbus`: there the first answer to a port connects to it, which takes up to a second if
+    /// the sender is stopped. The 32 ports that were answered last stay connected.
+    ///
+    /// ```
+    /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
+    /// # let here = [127, 0, 0, 1].into();
+    /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("server", here))?)?;
+    /// # let mut client = node.queuing_port(2025.try_into()?, &QueuingOptions::default())?;
+    /// # let mut server = node.queuing_port(2026.try_into()?, &QueuingOptions::default())?;
+    /// # let to = client.destination("server", server.number())?;
+    /// # client.send(to, Priority::NORMAL, b"position?")?;
+    /// # let mut buffer = [0; 1484];
+    /// let question = server.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+    /// server.reply(question.source, question.priority, b"3 mm")?;
+    /// # let answer = client.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+    /// # assert_eq!(&buffer[..answer.length], b"3 mm");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::NoWay`] if the sender cannot be reached, otherwise as [`send`](Self::send).
+    pub fn reply(
+        &mut self,
+        to: Source,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.endpoint.reply((to, None), priority, message)
+    }
+
+    /// As [`reply`](Self::reply), and on link `vbus` waits until `deadline` for the sender's port to be connected.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply).
+    pub fn reply_until(
+        &mut self,
+        to: Source,
+        priority: Priority,
+        message: &[u8],
+        deadline: Instant,
+    ) -> Result<(), SendError> {
+        self.endpoint.reply((to, Some(deadline)), priority, message)
     }
 
     /// Sends messages in their order, with one system call for each 32 frames where the link can (`sendmmsg`).

@@ -237,27 +237,6 @@ impl SamplingPort {
         self.endpoint.follow(name, port)
     }
 
-    /// As [`QueuingPort::reply_to`](super::QueuingPort::reply_to).
-    ///
-    /// # Errors
-    /// As [`QueuingPort::destination`](super::QueuingPort::destination).
-    pub fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
-        self.endpoint.reply_to(source)
-    }
-
-    /// The same, and on link `vbus` waits no longer than until `deadline` for a sender that is slow to answer.
-    ///
-    /// # Errors
-    /// As [`reply_to`](Self::reply_to), and [`PortError::PeerAbsent`] at the deadline; a later attempt is answered
-    /// from what is known then.
-    pub fn reply_to_until(
-        &mut self,
-        source: Source,
-        deadline: Instant,
-    ) -> Result<Destination, PortError> {
-        self.endpoint.reply_to_until(source, deadline)
-    }
-
     /// As [`QueuingPort::send`](super::QueuingPort::send). A peer's sampling port takes values of one frame only.
     ///
     /// # Errors
@@ -270,6 +249,29 @@ impl SamplingPort {
         value: &[u8],
     ) -> Result<(), SendError> {
         self.endpoint.send(to, priority, value)
+    }
+
+    /// Sends an answer to the [sender](Sample::source) of a value, as
+    /// [`QueuingPort::reply`](super::QueuingPort::reply).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply(&mut self, to: Source, priority: Priority, value: &[u8]) -> Result<(), SendError> {
+        self.endpoint.reply((to, None), priority, value)
+    }
+
+    /// As [`reply`](Self::reply), and on link `vbus` waits until `deadline` for the sender's port to be connected.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply).
+    pub fn reply_until(
+        &mut self,
+        to: Source,
+        priority: Priority,
+        value: &[u8],
+        deadline: Instant,
+    ) -> Result<(), SendError> {
+        self.endpoint.reply((to, Some(deadline)), priority, value)
     }
 
     /// As [`QueuingPort::send_batch`](super::QueuingPort::send_batch): one value to many, or many values.

@@ -256,14 +256,6 @@ macro_rules! common_functions {
                 self.port.destination_until(name, to, deadline)
             }
 
-            /// As [`QueuingPort::reply_to`](super::QueuingPort::reply_to).
-            ///
-            /// # Errors
-            /// As there.
-            pub fn reply_to(&mut self, source: Source) -> Result<Destination, PortError> {
-                self.port.reply_to(source)
-            }
-
             /// Sends a value, as [`QueuingPort::send`](super::QueuingPort::send) sends its bytes.
             ///
             /// # Errors
@@ -276,6 +268,19 @@ macro_rules! common_functions {
                 value: &S,
             ) -> Result<(), SendError> {
                 self.port.send(to, priority, value.bytes())
+            }
+
+            /// Sends a value as an answer, as [`QueuingPort::reply`](super::QueuingPort::reply) sends its bytes.
+            ///
+            /// # Errors
+            /// As there.
+            pub fn reply(
+                &mut self,
+                to: Source,
+                priority: Priority,
+                value: &S,
+            ) -> Result<(), SendError> {
+                self.port.reply(to, priority, value.bytes())
             }
 
             /// Sends a value that `fill` writes where it will be sent from: on a bus the memory that the receiver looks

@@ -1,6 +1,7 @@
 //! The port of plain UDP: datagrams without our header, to and from any peer that speaks UDP.
 
 mod receiver;
+mod routes;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,8 +22,8 @@ use super::owner::PortOwner;
 use super::spin::{Spin, Spinner};
 use super::udp_list::{OpenUdpPort, UdpStatistics};
 use super::waiting::wait_for;
-use crate::error::{PortError, ReceiveError, SendError};
-use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
+use crate::error::{MAC_UNKNOWN, PortError, ReceiveError, SendError};
+use crate::limits::BATCH_FRAMES;
 use crate::link::plain_udp::WholeDatagram;
 use crate::message::{Destination, Outgoing, bytes_of};
 use crate::send_pool::LentBuffer;
@@ -31,6 +32,7 @@ use crate::table_state::LockedBy;
 
 pub use receiver::LentDatagram;
 use receiver::Receiver;
+use routes::Routes;
 
 /// A datagram that was received; its bytes are in the caller's buffer, or [lent](LentDatagram).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +68,7 @@ pub struct Datagram {
 /// let mut buffer = [0; 1484];
 /// let datagram = port.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
 /// assert_eq!(&buffer[..datagram.length], b"position?");
-/// let asker = port.reply_to(datagram.source)?;
-/// port.send_to(asker, Priority::HIGHEST, b"3 mm")?;
+/// port.reply(datagram.source, Priority::HIGHEST, b"3 mm")?;
 /// assert_eq!(peer.recv(&mut buffer)?, 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -76,7 +77,7 @@ pub struct UdpPort {
     number: u16,
     receiver: Receiver,
     spinner: Spinner,
-    routes: Vec<Route>,
+    routes: Routes,
     buffer: SendBuffer,
     process: OwnerProcess,
     // Last: the demux must outlive the port's place in it.
@@ -148,7 +149,7 @@ impl UdpPort {
                 registration,
             ),
             spinner,
-            routes: Vec::with_capacity(DESTINATIONS_MAX),
+            routes: Routes::new(),
             buffer,
             process: OwnerProcess::current(),
             node: Arc::clone(node),
@@ -182,75 +183,33 @@ impl UdpPort {
     /// [`PortError::UdpPortZero`], [`PortError::TooManyDestinations`].
     pub fn destination(&mut self, peer: &str, port: u16) -> Result<Destination, PortError> {
         self.process.check()?;
-        let address = self.node.address_of(peer)?;
-        self.resolve(SocketAddrV4::new(address, port), false)
-    }
-
-    /// Resolves the sender of a datagram, to answer it. A sender that is no neighbour is looked up in the
-    /// kernel's own table. The first call for a sender is not for the hot path.
-    ///
-    /// # Errors
-    /// As [`UdpPort::destination`].
-    pub fn reply_to(&mut self, source: SocketAddrV4) -> Result<Destination, PortError> {
-        self.resolve(source, true)
-    }
-
-    /// Gives a destination another address, for a program that answers more peers than a port has destinations
-    /// ([`DESTINATIONS_MAX`]). The peer is found as by [`UdpPort::reply_to`]. Not for the hot path.
-    ///
-    /// # Errors
-    /// As [`UdpPort::reply_to`]; the destination is as it was.
-    pub fn redirect(
-        &mut self,
-        destination: Destination,
-        peer: SocketAddrV4,
-    ) -> Result<(), PortError> {
-        self.process.check()?;
-        let route = self.way(peer, true)?;
-        if let Some(place) = self.routes.get_mut(destination.0) {
-            *place = route;
+        let to = SocketAddrV4::new(self.node.address_of(peer)?, port);
+        if let Some(known) = self.routes.destination_at(to) {
+            return Ok(known);
         }
-        Ok(())
-    }
-
-    fn resolve(&mut self, to: SocketAddrV4, ask_kernel: bool) -> Result<Destination, PortError> {
-        self.process.check()?;
-        if let Some(known) = self.routes.iter().position(|route| route.to() == to) {
-            return Ok(Destination(known));
-        }
-        let route = self.way(to, ask_kernel)?;
-        if self.routes.len() == DESTINATIONS_MAX {
-            return Err(PortError::TooManyDestinations);
-        }
-        self.routes.push(route);
-        Ok(Destination(self.routes.len() - 1))
-    }
-
-    fn way(&self, to: SocketAddrV4, ask_kernel: bool) -> Result<Route, PortError> {
-        if to.port() == 0 {
+        if port == 0 {
             return Err(PortError::UdpPortZero);
         }
         let station = match self.receiver.link.needs_station() {
-            true => self.node.station_of(*to.ip(), ask_kernel)?,
+            true => self.node.station_of(*to.ip())?,
             false => MacAddress::UNSPECIFIED,
         };
-        Ok(self.receiver.link.route(to, station))
+        self.routes.add(self.receiver.link.route(to, station))
     }
 
     /// Where a destination is.
     #[must_use]
     pub fn address(&self, destination: Destination) -> Option<Ipv4Addr> {
-        Some(*self.routes.get(destination.0)?.to().ip())
+        Some(*self.routes.get(destination)?.to().ip())
     }
 
-    /// Sends shorter packets to a destination from now on, 68 to 1,500 bytes each with its IP header, so
+    /// Sends shorter packets to a peer from now on, 68 to 1,500 bytes each with its IP header, so
     /// that longer datagrams go in fragments: the answer to
-    /// [`Reason::TooLongForPath`](tautline_proto::ip::Reason::TooLongForPath). Nothing on the links that
-    /// send through an ordinary socket, where the kernel does that.
-    pub fn limit_packets(&mut self, to: Destination, mtu_bytes: usize) {
-        if let Some(route) = self.routes.get_mut(to.0) {
-            route.set_mtu_bytes(mtu_bytes);
-        }
+    /// [`Reason::TooLongForPath`](tautline_proto::ip::Reason::TooLongForPath). The peer is a destination, or one that
+    /// was [answered](Self::reply) lately. Nothing on the links that send through an ordinary socket, where the kernel
+    /// does that.
+    pub fn limit_packets(&mut self, to: SocketAddrV4, mtu_bytes: usize) {
+        self.routes.limit_packets(to, mtu_bytes);
     }
 
     /// Sends a datagram of up to 65,507 bytes: one system call a frame; never waits. A datagram that fits a
@@ -267,7 +226,27 @@ impl UdpPort {
     ) -> Result<(), SendError> {
         self.process.check()?;
         let datagram = placed(&mut self.buffer, datagram);
-        self.receiver.send(&self.routes[to.0], priority, datagram)
+        self.receiver.send(&self.routes[to], priority, datagram)
+    }
+
+    /// Sends a datagram as an answer to the [source](Datagram::source) of another. The source does not become a
+    /// destination, so a port can answer any number of peers. The ways to the 64 newest of them are remembered. To find
+    /// a new one on links `xdp` and `xsk`, the MAC address is looked up in the node's neighbour table, or, for a peer
+    /// that is not in it, in the kernel's, which takes about 10 µs and allocates. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError::NoWay`] if the peer cannot be reached, otherwise as [`send_to`](Self::send_to).
+    #[inline]
+    pub fn reply(
+        &mut self,
+        to: SocketAddrV4,
+        priority: Priority,
+        datagram: &[u8],
+    ) -> Result<(), SendError> {
+        self.process.check()?;
+        let datagram = placed(&mut self.buffer, datagram);
+        let route = way_back(&mut self.routes, &self.receiver, self.node.as_ref(), to)?;
+        self.receiver.send(route, priority, datagram)
     }
 
     /// Sends datagrams in their order, to one destination or to several: with one system call for each
@@ -329,7 +308,7 @@ impl UdpPort {
         let mut together = batch.iter().map_while(|one| whole(routes, one));
         let Some(filler) = together.next() else {
             let datagram = placed(&mut self.buffer, first.message)?;
-            link.send(&routes[first.to.0], first.priority, datagram)?;
+            link.send(&routes[first.to], first.priority, datagram)?;
             return Ok(1);
         };
         let mut datagrams = [filler; BATCH_FRAMES];
@@ -385,7 +364,28 @@ impl UdpPort {
         let too_large = SendError::MessageTooLarge {
             bytes: buffer.len(),
         };
-        let route = &self.routes[to.0];
+        let route = &self.routes[to];
+        self.receiver
+            .send(route, priority, buffer.datagram().ok_or(too_large))
+    }
+
+    /// Sends the content of a lent buffer as an answer: as [`reply`](Self::reply), and as
+    /// [`send_lent`](Self::send_lent) from where it lies.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply).
+    #[inline]
+    pub fn reply_lent(
+        &mut self,
+        to: SocketAddrV4,
+        priority: Priority,
+        buffer: &mut LentBuffer,
+    ) -> Result<(), SendError> {
+        self.process.check()?;
+        let too_large = SendError::MessageTooLarge {
+            bytes: buffer.len(),
+        };
+        let route = way_back(&mut self.routes, &self.receiver, self.node.as_ref(), to)?;
         self.receiver
             .send(route, priority, buffer.datagram().ok_or(too_large))
     }
@@ -522,10 +522,34 @@ impl UdpPort {
     }
 }
 
+/// The way of an answer. Counts an answer that has none.
+#[inline]
+fn way_back<'r>(
+    routes: &'r mut Routes,
+    receiver: &Receiver,
+    node: &dyn PortOwner,
+    to: SocketAddrV4,
+) -> Result<&'r Route, SendError> {
+    let resolve = || {
+        let no_way = |why| SendError::NoWay { why };
+        if to.port() == 0 {
+            return Err(no_way("a datagram from UDP port 0 wants no answer"));
+        }
+        let station = match receiver.link.needs_station() {
+            true => node.station_of_sender(*to.ip()),
+            false => Some(MacAddress::UNSPECIFIED),
+        };
+        let station = station.ok_or(no_way(MAC_UNKNOWN))?;
+        Ok(receiver.link.route(to, station))
+    };
+    let route = routes.back(to, resolve);
+    route.inspect_err(|_| receiver.statistics.send_errors.add(1))
+}
+
 /// A datagram of a batch that travels in one frame; nothing if it does not.
 #[inline]
-fn whole<'a>(routes: &'a [Route], one: &Outgoing<'a>) -> Option<WholeDatagram<'a>> {
-    let route = &routes[one.to.0];
+fn whole<'a>(routes: &'a Routes, one: &Outgoing<'a>) -> Option<WholeDatagram<'a>> {
+    let route = &routes[one.to];
     (one.message.len() <= route.whole_bytes_max()).then_some(WholeDatagram {
         route,
         priority: one.priority,

@@ -146,8 +146,8 @@ pub fn echo_for_ever(node: &Node, number: u16) {
         let Some(message) = port.receive_until(deadline, &mut buffer).unwrap() else {
             continue;
         };
-        let to = port.reply_to(message.source).unwrap();
-        port.send(to, message.priority, &buffer[..message.length])
+        let answer = &buffer[..message.length];
+        port.reply(message.source, message.priority, answer)
             .unwrap();
     }
 }

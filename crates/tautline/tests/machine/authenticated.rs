@@ -150,8 +150,9 @@ fn every_message_passes(pair: &Pair) {
         let source = message.source;
         drop(message);
         // An answer by the address of the question.
-        let back = receiver.reply_to(source).unwrap();
-        receiver.send(back, Priority::HIGHEST, b"answer").unwrap();
+        receiver
+            .reply(source, Priority::HIGHEST, b"answer")
+            .unwrap();
         assert_eq!(receive(&mut sender, pair.soon()), b"answer");
 
         let (b, status) = (protection, status(&pair.b, 12));

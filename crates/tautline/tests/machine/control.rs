@@ -7,7 +7,10 @@ use crate::common::control::{
     eventually, ports_given, program_of_demux, served, start_client, start_control,
 };
 use crate::common::{XDP, XDP_TC, hosts, is_here, open, port};
-use tautline::{Node, Outgoing, PortError, Priority, QueuingOptions, SamplingOptions, SendError};
+use tautline::{
+    Form, MacAddress, Neighbour, Node, Outgoing, PortError, Priority, QueuingOptions,
+    SamplingOptions, SendError,
+};
 use tautline_shm::region::Shape;
 use tautline_testbed::hosts::Host;
 
@@ -75,6 +78,14 @@ fn what_a_client_may_not_have_names_rule_and_user() {
             return;
         }
         let node = client_node(NOBODY).unwrap();
+        let mac = MacAddress([2, 0, 0, 0, 0, 9]);
+        let peer = Neighbour {
+            name: "peer".to_owned(),
+            mac,
+            ip: None,
+            form: Form::Ethernet,
+        };
+        node.add_neighbour(peer).unwrap();
         let small = QueuingOptions {
             depth: 2,
             ..QueuingOptions::default()
@@ -107,12 +118,13 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         assert!(error.contains("; the port needs 51"), "{error}");
         drop(second);
         let _third = node.queuing_port(port(62), &small).unwrap();
-        let neighbour = tautline::Source {
-            address: tautline::Address::Ethernet(tautline::MacAddress([2, 0, 0, 0, 0, 9])),
-            port: port(1),
+        let sender = tautline::Source {
+            address: tautline::Address::Ethernet(mac),
+            port: port(2),
         };
-        let to = first.reply_to(neighbour).unwrap();
         let priority = |number| Priority::new(number).unwrap();
+        first.reply(sender, priority(3), b"allowed").unwrap();
+        let to = first.destination("peer", port(1)).unwrap();
         first.send(to, priority(3), b"allowed").unwrap();
         let error = first.send(to, priority(4), b"not allowed").unwrap_err();
         let refused = error;

@@ -155,9 +155,10 @@ fn answer_all(answering: &mut QueuingPort) {
         if message.length == 0 {
             return;
         }
-        let back = answering.reply_to(message.source).unwrap();
         let answer = &buffer[..message.length];
-        answering.send(back, Priority::NORMAL, answer).unwrap();
+        answering
+            .reply(message.source, Priority::NORMAL, answer)
+            .unwrap();
     }
 }
 

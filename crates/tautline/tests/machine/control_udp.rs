@@ -32,7 +32,6 @@ fn datagrams_of_a_client_pass_the_stack_by() {
             libc::IP_RECVTTL,
             &[1, 0, 0, 0],
         );
-        let to = meeting.port.reply_to(meeting.peer()).unwrap();
         let mut buffer = vec![0; 65_536];
         // In one frame and in fragments.
         for length in [0, 1, 64, 1_472, 1_473, 8_192, 65_507] {
@@ -42,7 +41,10 @@ fn datagrams_of_a_client_pass_the_stack_by() {
             assert_eq!((received.length, received.source), (length, meeting.peer()));
             assert!(buffer[..length] == datagram, "{length} bytes in");
             let priority = Priority::new(5).unwrap();
-            meeting.port.send_to(to, priority, &datagram).unwrap();
+            meeting
+                .port
+                .reply(received.source, priority, &datagram)
+                .unwrap();
             let (received, from) = meeting.socket.recv_from(&mut buffer).unwrap();
             assert_eq!(from, meeting.own().into());
             assert!(buffer[..received] == datagram, "{length} bytes out");
@@ -58,12 +60,11 @@ fn a_client_is_told_what_did_not_arrive() {
     };
     let mut closed = meeting.peer();
     closed.set_port(if closed.port() == 9 { 10 } else { 9 });
-    let to = meeting.port.reply_to(closed).unwrap();
     let mut buffer = [0; 1484];
     eventually("news of a closed port comes", || {
         meeting
             .port
-            .send_to(to, Priority::NORMAL, b"anybody?")
+            .reply(closed, Priority::NORMAL, b"anybody?")
             .unwrap();
         let deadline = tautline::now() + std::time::Duration::from_millis(100);
         match meeting.port.receive_until(deadline, &mut buffer) {
@@ -112,8 +113,8 @@ fn echo(node: &Node) -> ! {
         let Some(datagram) = port.receive_until(deadline, &mut buffer).unwrap() else {
             continue;
         };
-        let to = port.reply_to(datagram.source).unwrap();
-        port.send_to(to, Priority::NORMAL, &buffer[..datagram.length])
+        let answer = &buffer[..datagram.length];
+        port.reply(datagram.source, Priority::NORMAL, answer)
             .unwrap();
     }
 }
@@ -218,11 +219,7 @@ fn what_an_entry_does_not_give_is_refused_with_the_reason() {
         assert!(refused(5_006).starts_with("UDP port 5006 is taken"));
         // Below 1024, where this user could not open a socket.
         let mut port = udp_port(&node, 53).unwrap();
-        let to = port.reply_to("10.9.9.9:7".parse().unwrap());
-        let to = to
-            .or_else(|_| port.reply_to(role.parse().unwrap()))
-            .unwrap();
-        let urgent = port.send_to(to, Priority::HIGHEST, b"urgent");
+        let urgent = port.reply(role.parse().unwrap(), Priority::HIGHEST, b"urgent");
         let Err(error @ SendError::PriorityNotAllowed { priority: 7, .. }) = urgent else {
             panic!("{urgent:?}");
         };

@@ -71,12 +71,53 @@ fn datagrams_pass_both_ways() {
 }
 
 #[test]
+fn any_number_of_peers_is_answered() {
+    for side in here(SIDES) {
+        let Some(mut meeting) = Meeting::of(side) else {
+            return;
+        };
+        let mut buffer = [0; 1484];
+        let mut ask = |meeting: &mut Meeting, socket: &UdpSocket| {
+            socket.send_to(b"question", meeting.own()).unwrap();
+            let source = meeting.receive(&mut buffer).source;
+            assert_eq!(socket.local_addr().unwrap(), source.into());
+            let answered = meeting.port.reply(source, Priority::NORMAL, b"answer");
+            answered.unwrap();
+            let (length, from) = socket.recv_from(&mut buffer).unwrap();
+            assert_eq!(
+                (&buffer[..length], from),
+                (&b"answer"[..], meeting.own().into())
+            );
+        };
+        let bind = || UdpSocket::bind((ip(&meeting.hosts, Host::A), 0)).unwrap();
+        let peers = meeting.hosts.inside(Host::A, || [(); 100].map(|()| bind()));
+        let own = meeting.socket.try_clone().unwrap();
+        ask(&mut meeting, &own);
+        for socket in peers.unwrap() {
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            ask(&mut meeting, &socket);
+        }
+        for _ in 0..20 {
+            ask(&mut meeting, &own);
+        }
+        // Nobody has this address.
+        let stranger = SocketAddrV4::new(Ipv4Addr::new(10, 255, 255, 77), 7);
+        let sent = meeting.port.reply(stranger, Priority::NORMAL, b"answer");
+        if is_past_the_stack(side) {
+            assert!(matches!(sent, Err(SendError::NoWay { .. })), "{sent:?}");
+            assert_eq!(meeting.status().send_errors, 1);
+        }
+    }
+}
+
+#[test]
 fn long_datagrams_leave_in_fragments_that_the_kernel_puts_together() {
     for side in here(SIDES) {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
-        let to = meeting.port.reply_to(meeting.peer()).unwrap();
+        let peer = meeting.peer();
+        let to = meeting.port.destination("peer", peer.port()).unwrap();
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         for length in [1473, 1480, 2000, 8192, 65_506, DATAGRAM_BYTES_MAX] {
             let datagram = bytes(length);
@@ -88,7 +129,7 @@ fn long_datagrams_leave_in_fragments_that_the_kernel_puts_together() {
             assert!(buffer[..received] == datagram, "{length} bytes");
         }
         // So many fragments go one by one, whatever the interface.
-        meeting.port.limit_packets(to, 576);
+        meeting.port.limit_packets(peer, 576);
         let datagram = bytes(DATAGRAM_BYTES_MAX);
         meeting
             .port
@@ -202,10 +243,11 @@ fn wrong_datagrams_are_dropped_and_counted() {
         assert!(wire.send(&changed(&good, &[(34, 0), (35, 0), (40, 0), (41, 0)])));
         let received = meeting.receive(&mut buffer);
         assert_eq!(received.source.port(), 0);
-        assert!(matches!(
-            meeting.port.reply_to(received.source),
-            Err(PortError::UdpPortZero)
-        ));
+        let refused = meeting.port.reply(received.source, Priority::NORMAL, b"!");
+        assert!(
+            matches!(refused, Err(SendError::NoWay { why }) if why.contains("UDP port 0")),
+            "{refused:?}"
+        );
         assert!(wire.send(&changed(&good, &[(39, 17), (40, 0), (41, 0)])));
         assert_eq!(meeting.receive(&mut buffer).length, 9);
         assert_eq!(meeting.node.status().counters, wanted);
@@ -364,7 +406,7 @@ fn nobody_there_is_reported_to_the_sender() {
         let mut buffer = [0; 1484];
         let nobody = SocketAddrV4::new(*meeting.peer().ip(), 9);
         let to = meeting.port.destination("peer", 9).unwrap();
-        let peer = meeting.port.reply_to(meeting.peer()).unwrap();
+        let peer = meeting.peer();
         for _ in 0..3 {
             meeting.port.send_to(to, Priority::NORMAL, b"?").unwrap();
             let deadline = tautline::now() + PATIENCE;
@@ -376,7 +418,7 @@ fn nobody_there_is_reported_to_the_sender() {
                 other => panic!("{other:?}"),
             }
             // The port works on.
-            meeting.port.send_to(peer, Priority::NORMAL, b"!").unwrap();
+            meeting.port.reply(peer, Priority::NORMAL, b"!").unwrap();
             assert_eq!(meeting.socket.recv(&mut buffer).unwrap(), 1);
             meeting.socket.send_to(b"back", meeting.own()).unwrap();
             assert_eq!(meeting.receive(&mut buffer).length, 4);
@@ -470,7 +512,8 @@ fn a_router_is_crossed_both_ways() {
             let back = port.receive_until(deadline, &mut buffer).unwrap();
             let back = back.expect("it comes back");
             assert_eq!((back.length, *back.source.ip()), (length, FAR));
-            assert_eq!(port.reply_to(back.source).unwrap(), to);
+            port.reply(back.source, Priority::NORMAL, b"!").unwrap();
+            assert_eq!(far_socket.recv(&mut buffer).unwrap(), 1);
         }
     }
 }
@@ -496,15 +539,13 @@ fn what_is_too_long_for_the_path_is_reported() {
         let mut buffer = [0; 1484];
         port.send_to(to, Priority::NORMAL, &bytes(1400)).unwrap();
         let deadline = tautline::now() + PATIENCE;
-        match port.receive_until(deadline, &mut buffer) {
-            Err(ReceiveError::Undelivered(news)) => {
-                assert_eq!(*news.destination.ip(), FAR);
-                assert_eq!(news.reason, Reason::TooLongForPath { mtu_bytes: 1000 });
-            }
-            other => panic!("{other:?}"),
-        }
+        let Err(ReceiveError::Undelivered(news)) = port.receive_until(deadline, &mut buffer) else {
+            panic!("no report");
+        };
+        assert_eq!(*news.destination.ip(), FAR);
+        assert_eq!(news.reason, Reason::TooLongForPath { mtu_bytes: 1000 });
         // The answer to that.
-        port.limit_packets(to, 1000);
+        port.limit_packets(news.destination, 1000);
         port.send_to(to, Priority::NORMAL, &bytes(1400)).unwrap();
         let received = socket.recv(&mut buffer).unwrap();
         assert_eq!(buffer[..received], bytes(1400));

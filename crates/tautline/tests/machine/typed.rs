@@ -65,7 +65,12 @@ fn messages_are_values() {
         controller.send(to, Priority::HIGHEST, &COMMAND).unwrap();
         let (command, message) = motor.receive_until(pair.soon()).unwrap().unwrap();
         assert_eq!((command, message.priority), (COMMAND, Priority::HIGHEST));
-        let back = motor.reply_to(message.source).unwrap();
+        motor
+            .reply(message.source, Priority::NORMAL, &STATE)
+            .unwrap();
+        let (state, _) = controller.receive_until(pair.soon()).unwrap().unwrap();
+        assert_eq!(state, STATE);
+        let back = motor.destination("peer", port(12)).unwrap();
         let filled = |state: &mut JointState| *state = STATE;
         motor.send_filled(back, Priority::NORMAL, filled).unwrap();
         let (state, _) = controller.receive_until(pair.soon()).unwrap().unwrap();

@@ -149,11 +149,11 @@ fn pass(meeting: &mut Meeting, length: usize, buffer: &mut [u8]) {
 
 fn any_length_passes_both_ways(mut meeting: Meeting) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    let to = meeting.port.reply_to(meeting.peer()).unwrap();
+    let peer = meeting.peer();
     for length in LENGTHS {
         pass(&mut meeting, length, &mut buffer);
         let sent = &buffer[..length];
-        meeting.port.send_to(to, Priority::NORMAL, sent).unwrap();
+        meeting.port.reply(peer, Priority::NORMAL, sent).unwrap();
         let mut back = vec![0; DATAGRAM_BYTES_MAX];
         assert_eq!(meeting.socket.recv(&mut back).unwrap(), length);
         assert!(back[..length] == *sent, "{length} bytes");
@@ -574,8 +574,9 @@ fn a_datagram_is_cut_as_small_as_can_be(mut meeting: Meeting) {
     let room = (8i32 << 20).to_ne_bytes();
     let force = libc::SO_RCVBUFFORCE;
     set(&meeting.socket, libc::SOL_SOCKET, force, &room);
-    let to = meeting.port.reply_to(meeting.peer()).unwrap();
-    meeting.port.limit_packets(to, MTU_BYTES_MIN);
+    let peer = meeting.peer();
+    let to = meeting.port.destination("peer", peer.port()).unwrap();
+    meeting.port.limit_packets(peer, MTU_BYTES_MIN);
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     for length in [DATAGRAM_BYTES_MAX, 41, 49_000] {
         let sent = bytes(length);
@@ -657,9 +658,8 @@ fn a_python_script_is_answered(mut meeting: Meeting) {
     for length in LENGTHS {
         let received = meeting.receive(&mut buffer);
         assert_eq!(received.length, length);
-        let to = meeting.port.reply_to(received.source).unwrap();
-        let answer = &buffer[..length];
-        meeting.port.send_to(to, Priority::NORMAL, answer).unwrap();
+        let (to, answer) = (received.source, &buffer[..length]);
+        meeting.port.reply(to, Priority::NORMAL, answer).unwrap();
     }
     let mut said = String::new();
     let output = client.0.stdout.take().unwrap();

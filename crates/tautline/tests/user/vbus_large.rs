@@ -7,8 +7,8 @@ use crate::common::readers::{
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use tautline::{
-    BusConfig, Node, PortError, Priority, QueuingOptions, QueuingPort, SamplingOptions, SendError,
-    now,
+    Address, BusConfig, Node, PortError, Priority, QueuingOptions, QueuingPort, SamplingOptions,
+    SendError, Source, now,
 };
 
 const LARGEST: usize = 16 << 20;
@@ -63,20 +63,18 @@ fn a_picture_is_whole_for_one_and_for_many() {
     let mut sender = queuing(&node, 8, 2, 64).unwrap();
     let deadline = now() + 4 * PATIENCE;
     // From the small port to the large one, in memory that is as large as that says.
-    let to = sender.reply_to_until(
-        tautline::Source {
-            address: tautline::Address::Bus("viewer".parse().unwrap()),
-            port: port(7),
-        },
-        deadline,
-    );
-    let to = to.unwrap();
+    let viewer = Source {
+        address: Address::Bus("viewer".parse().unwrap()),
+        port: port(7),
+    };
     for number in [2, 3] {
-        let sent = sender.send(to, Priority::NORMAL, &value(number, LARGEST));
+        let message = value(number, LARGEST);
+        let sent = sender.reply_until(viewer, Priority::NORMAL, &message, deadline);
         sent.unwrap();
     }
-    assert_eq!(sender.send(to, Priority::NORMAL, &over), Err(refused));
-    let full = sender.send(to, Priority::NORMAL, &value(4, LARGEST));
+    let sent = sender.reply(viewer, Priority::NORMAL, &over);
+    assert_eq!(sent, Err(refused));
+    let full = sender.reply(viewer, Priority::NORMAL, &value(4, LARGEST));
     assert_eq!(full, Err(SendError::ReceiverFull));
     for number in [2, 3] {
         let message = pictures.receive(&mut buffer).unwrap().unwrap();

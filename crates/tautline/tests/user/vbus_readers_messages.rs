@@ -256,16 +256,16 @@ fn messages_of_several_publishers_and_senders_are_served_in_turn() {
     let (viewer, mut log) = follower(&config, "viewer");
     log.follow("camera", port(15)).unwrap();
     let mut own = queuing(&viewer, 16);
-    let to_log = own.reply_to(Source {
+    let to_log = Source {
         address: Address::Bus("viewer".parse().unwrap()),
         port: port(6),
-    });
+    };
     for number in [10, 11] {
         publish(&mut events, readers, Priority::NORMAL, number);
     }
     publish(&mut more, more_readers, Priority::NORMAL, 20);
     let third = value(30, BYTES);
-    own.send(to_log.unwrap(), Priority::NORMAL, &third).unwrap();
+    own.reply(to_log, Priority::NORMAL, &third).unwrap();
     let taken = std::array::from_fn(|_| take(&mut log).expect("all are there"));
     assert_eq!(taken, [10, 20, 30, 11]);
     assert_eq!((take(&mut log), log.overwritten()), (None, 0));

@@ -57,7 +57,7 @@ use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, RawFrames, Route,
 };
-use crate::address::NodeName;
+use crate::address::{Address, NodeName, Source};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::limits::DESTINATIONS_MAX;
 use crate::message::{LentSample, Message, Numbering, Outgoing, Sample, bytes_of};
@@ -171,6 +171,8 @@ impl Link for BusLink {
         Ok(PortHalf::Bus(Box::new(BusPort {
             bus_receiver: BusReceiver::new(shared),
             flows: Vec::with_capacity(DESTINATIONS_MAX),
+            answered: Vec::new(),
+            turn: 0,
             publisher: None,
             followed: Vec::new(),
             clock: Ticks::new(),
@@ -221,6 +223,11 @@ fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
     })
 }
 
+/// Senders on a bus that are not destinations and stay connected to be answered: as many as can be connected to the
+/// port at once. Lower: senders that are answered in turn take each other's place, and each answer waits for a
+/// connection. Higher: ways to senders that have gone hold memory for longer.
+const ANSWERED_MAX: usize = PRODUCERS_MAX;
+
 /// The place of the way to all readers: after those of all flows.
 const READERS: usize = usize::MAX;
 
@@ -242,6 +249,13 @@ struct Flow {
 }
 
 impl Flow {
+    /// Sends one message. What could not be sent has used its number too: it is lost.
+    #[inline(always)]
+    fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
+        let sequence = self.numbering.take();
+        self.bus_sender.send(priority, sequence, message)
+    }
+
     /// An error if the peer's port declares another type.
     fn same_type(&self) -> Result<(), PortError> {
         match self.bus_sender.difference() {
@@ -260,6 +274,10 @@ impl Flow {
 pub(crate) struct BusPort {
     pub(crate) bus_receiver: BusReceiver,
     flows: Vec<Flow>,
+    /// Ways to senders that were answered and are not destinations, each with the turn of its last answer.
+    answered: Vec<(u64, Flow)>,
+    /// Counts answers.
+    turn: u64,
     publisher: Option<Publisher>,
     followed: Vec<Arc<Following>>,
     clock: Ticks,
@@ -316,17 +334,84 @@ impl BusPort {
         if self.flows.len() == DESTINATIONS_MAX {
             return Err(PortError::TooManyDestinations);
         }
-        let node = node_named(name)?;
+        let flow = self.flow(node_named(name)?, to, statistics);
+        self.flows.push(flow);
+        Ok(self.flows.len() - 1)
+    }
+
+    fn flow(&self, node: NodeName, to: PortNumber, statistics: &Arc<Statistics>) -> Flow {
         let from = self.bus_receiver.shared.number;
         let known = (&self.bus_receiver.shared.types, statistics);
-        let bus_sender = BusSender::new(&self.service.handle, from, node, to, known);
-        self.flows.push(Flow {
-            name: name.to_owned(),
+        Flow {
+            name: node.to_string(),
             to,
-            bus_sender,
+            bus_sender: BusSender::new(&self.service.handle, from, node, to, known),
             numbering: Numbering::default(),
-        });
-        Ok(self.flows.len() - 1)
+        }
+    }
+
+    /// Place in `answered` of the way to a sender that is not a destination, and whether the way is new. A new one
+    /// takes the place of that which was used longest ago, if there is no room.
+    fn way_back(
+        &mut self,
+        (node, port): (NodeName, PortNumber),
+        statistics: &Arc<Statistics>,
+    ) -> (usize, bool) {
+        let is_meant = |(_, flow): &(u64, Flow)| flow.to == port && flow.name == node.as_str();
+        if let Some(known) = self.answered.iter().position(is_meant) {
+            return (known, false);
+        }
+        let new = (0, self.flow(node, port, statistics));
+        if self.answered.len() < ANSWERED_MAX {
+            self.answered.push(new);
+            return (self.answered.len() - 1, true);
+        }
+        let places = 0..self.answered.len();
+        let oldest = places.min_by_key(|place| self.answered[*place].0);
+        let place = oldest.unwrap_or_default();
+        self.answered[place] = new;
+        (place, true)
+    }
+
+    /// Sends one message to the sender of another. Waits until that is connected: until `deadline`, or else, if the way
+    /// is new, until the first attempt has ended.
+    pub(crate) fn reply(
+        &mut self,
+        statistics: &Arc<Statistics>,
+        (to, deadline): (Source, Option<Instant>),
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let Address::Bus(node) = to.address else {
+            statistics.send_errors.add(1);
+            return Err(SendError::NoWay {
+                why: "it is not on the bus",
+            });
+        };
+        let (flow, is_new) = match self.known(node.as_str(), to.port) {
+            Some(place) => (&mut self.flows[place], false),
+            None => {
+                let (place, is_new) = self.way_back((node, to.port), statistics);
+                self.turn += 1;
+                self.answered[place].0 = self.turn;
+                (&mut self.answered[place].1, is_new)
+            }
+        };
+        if is_new && deadline.is_none() {
+            flow.bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
+        }
+        let mut result = flow.send(priority, message);
+        if let (Err(SendError::PeerGone), Some(deadline)) = (result, deadline)
+            && flow.bus_sender.wait_for_peer(deadline)
+        {
+            flow.numbering.give_back();
+            result = flow.send(priority, message);
+        }
+        match result {
+            Ok(()) => statistics.sent.add(1, message.len()),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        result
     }
 
     /// Makes the way to all who read what this port publishes.
@@ -389,7 +474,7 @@ impl BusPort {
         })
     }
 
-    /// Sends one message. What could not be sent has used its number too: it is lost.
+    /// Sends one message.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -399,9 +484,7 @@ impl BusPort {
         message: &[u8],
     ) -> Result<(), SendError> {
         let result = match self.flows.get_mut(to) {
-            Some(flow) => flow
-                .bus_sender
-                .send(priority, flow.numbering.take(), message),
+            Some(flow) => flow.send(priority, message),
             None => self.send_to_readers(priority, message),
         };
         match result {

@@ -6,17 +6,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PortNumber, Priority};
 
 use super::receiver::Receiver;
-use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, Priorities, ReceiveError, SendError};
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, Opened, PortParts, ShownPort};
-use crate::link::frame::{FrameBuffer, learnt_neighbour};
+use crate::link::frame::FrameBuffer;
 use crate::link::socket::udp_socket;
 use crate::link::{Inbox, OutFrame, PlacedPayload, PortLink, Route};
 use crate::memory::MappedPort;
@@ -152,7 +150,7 @@ impl PortLink for XdpPort {
         self.priorities.check(priority)
     }
 
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        learnt_neighbour(source)
+    fn needs_station(&self) -> bool {
+        true
     }
 }

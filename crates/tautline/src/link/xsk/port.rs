@@ -4,18 +4,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::Header;
 use tautline_shm::doorbell;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_state::fork::OwnerProcess;
 
 use super::rx_queue::{PortSlot, Shared};
-use crate::address::Source;
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::bpf::ShownPort;
-use crate::link::frame::{HEAD_BYTES_MAX, OutFrame, learnt_neighbour};
+use crate::link::frame::{HEAD_BYTES_MAX, OutFrame};
 use crate::link::{Inbox, PortLink, Route, sleep_on};
 use crate::memory::MappedPort;
 use crate::sys::interface::InterfaceWatch;
@@ -189,7 +187,7 @@ impl PortLink for XskPort {
         Ok(queued?)
     }
 
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        learnt_neighbour(source)
+    fn needs_station(&self) -> bool {
+        true
     }
 }

@@ -8,9 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::neighbour::Neighbour;
+use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{PortNumber, Priority};
+use tautline_proto::wire::{MacAddress, PortNumber, Priority};
 use tautline_shm::police::{self, Bucket};
 use tautline_shm::region::PortMemory;
 
@@ -18,16 +18,20 @@ pub(super) use self::outbox::Outbox;
 use super::half::Core;
 use super::lent::Loan;
 use super::list::OpenMemory;
+use super::owner::PortOwner;
 use super::waiting::{Bell, check_interface};
-use crate::address::Source;
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::address::{Address, Source};
+use crate::error::{MAC_UNKNOWN, PortError, ReceiveError, SendError};
 use crate::link::frame::Marking;
-use crate::link::{FramePort, Link, PortLink};
+use crate::link::{FramePort, Link, PortLink, Route};
 use crate::memory::MappedPort;
 use crate::message::{Destination, Outgoing};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 use crate::sys::interface::InterfaceWatch;
+
+/// Reason why a sender cannot be answered whose address no frame of the link can have.
+const NOT_CARRIED: &str = "the link does not reach such an address";
 
 /// A port's half of a link, the port's memory, the sending side, and the state of the receiving one.
 #[derive(Debug)]
@@ -59,6 +63,33 @@ impl<R> Frames<R> {
 
     pub(super) fn receiver(&mut self) -> &mut R {
         &mut self.receiver
+    }
+}
+
+impl<R> Frames<R> {
+    /// The way to the sender of a message, in the form that it came in.
+    fn route_to(&self, owner: &dyn PortOwner, sender: Source) -> Result<Route, SendError> {
+        let no_way = |why| SendError::NoWay { why };
+        let (mac, ip, form) = match sender.address {
+            Address::Ethernet(mac) => (mac, None, Form::Ethernet),
+            Address::Udp(address) if self.link.needs_station() => {
+                let ip = *address.ip();
+                let mac = owner.station_of_sender(ip);
+                let mac = mac.ok_or(no_way(MAC_UNKNOWN))?;
+                (mac, Some(ip), Form::Udp)
+            }
+            Address::Udp(address) => (MacAddress::UNSPECIFIED, Some(*address.ip()), Form::Udp),
+            Address::Bus(_) => return Err(no_way(NOT_CARRIED)),
+        };
+        let peer = Neighbour {
+            name: String::new(),
+            mac,
+            ip,
+            form,
+        };
+        let route = owner.link().route(&peer, sender.port, self.number);
+        let route = route.map_err(|_incomplete| no_way(NOT_CARRIED))?;
+        Ok(route.marked(owner.marking()))
     }
 }
 
@@ -105,12 +136,33 @@ impl<R> Core for Frames<R> {
         _statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError> {
         let route = link.route(neighbour, to, self.number)?.marked(marking);
-        let whole_bytes_max = self.link.whole_bytes_max(name, &route)?;
+        let whole_bytes_max = self.link.whole_bytes_max(&route);
+        let whole_bytes_max = whole_bytes_max.ok_or_else(|| PortError::NoKeys {
+            name: name.to_owned(),
+        })?;
         self.outbox.add(name.to_owned(), to, route, whole_bytes_max)
     }
 
-    fn neighbour_of(&self, source: Source) -> Option<Neighbour> {
-        self.link.neighbour_of(source)
+    fn reply(
+        &mut self,
+        owner: &dyn PortOwner,
+        statistics: &Arc<Statistics>,
+        (to, _deadline): (Source, Option<Instant>),
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        if let Some(known) = self.outbox.destination_of(to) {
+            return self.send(statistics, known, priority, message);
+        }
+        let route = self.route_to(owner, to);
+        let link = self.link.as_mut();
+        let sent =
+            route.and_then(|route| self.outbox.reply(link, (to.port, route), priority, message));
+        match sent {
+            Ok(()) => statistics.sent.add(1, message.len()),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        sent
     }
 
     #[inline]

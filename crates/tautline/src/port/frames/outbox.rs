@@ -1,13 +1,15 @@
 //! Sending side of a port: the ways to its destinations, the numbering of what went there, and the
 //! bundle that small messages are merged into.
 
+use tautline_proto::authentication::Station;
 use tautline_proto::fragment::{Fragment, fragments};
 use tautline_proto::wire::{
-    FLAG_BUNDLE, Header, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, bundle,
+    FLAG_BUNDLE, Header, MacAddress, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET, bundle,
 };
 
+use crate::address::Source;
 use crate::error::{PortError, SendError};
-use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX};
+use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX, REPLY_SEQUENCES};
 use crate::link::{OutFrame, PortLink, Route};
 use crate::message::{Destination, Numbering, Outgoing, bytes_of};
 use crate::send_pool::LentBuffer;
@@ -53,6 +55,8 @@ pub(in crate::port) struct Outbox {
     number: PortNumber,
     type_byte: u8,
     flows: Vec<Flow>,
+    /// Numbering of answers to ports that are not destinations, by their [`sequence`].
+    answers: Box<[Numbering; REPLY_SEQUENCES]>,
     pending: Pending,
     /// The buffer of a loan that is being filled.
     lent: Option<LentBuffer>,
@@ -68,6 +72,22 @@ struct Planned<'a> {
     last: bool,
 }
 
+/// Place in [`Outbox::answers`] of the numbering for a port of a node.
+#[inline]
+fn sequence(station: Station, port: PortNumber) -> usize {
+    const BITS: u32 = REPLY_SEQUENCES.trailing_zeros();
+    const { assert!(REPLY_SEQUENCES.is_power_of_two()) };
+    let address = match station {
+        Station::Ethernet(MacAddress([a, b, c, d, e, f])) => {
+            u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+        }
+        Station::Udp(ip) => ip.to_bits().into(),
+    };
+    // Fibonacci hashing (Knuth, TAOCP 6.4): the upper bits depend on all bits of the key.
+    let key = address << 12 ^ u64::from(port.get());
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BITS)) as usize
+}
+
 /// How far a batch came.
 struct Progress {
     messages: usize,
@@ -79,7 +99,9 @@ impl Outbox {
         Self {
             number,
             type_byte,
-            flows: Vec::with_capacity(DESTINATIONS_MAX),
+            // With room for the flow of an answer.
+            flows: Vec::with_capacity(DESTINATIONS_MAX + 1),
+            answers: Box::new(std::array::from_fn(|_| Numbering::default())),
             pending: Pending {
                 to: Destination(0),
                 priority: Priority::LOWEST,
@@ -125,6 +147,14 @@ impl Outbox {
         position.map(Destination)
     }
 
+    /// The destination that sent a message, if it is one.
+    #[inline]
+    pub(in crate::port) fn destination_of(&self, sender: Source) -> Option<Destination> {
+        let station = sender.address.station()?;
+        let is_sender = |flow: &Flow| flow.to == sender.port && flow.route.station() == station;
+        self.flows.iter().position(is_sender).map(Destination)
+    }
+
     pub(in crate::port) fn add(
         &mut self,
         name: String,
@@ -138,12 +168,43 @@ impl Outbox {
         self.flows.push(Flow {
             name,
             to,
+            // Goes on from the answers that went there.
+            numbering: self.answers[sequence(route.station(), to)].clone(),
             route,
             whole_bytes_max,
             type_byte: self.type_byte,
-            numbering: Numbering::default(),
         });
         Ok(Destination(self.flows.len() - 1))
+    }
+
+    /// Sends one message now to a port that is not a destination. Nothing of it stays but the next number of its
+    /// sequence.
+    pub(in crate::port) fn reply(
+        &mut self,
+        link: &mut dyn PortLink,
+        (to, route): (PortNumber, Route),
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let no_keys = SendError::NoWay {
+            why: "the port is protected, and no keys are shared with it",
+        };
+        let whole_bytes_max = link.whole_bytes_max(&route).ok_or(no_keys)?;
+        let sequence = sequence(route.station(), to);
+        let place = self.flows.len();
+        self.flows.push(Flow {
+            name: String::new(),
+            to,
+            route,
+            whole_bytes_max,
+            type_byte: self.type_byte,
+            numbering: std::mem::take(&mut self.answers[sequence]),
+        });
+        let sent = self.send_frames(link, Destination(place), priority, message);
+        if let Some(flow) = self.flows.pop() {
+            self.answers[sequence] = flow.numbering;
+        }
+        sent
     }
 
     /// Sends one message now; what is merged for the same place and priority goes before it. Never inline: beside it,

@@ -16,6 +16,7 @@ use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::PortMemory;
 
 use super::Datagram;
+use super::routes::Routes;
 use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::{ReceiveError, SendError};
 use crate::link::plain_udp::UdpPortLink;
@@ -106,7 +107,7 @@ impl Receiver {
     #[inline]
     pub(super) fn look(
         &mut self,
-        routes: &[Route],
+        routes: &Routes,
         buffer: &mut [u8],
     ) -> Result<Option<Datagram>, ReceiveError> {
         self.bring_in(routes)?;
@@ -119,17 +120,17 @@ impl Receiver {
 
     /// Brings in what has arrived, and looks for the most urgent datagram.
     #[inline]
-    pub(super) fn seek(&mut self, routes: &[Route]) -> Result<Option<Located>, ReceiveError> {
+    pub(super) fn seek(&mut self, routes: &Routes) -> Result<Option<Located>, ReceiveError> {
         self.bring_in(routes)?;
         Ok(self.find())
     }
 
     #[inline]
-    fn bring_in(&mut self, routes: &[Route]) -> Result<(), ReceiveError> {
+    fn bring_in(&mut self, routes: &Routes) -> Result<(), ReceiveError> {
         self.link.collect()?;
         // Anybody can write that something did not arrive; only what went there counts.
         while let Some(news) = self.link.undelivered() {
-            if routes.iter().any(|route| route.to() == news.destination) {
+            if routes.leads_to(news.destination) {
                 self.statistics.undelivered.add(1);
                 return Err(ReceiveError::Undelivered(news));
             }

@@ -13,8 +13,8 @@ use crate::common::{
 use lent::what_is_lent_stays;
 use tautline::link::{ArrivalClock, Copies, XdpMode};
 use tautline::{
-    Form, LinkKind, Outgoing, Policing, PortError, Priority, QueuingOptions, ReceiveError,
-    SamplingOptions, SendError,
+    Form, LinkKind, Node, Outgoing, Policing, PortError, Priority, QueuingOptions, QueuingPort,
+    ReceiveError, SamplingOptions, SendError,
 };
 use together::{a_batch_arrives_in_its_order, merged_messages_come_out_one_by_one};
 use values::{each_source_has_its_own_value, the_last_value_is_kept};
@@ -40,6 +40,7 @@ macro_rules! suite {
                 what_is_too_much_is_dropped_at_the_door
                 a_deadline_is_kept
                 an_answer_finds_the_sender
+                any_number_of_senders_is_answered
                 a_sleeper_is_woken
                 the_descriptor_wakes_epoll
                 mistakes_are_answered
@@ -428,8 +429,9 @@ fn an_answer_finds_the_sender(pair: &Pair) {
             .receive_until(pair.soon(), &mut buffer)
             .unwrap()
             .unwrap();
-        let back = answerer.reply_to(question.source).unwrap();
-        answerer.send(back, question.priority, b"answer").unwrap();
+        answerer
+            .reply(question.source, question.priority, b"answer")
+            .unwrap();
         let answer = asker
             .receive_until(pair.soon(), &mut buffer)
             .unwrap()
@@ -437,6 +439,41 @@ fn an_answer_finds_the_sender(pair: &Pair) {
         assert_eq!(&buffer[..answer.length], b"answer");
         assert_eq!(answer.sequence, count, "one flow, whoever asks");
     }
+}
+
+/// More ports than a port has destinations ask, and each is answered; so is the one whose messages were answered first.
+fn any_number_of_senders_is_answered(pair: &Pair) {
+    let (mut first, mut answerer, to) = pair.ports(&QueuingOptions::default());
+    let mut ask = |asker: &mut QueuingPort, to| {
+        let mut buffer = buffer();
+        let limit = pair.soon();
+        // On a bus, a port that has gone makes room for another when its peer looks.
+        while let Err(error) = asker.send(to, Priority::NORMAL, b"question") {
+            assert_eq!(error, SendError::PeerGone);
+            assert!(pair.now() < limit);
+            assert_eq!(answerer.receive(&mut buffer).unwrap(), None);
+        }
+        let question = answerer.receive_until(pair.soon(), &mut buffer).unwrap();
+        let question = question.expect("the question comes");
+        answerer
+            .reply(question.source, question.priority, b"answer")
+            .unwrap();
+        let answer = asker.receive_until(pair.soon(), &mut buffer).unwrap();
+        let answer = answer.expect("the answer comes");
+        assert_eq!(&buffer[..answer.length], b"answer");
+        answer.sequence
+    };
+    let begin = ask(&mut first, to);
+    for number in 0..100 {
+        let options = QueuingOptions::default();
+        let open = |node: &Node| node.queuing_port(port(2_000 + number), &options);
+        let mut asker = pair.on_a(open).unwrap();
+        let to = asker.destination("peer", port(12)).unwrap();
+        ask(&mut asker, to);
+    }
+    let numbers: Vec<_> = (0..20).map(|_| ask(&mut first, to)).collect();
+    assert!(numbers.is_sorted_by(|one, next| one + 1 == *next));
+    assert!(numbers[0] > begin || answers_sender(pair), "a flow goes on");
 }
 
 fn a_sleeper_is_woken(pair: &Pair) {

@@ -1,0 +1,114 @@
+//! The ways of a port of plain UDP to its peers: destinations, which stay, and those that answers took lately.
+
+use std::net::SocketAddrV4;
+
+use tautline_proto::ip::send::Route;
+
+use crate::error::PortError;
+use crate::limits::DESTINATIONS_MAX;
+use crate::message::Destination;
+
+/// Ways to peers that are not destinations and were sent to lately. Lower: a program that answers several peers in turn
+/// looks up their MAC addresses more often. Higher: finding one takes longer, about 1 ns each.
+const ANSWERED_MAX: usize = 64;
+
+/// Ways to peers.
+#[derive(Debug)]
+pub(super) struct Routes {
+    destinations: Vec<Route>,
+    /// Ways of answers. If there is no room for another, it replaces the one that is here for longest.
+    answered: Vec<Route>,
+    /// Place of the next replacement.
+    oldest: usize,
+    /// Place of the way that was used last.
+    last: usize,
+}
+
+impl Routes {
+    pub(super) fn new() -> Self {
+        Self {
+            destinations: Vec::with_capacity(DESTINATIONS_MAX),
+            answered: Vec::with_capacity(ANSWERED_MAX),
+            oldest: 0,
+            last: 0,
+        }
+    }
+
+    /// The destination at an address, if it is one.
+    pub(super) fn destination_at(&self, to: SocketAddrV4) -> Option<Destination> {
+        let found = self.destinations.iter().position(|route| route.to() == to);
+        found.map(Destination)
+    }
+
+    pub(super) fn add(&mut self, route: Route) -> Result<Destination, PortError> {
+        if self.destinations.len() == DESTINATIONS_MAX {
+            return Err(PortError::TooManyDestinations);
+        }
+        self.destinations.push(route);
+        Ok(Destination(self.destinations.len() - 1))
+    }
+
+    /// The way to a destination.
+    #[inline]
+    pub(super) fn get(&self, destination: Destination) -> Option<&Route> {
+        self.destinations.get(destination.0)
+    }
+
+    /// The way of an answer to an address: a destination's, or one that is remembered; else `resolve` finds it.
+    #[inline]
+    pub(super) fn back<E>(
+        &mut self,
+        to: SocketAddrV4,
+        resolve: impl FnOnce() -> Result<Route, E>,
+    ) -> Result<&Route, E> {
+        if let Some(known) = self.destination_at(to) {
+            return Ok(&self.destinations[known.0]);
+        }
+        let is_last = self
+            .answered
+            .get(self.last)
+            .is_some_and(|route| route.to() == to);
+        if !is_last {
+            self.last = match self.answered.iter().position(|route| route.to() == to) {
+                Some(place) => place,
+                None => self.remember(resolve()?),
+            };
+        }
+        Ok(&self.answered[self.last])
+    }
+
+    /// Keeps a way; its place.
+    fn remember(&mut self, route: Route) -> usize {
+        if self.answered.len() < ANSWERED_MAX {
+            self.answered.push(route);
+            return self.answered.len() - 1;
+        }
+        let place = self.oldest;
+        self.answered[place] = route;
+        self.oldest = (place + 1) % ANSWERED_MAX;
+        place
+    }
+
+    /// Whether the port sent there, as far as it remembers.
+    pub(super) fn leads_to(&self, address: SocketAddrV4) -> bool {
+        let mut all = self.destinations.iter().chain(&self.answered);
+        all.any(|route| route.to() == address)
+    }
+
+    /// Limits packets on the way to an address.
+    pub(super) fn limit_packets(&mut self, to: SocketAddrV4, mtu_bytes: usize) {
+        let all = self.destinations.iter_mut().chain(&mut self.answered);
+        for route in all.filter(|route| route.to() == to) {
+            route.set_mtu_bytes(mtu_bytes);
+        }
+    }
+}
+
+impl std::ops::Index<Destination> for Routes {
+    type Output = Route;
+
+    #[inline]
+    fn index(&self, destination: Destination) -> &Route {
+        &self.destinations[destination.0]
+    }
+}
