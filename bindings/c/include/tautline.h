@@ -197,7 +197,8 @@ typedef struct tautline_port {
     uint32_t id;
 } tautline_port;
 
-/* The way from one port of this node to one port of a peer. It ends with its port. */
+/* The way from one port of this node to one port of a peer. It ends with its port. Sends of other ports to it fail with
+ * TAUTLINE_ERROR_BAD_ARGUMENT. */
 typedef struct tautline_destination {
     uint32_t port_id;
     uint32_t index;

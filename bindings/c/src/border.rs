@@ -179,7 +179,9 @@ impl From<SendError> for Fault {
             SendError::PriorityNotAllowed { .. } | SendError::SourceNotAllowed { .. } => {
                 Self::explained(Code::NotAllowed, &error, error.remedy())
             }
-            SendError::ForeignFrame => Self::explained(Code::BadArgument, &error, error.remedy()),
+            SendError::ForeignFrame | SendError::OtherPort => {
+                Self::explained(Code::BadArgument, &error, error.remedy())
+            }
             SendError::NoWay { .. } => Self::explained(Code::UnknownPeer, &error, error.remedy()),
             SendError::InterfaceDown => Code::InterfaceDown.into(),
             SendError::InterfaceGone => Code::InterfaceGone.into(),

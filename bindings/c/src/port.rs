@@ -7,11 +7,11 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use tautline::port::{BATCH_FRAMES, DESTINATIONS_MAX};
+use tautline::port::BATCH_FRAMES;
 use tautline::{
-    Destination, Instant, LentBuffer, Node, NodeStatus, PortError, PortNumber, Priority,
-    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort,
-    SendError, Source, Spin, UdpPort,
+    Instant, LentBuffer, Node, NodeStatus, PortError, PortNumber, Priority, QueuingOptions,
+    QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort, SendError, Source,
+    Spin, UdpPort,
 };
 use tautline_state::fork::OwnerProcess;
 use tautline_tasks::MessageHead;
@@ -40,8 +40,6 @@ static PORTS: Table<Box<Port>> = Table::new();
 #[derive(Debug)]
 pub(crate) struct Port {
     kind: Kind,
-    /// Destinations behind the handles, by index.
-    destinations: Vec<Destination>,
     /// Senders on a bus that were answered lately, by what C knows of them.
     answered: VecDeque<(tautline_source, Source)>,
     pub(crate) socket: Option<Socket>,
@@ -62,7 +60,6 @@ impl Port {
     fn new(kind: Kind, node: Node) -> Self {
         Self {
             kind,
-            destinations: Vec::with_capacity(DESTINATIONS_MAX),
             answered: VecDeque::new(),
             socket: None,
             node,
@@ -209,25 +206,12 @@ impl Port {
         ports.find(|port| port.number == number).map(Into::into)
     }
 
-    /// Destination behind a handle, if the handle is one of this port's.
-    fn destination(
-        &self,
-        handle: tautline_port,
-        destination: tautline_destination,
-    ) -> Result<Destination, Fault> {
-        match self.destinations.get(destination.index as usize) {
-            Some(to) if destination.port_id == handle.id => Ok(*to),
-            _ => Err(Code::BadHandle.into()),
-        }
-    }
-
     /// A message of a batch.
     ///
     /// # Safety
     /// Its bytes are null, or can be read and are written by nobody during `'a`.
     unsafe fn outgoing<'a>(
         &self,
-        handle: tautline_port,
         one: &tautline_outgoing,
     ) -> Result<tautline::Outgoing<'a>, Fault> {
         let message = Outgoing::new(one.message, one.bytes)?;
@@ -236,7 +220,7 @@ impl Port {
         }
         Ok(tautline::Outgoing {
             priority: Priority::new(one.priority).ok_or(Code::BadArgument)?,
-            to: self.destination(handle, one.destination)?,
+            to: one.destination.into(),
             // SAFETY: the caller's promise.
             message: unsafe { message.read() }?,
         })
@@ -246,15 +230,9 @@ impl Port {
     ///
     /// # Safety
     /// As [`Port::outgoing`], for each.
-    unsafe fn send_first(
-        &mut self,
-        handle: tautline_port,
-        batch: &[tautline_outgoing],
-    ) -> Result<usize, Fault> {
+    unsafe fn send_first(&mut self, batch: &[tautline_outgoing]) -> Result<usize, Fault> {
         // SAFETY: the caller's promise. A batch leaves what is in send buffers as it is.
-        let mut all = batch
-            .iter()
-            .map(|one| unsafe { self.outgoing(handle, one) });
+        let mut all = batch.iter().map(|one| unsafe { self.outgoing(one) });
         let first = all.next().ok_or(Code::BadArgument)??;
         let mut messages = [first; BATCH_FRAMES];
         let mut count = 1;
@@ -269,18 +247,6 @@ impl Port {
             Kind::Datagram(port) => port.send_batch(messages),
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?)
-    }
-
-    /// The index by which C knows a destination; each has one.
-    fn index(&mut self, destination: Destination) -> usize {
-        let known = self
-            .destinations
-            .iter()
-            .position(|known| *known == destination);
-        known.unwrap_or_else(|| {
-            self.destinations.push(destination);
-            self.destinations.len() - 1
-        })
     }
 }
 
@@ -558,7 +524,7 @@ pub unsafe extern "C" fn tautline_destination_of(
             Kind::Datagram(port) => port.destination(name, to),
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?;
-        out.put(destination_of(port, &mut entered, found));
+        out.put(found.into());
         Ok(0)
     })
 }
@@ -581,7 +547,7 @@ pub unsafe extern "C" fn tautline_readers_of(
             Kind::Sampling(port) => port.readers()?,
             Kind::Datagram(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
         };
-        out.put(destination_of(port, &mut entered, readers));
+        out.put(readers.into());
         Ok(0)
     })
 }
@@ -632,7 +598,7 @@ pub unsafe extern "C" fn tautline_destination_until(
             Kind::Datagram(port) => port.destination(name, to),
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?;
-        out.put(destination_of(port, &mut entered, found));
+        out.put(found.into());
         Ok(0)
     })
 }
@@ -682,18 +648,6 @@ fn sender_of(
     }
 }
 
-fn destination_of(
-    handle: tautline_port,
-    port: &mut Port,
-    destination: Destination,
-) -> tautline_destination {
-    tautline_destination {
-        port_id: handle.id,
-        // A port has `DESTINATIONS_MAX` at most.
-        index: port.index(destination) as u32,
-    }
-}
-
 /// Sends a message.
 ///
 /// # Safety
@@ -710,7 +664,7 @@ pub unsafe extern "C" fn tautline_send(
         let message = Outgoing::new(message, bytes)?;
         let mut entered = enter(port.id)?;
         let priority = Priority::new(priority).ok_or(Code::BadArgument)?;
-        let to = entered.destination(port, destination)?;
+        let to = destination.into();
         // SAFETY: the caller's promise. It is used for ports that copy it into memory that C never sees.
         let read = || unsafe { message.read() };
         let Port { kind, socket, .. } = &mut **entered;
@@ -757,7 +711,7 @@ pub unsafe extern "C" fn tautline_send_batch(
         let mut sent = 0;
         while sent < count {
             // SAFETY: the caller's promise.
-            match unsafe { entered.send_first(port, &batch[sent..]) } {
+            match unsafe { entered.send_first(&batch[sent..]) } {
                 Ok(taken @ 1..) => sent += taken,
                 Err(fault) if sent == 0 => return Err(fault),
                 // The reason is reported to the call that begins with that message.

@@ -7,8 +7,8 @@ use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use tautline::{
-    Address, Datagram, MacAddress, Message, NodeName, PortNumber, PortStatus, RawPortStatus,
-    ReceivedFrame, Sample, Source, UdpPortStatus,
+    Address, Datagram, Destination, MacAddress, Message, NodeName, PortNumber, PortStatus,
+    RawPortStatus, ReceivedFrame, Sample, Source, UdpPortStatus,
 };
 
 use crate::code::Code;
@@ -172,6 +172,19 @@ pub struct tautline_destination {
     pub port_id: u32,
     /// Which of its destinations.
     pub index: u32,
+}
+
+impl From<Destination> for tautline_destination {
+    fn from(destination: Destination) -> Self {
+        let [port_id, index] = destination.into_parts();
+        Self { port_id, index }
+    }
+}
+
+impl From<tautline_destination> for Destination {
+    fn from(destination: tautline_destination) -> Self {
+        Self::from_parts([destination.port_id, destination.index])
+    }
 }
 
 /// How a queuing port is to be; 0 in a field stands for the default.

@@ -57,6 +57,7 @@ impl Raise for SendError {
                 "FullError"
             }
             Self::OtherProcess => "ClosedError",
+            Self::OtherPort => "ArgumentError",
             _ => "SendError",
         };
         exception(py, class, &self.to_string(), self.remedy())

@@ -5,7 +5,6 @@ use std::net::SocketAddrV4;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::argument;
 use crate::wait::seconds;
 
 /// A destination of one port: where its messages go. Made by `destination()` of that port, and of no
@@ -19,8 +18,6 @@ use crate::wait::seconds;
 #[pyclass(module = "tautline", frozen)]
 pub(crate) struct Destination {
     pub(crate) to: tautline::Destination,
-    /// The port that it is of.
-    pub(crate) owner: u64,
     pub(crate) name: String,
 }
 
@@ -28,22 +25,6 @@ pub(crate) struct Destination {
 impl Destination {
     fn __repr__(&self) -> String {
         format!("<Destination {}>", self.name)
-    }
-}
-
-impl Destination {
-    /// The destination, for the port that it was made by.
-    #[inline]
-    pub(crate) fn of(&self, py: Python<'_>, owner: u64) -> PyResult<tautline::Destination> {
-        if self.owner == owner {
-            return Ok(self.to);
-        }
-        let message = format!("the destination {} is another port's", self.name);
-        Err(argument(
-            py,
-            &message,
-            "resolve it on the port that sends: destination()",
-        ))
     }
 }
 

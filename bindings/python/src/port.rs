@@ -116,7 +116,7 @@ pub(crate) use sends;
 /// A port as Python's classes hold it.
 pub(crate) struct Shell<P> {
     pub(crate) cell: Arc<Cell<Held<P>>>,
-    /// Tells its destinations from those of other ports.
+    /// Number that no other port of this process has.
     id: u64,
     /// The port's name for people.
     pub(crate) name: String,
@@ -196,22 +196,6 @@ impl<P: Kind + 'static> Shell<P> {
 }
 
 impl<P: Sends + 'static> Shell<P> {
-    /// A destination of this port.
-    pub(crate) fn made(&self, to: tautline::Destination, name: String) -> Destination {
-        let owner = self.id;
-        Destination { to, owner, name }
-    }
-
-    /// The library's destination, if it is one of this port's.
-    #[inline]
-    pub(crate) fn destination(
-        &self,
-        py: Python<'_>,
-        to: &Destination,
-    ) -> PyResult<tautline::Destination> {
-        to.of(py, self.id)
-    }
-
     #[inline]
     pub(crate) fn send(
         &self,
@@ -236,7 +220,7 @@ impl<P: Sends + 'static> Shell<P> {
         send: impl FnOnce(&mut Held<P>, tautline::Destination, Priority, &[u8]) -> Result<(), SendError>
         + Send,
     ) -> PyResult<()> {
-        let to = self.destination(py, to)?;
+        let to = to.to;
         self.pass(
             py,
             message,
@@ -281,7 +265,7 @@ impl<P: Sends + 'static> Shell<P> {
             .zip(&bytes)
             .map(|((to, _, priority), message)| {
                 Ok(Outgoing {
-                    to: self.destination(py, to)?,
+                    to: to.to,
                     priority: self::priority(py, *priority)?,
                     message,
                 })
@@ -307,7 +291,7 @@ impl<P: Sends + 'static> Shell<P> {
         loop {
             let step = until.map(|until| until.min(now() + crate::wait::STEP));
             match py.detach(|| resolve(port, step)) {
-                Ok(to) => return Ok(self.made(to, name)),
+                Ok(to) => return Ok(Destination { to, name }),
                 Err(PortError::PeerAbsent { .. }) if until.is_some_and(|until| now() < until) => {
                     py.check_signals()?;
                 }
@@ -509,7 +493,7 @@ macro_rules! numbered_port_class {
                 length: usize,
                 priority: u8,
             ) -> PyResult<crate::lent::Loan> {
-                let (to, priority) = (self.0.destination(py, to)?, crate::port::priority(py, priority)?);
+                let (to, priority) = (to.to, crate::port::priority(py, priority)?);
                 let lend = |held: &mut crate::port::Held<$port>| {
                     let loan = held.port.lend(to, priority, length);
                     let loan = loan.map_err(|error| crate::errors::Raise::raise(error, py))?;

@@ -146,7 +146,7 @@ port_class!(UdpPort, "UdpPort", {
         buffer: &SendBuffer,
         priority: u8,
     ) -> PyResult<()> {
-        let (to, priority) = (self.0.destination(py, to)?, self::priority(py, priority)?);
+        let (to, priority) = (to.to, self::priority(py, priority)?);
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
         let sent = buffer.with(py, |buffer| held.port.send_lent(to, priority, buffer))?;

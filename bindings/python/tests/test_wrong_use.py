@@ -46,9 +46,9 @@ def test_ports_keep_their_node_open(loopback: Pair) -> None:
 def test_destinations_belong_to_their_port(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     for wrong in (lambda: receiver.send(to, b"1"), lambda: receiver.lend(to, 1), lambda: receiver.merge(to, b"1")):
-        with pytest.raises(tautline.ArgumentError, match="another port's"):
+        with pytest.raises(tautline.ArgumentError, match="belongs to another port"):
             wrong()
-    with pytest.raises(tautline.ArgumentError, match="another port's"):
+    with pytest.raises(tautline.ArgumentError, match="belongs to another port"):
         receiver.send_batch([(to, b"1", 3)])
     with pytest.raises(TypeError):
         tautline.Destination()

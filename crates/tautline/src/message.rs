@@ -3,21 +3,77 @@
 mod lent;
 mod numbering;
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
 
 use crate::address::Source;
+use crate::error::SendError;
 
 pub(crate) use lent::DetachedBytes;
 pub use lent::{LentBytes, LentSample};
 pub(crate) use numbering::Numbering;
 
 /// A destination of one port: [`QueuingPort::destination`](crate::QueuingPort::destination),
-/// [`SamplingPort::destination`](crate::SamplingPort::destination).
+/// [`SamplingPort::destination`](crate::SamplingPort::destination). Another port refuses to send there, with
+/// [`SendError::OtherPort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Destination(pub(crate) usize);
+pub struct Destination {
+    port: u32,
+    index: u32,
+}
+
+impl Destination {
+    /// Two numbers that stand for this destination in other languages.
+    #[must_use]
+    pub const fn into_parts(self) -> [u32; 2] {
+        [self.port, self.index]
+    }
+
+    /// The destination that two numbers stand for. Any others belong to no port.
+    #[must_use]
+    pub const fn from_parts([port, index]: [u32; 2]) -> Self {
+        Self { port, index }
+    }
+
+    /// Place in the table of the port that made it.
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// Identity of a port: a number that no other port of this process has, until four billion have been opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortIdentity(u32);
+
+impl PortIdentity {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+
+    /// The port's destination at a place in its table.
+    #[inline]
+    pub(crate) const fn destination(self, index: usize) -> Destination {
+        Destination {
+            port: self.0,
+            index: index as u32,
+        }
+    }
+
+    /// Place of a destination in the port's table. It may be beyond the table's end.
+    #[inline(always)]
+    pub(crate) const fn index_of(self, to: Destination) -> Result<usize, SendError> {
+        if to.port == self.0 {
+            Ok(to.index as usize)
+        } else {
+            Err(SendError::OtherPort)
+        }
+    }
+}
 
 /// One message of a batch: [`QueuingPort::send_batch`](crate::QueuingPort::send_batch),
 /// [`SamplingPort::send_batch`](crate::SamplingPort::send_batch),

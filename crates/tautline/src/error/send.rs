@@ -34,6 +34,9 @@ pub enum SendError {
         /// Missing entry or key, or the reason why there cannot be one.
         why: &'static str,
     },
+    /// The destination was not made by the port that was to send there.
+    #[error("the destination belongs to another port")]
+    OtherPort,
     /// The driver's transmit queue is full: the frame was not sent. Try later, or send less.
     #[error("transmit queue is full")]
     TransmitQueueFull,
@@ -108,6 +111,7 @@ impl SendError {
             Self::NoWay { .. } => {
                 "enter the peer as a neighbour, with its MAC address; for a protected port with its keys too"
             }
+            Self::OtherPort => "resolve it on the port that sends: destination()",
             Self::TransmitQueueFull => "send less, or try again",
             Self::PeerGone => "start the program that opens that port, and send again",
             Self::OtherType => "declare the same type at both ends; `taut status` names the field",

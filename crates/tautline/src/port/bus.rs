@@ -51,7 +51,7 @@ impl Core for Box<BusPort> {
     fn police(&self, _bucket: Option<Bucket>) {}
 
     fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
-        (**self).known(name, to).map(Destination)
+        (**self).known(name, to)
     }
 
     fn add(
@@ -61,7 +61,7 @@ impl Core for Box<BusPort> {
         (name, to): (&str, PortNumber),
         statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError> {
-        (**self).add(name, to, statistics).map(Destination)
+        (**self).add(name, to, statistics)
     }
 
     fn peer_wait(&self) -> Duration {
@@ -69,15 +69,15 @@ impl Core for Box<BusPort> {
     }
 
     fn wait_for_attempt(&self, to: Destination) -> Result<(), PortError> {
-        (**self).wait_for_attempt(to.0)
+        (**self).wait_for_attempt(to)
     }
 
     fn wait_for_peer(&self, to: Destination, deadline: Instant) -> Result<(), PortError> {
-        (**self).wait_for_peer(to.0, deadline)
+        (**self).wait_for_peer(to, deadline)
     }
 
     fn readers(&mut self, statistics: &Arc<Statistics>) -> Option<Result<Destination, PortError>> {
-        Some((**self).readers(statistics).map(Destination))
+        Some((**self).readers(statistics))
     }
 
     fn follow(&mut self, name: &str, port: PortNumber) -> Option<Result<(), PortError>> {
@@ -107,7 +107,7 @@ impl Core for Box<BusPort> {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        (**self).send(statistics, to.0, priority, message)
+        (**self).send(statistics, to, priority, message)
     }
 
     fn send_batch(
@@ -126,11 +126,14 @@ impl Core for Box<BusPort> {
         (to, priority): (Destination, Priority),
         length: usize,
     ) -> Result<Loan<'p>, SendError> {
+        let refused = |_: &SendError| statistics.send_errors.add(1);
+        let place = self.place(to).inspect_err(refused)?;
         // Asked for twice, since a borrow that is handed on may not be given up where there is none.
-        if self.bus_sender(to.0).is_none() {
-            return Loan::for_readers(self.publisher(), statistics, priority, length);
+        if self.bus_sender(place).is_none() {
+            let publisher = self.publisher(place).inspect_err(refused)?;
+            return Loan::for_readers(publisher, statistics, priority, length);
         }
-        let way = self.bus_sender(to.0).expect("it is there");
+        let way = self.bus_sender(place).expect("it is there");
         Loan::on_bus(way, statistics, priority, length)
     }
 

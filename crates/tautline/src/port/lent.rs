@@ -17,7 +17,7 @@ use crate::address::Source;
 use crate::error::SendError;
 use crate::link::PortLink;
 use crate::link::vbus::{BusPort, BusSender, FoundMessage, Publisher, SlotRef};
-use crate::message::{Destination, DetachedBytes, LentBytes, Message, Numbering};
+use crate::message::{DetachedBytes, LentBytes, Message, Numbering};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 
@@ -49,7 +49,7 @@ enum LoanWay<'p> {
     Pool {
         outbox: &'p mut Outbox,
         link: &'p mut dyn PortLink,
-        to: Destination,
+        flow: usize,
     },
 }
 
@@ -108,7 +108,7 @@ impl<'p> Loan<'p> {
         outbox: &'p mut Outbox,
         link: &'p mut dyn PortLink,
         statistics: &'p Statistics,
-        (to, priority): (Destination, Priority),
+        (flow, priority): (usize, Priority),
     ) -> Result<Self, SendError> {
         let buffer = pool
             .lend(length)
@@ -117,7 +117,7 @@ impl<'p> Loan<'p> {
         Ok(Self {
             start,
             length,
-            way: LoanWay::Pool { outbox, link, to },
+            way: LoanWay::Pool { outbox, link, flow },
             statistics,
             priority,
             process: OwnerProcess::current(),
@@ -141,8 +141,8 @@ impl<'p> Loan<'p> {
                 publisher.publish(priority, self.length);
                 Ok(())
             }
-            LoanWay::Pool { outbox, link, to } => {
-                return outbox.send_kept(*link, statistics, *to, priority);
+            LoanWay::Pool { outbox, link, flow } => {
+                return outbox.send_kept(*link, statistics, (*flow, priority));
             }
         };
         match result {

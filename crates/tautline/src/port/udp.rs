@@ -200,7 +200,7 @@ impl UdpPort {
     /// Where a destination is.
     #[must_use]
     pub fn address(&self, destination: Destination) -> Option<Ipv4Addr> {
-        Some(*self.routes.get(destination)?.to().ip())
+        Some(*self.routes.get(destination).ok()?.to().ip())
     }
 
     /// Sends shorter packets to a peer from now on, 68 to 1,500 bytes each with its IP header, so
@@ -226,7 +226,8 @@ impl UdpPort {
     ) -> Result<(), SendError> {
         self.process.check()?;
         let datagram = placed(&mut self.buffer, datagram);
-        self.receiver.send(&self.routes[to], priority, datagram)
+        let route = way_to(&self.routes, &self.receiver, to)?;
+        self.receiver.send(route, priority, datagram)
     }
 
     /// Sends a datagram as an answer to the [source](Datagram::source) of another. The source does not become a
@@ -308,7 +309,7 @@ impl UdpPort {
         let mut together = batch.iter().map_while(|one| whole(routes, one));
         let Some(filler) = together.next() else {
             let datagram = placed(&mut self.buffer, first.message)?;
-            link.send(&routes[first.to], first.priority, datagram)?;
+            link.send(routes.get(first.to)?, first.priority, datagram)?;
             return Ok(1);
         };
         let mut datagrams = [filler; BATCH_FRAMES];
@@ -364,7 +365,7 @@ impl UdpPort {
         let too_large = SendError::MessageTooLarge {
             bytes: buffer.len(),
         };
-        let route = &self.routes[to];
+        let route = way_to(&self.routes, &self.receiver, to)?;
         self.receiver
             .send(route, priority, buffer.datagram().ok_or(too_large))
     }
@@ -522,6 +523,17 @@ impl UdpPort {
     }
 }
 
+/// The way to a destination. Counts one of another port.
+#[inline]
+fn way_to<'r>(
+    routes: &'r Routes,
+    receiver: &Receiver,
+    to: Destination,
+) -> Result<&'r Route, SendError> {
+    let route = routes.get(to);
+    route.inspect_err(|_| receiver.statistics.send_errors.add(1))
+}
+
 /// The way of an answer. Counts an answer that has none.
 #[inline]
 fn way_back<'r>(
@@ -549,7 +561,7 @@ fn way_back<'r>(
 /// A datagram of a batch that travels in one frame; nothing if it does not.
 #[inline]
 fn whole<'a>(routes: &'a Routes, one: &Outgoing<'a>) -> Option<WholeDatagram<'a>> {
-    let route = &routes[one.to];
+    let route = routes.get(one.to).ok()?;
     (one.message.len() <= route.whole_bytes_max()).then_some(WholeDatagram {
         route,
         priority: one.priority,

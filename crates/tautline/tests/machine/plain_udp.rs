@@ -14,8 +14,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
 use tautline::{
-    Instant, LinkKind, Node, PortError, Priority, QueuingOptions, Reason, ReceiveError, SendError,
-    UdpChecksum,
+    Instant, LinkKind, Node, Outgoing, PortError, Priority, QueuingOptions, Reason, ReceiveError,
+    SendError, UdpChecksum,
 };
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
@@ -107,6 +107,35 @@ fn any_number_of_peers_is_answered() {
             assert!(matches!(sent, Err(SendError::NoWay { .. })), "{sent:?}");
             assert_eq!(meeting.status().send_errors, 1);
         }
+    }
+}
+
+#[test]
+fn a_destination_of_another_port_is_refused() {
+    for side in here([XDP, UDP]) {
+        let Some(mut meeting) = Meeting::of(side) else {
+            return;
+        };
+        let options = QueuingOptions::default();
+        let open = || meeting.node.udp_port(PORT + 1, &options);
+        let mut other = meeting.hosts.inside(Host::B, open).unwrap().unwrap();
+        let to = other.destination("peer", meeting.peer().port()).unwrap();
+        let port = &mut meeting.port;
+        let refused = Err(SendError::OtherPort);
+        let priority = Priority::NORMAL;
+        assert_eq!(port.send_to(to, priority, b"1"), refused);
+        let mut lent = port.lend_buffer(1).unwrap();
+        assert_eq!(port.send_lent(to, priority, &mut lent), refused);
+        let batch = [Outgoing {
+            to,
+            priority,
+            message: b"1",
+        }];
+        assert_eq!(port.send_batch(&batch), Err(SendError::OtherPort));
+        assert_eq!(port.address(to), None);
+        assert_eq!(meeting.status().send_errors, 3);
+        other.send_to(to, priority, b"own").unwrap();
+        assert_eq!(meeting.socket.recv(&mut [0; 9]).unwrap(), 3);
     }
 }
 

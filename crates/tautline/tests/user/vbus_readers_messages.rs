@@ -246,6 +246,23 @@ fn ports_of_a_file_publish_and_follow() {
     assert_eq!(buffer[..sample.unwrap().length], *b"value");
 }
 
+#[test]
+fn the_readers_of_another_port_are_no_destination() {
+    let config = bus("messages-other");
+    let (node, mut events, readers) = camera(&config);
+    let mut other = queuing(&node, 15);
+    let mut publisher = queuing(&node, 16);
+    let own = publisher.readers().unwrap();
+    for port in [&mut other, &mut publisher] {
+        let sent = port.send(readers, Priority::NORMAL, &[1]);
+        assert_eq!(sent, Err(SendError::OtherPort));
+        let lent = port.lend(readers, Priority::NORMAL, 1).map(drop);
+        assert_eq!(lent, Err(SendError::OtherPort));
+    }
+    publisher.send(own, Priority::NORMAL, &[1]).unwrap();
+    events.send(readers, Priority::NORMAL, &[1]).unwrap();
+}
+
 /// A port that follows two publishers, and to which a third one sends.
 #[test]
 fn messages_of_several_publishers_and_senders_are_served_in_turn() {

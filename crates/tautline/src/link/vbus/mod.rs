@@ -60,7 +60,9 @@ use super::{
 use crate::address::{Address, NodeName, Source};
 use crate::error::{OpenError, PortError, ReceiveError, SendError};
 use crate::limits::DESTINATIONS_MAX;
-use crate::message::{LentSample, Message, Numbering, Outgoing, Sample, bytes_of};
+use crate::message::{
+    Destination, LentSample, Message, Numbering, Outgoing, PortIdentity, Sample, bytes_of,
+};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
@@ -170,6 +172,7 @@ impl Link for BusLink {
         self.service.handle.command(listen);
         Ok(PortHalf::Bus(Box::new(BusPort {
             bus_receiver: BusReceiver::new(shared),
+            identity: PortIdentity::new(),
             flows: Vec::with_capacity(DESTINATIONS_MAX),
             answered: Vec::new(),
             turn: 0,
@@ -229,7 +232,7 @@ fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
 const ANSWERED_MAX: usize = PRODUCERS_MAX;
 
 /// The place of the way to all readers: after those of all flows.
-const READERS: usize = usize::MAX;
+const READERS: usize = u32::MAX as usize;
 
 fn node_named(name: &str) -> Result<NodeName, PortError> {
     name.parse().map_err(|_| PortError::NeighbourIncomplete {
@@ -273,6 +276,7 @@ impl Flow {
 #[derive(Debug)]
 pub(crate) struct BusPort {
     pub(crate) bus_receiver: BusReceiver,
+    identity: PortIdentity,
     flows: Vec<Flow>,
     /// Ways to senders that were answered and are not destinations, each with the turn of its last answer.
     answered: Vec<(u64, Flow)>,
@@ -318,10 +322,17 @@ impl BusPort {
 }
 
 impl BusPort {
-    /// The place of the way to this port, if there is one.
-    pub(crate) fn known(&self, name: &str, to: PortNumber) -> Option<usize> {
+    /// The destination that is this port, if there is one.
+    pub(crate) fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
         let is_meant = |flow: &Flow| flow.to == to && flow.name == name;
-        self.flows.iter().position(is_meant)
+        let place = self.flows.iter().position(is_meant)?;
+        Some(self.identity.destination(place))
+    }
+
+    /// Place of the way to a destination.
+    #[inline(always)]
+    pub(crate) fn place(&self, to: Destination) -> Result<usize, SendError> {
+        self.identity.index_of(to)
     }
 
     /// Makes a way to a port of a node, which need not be there yet.
@@ -330,13 +341,13 @@ impl BusPort {
         name: &str,
         to: PortNumber,
         statistics: &Arc<Statistics>,
-    ) -> Result<usize, PortError> {
+    ) -> Result<Destination, PortError> {
         if self.flows.len() == DESTINATIONS_MAX {
             return Err(PortError::TooManyDestinations);
         }
         let flow = self.flow(node_named(name)?, to, statistics);
         self.flows.push(flow);
-        Ok(self.flows.len() - 1)
+        Ok(self.identity.destination(self.flows.len() - 1))
     }
 
     fn flow(&self, node: NodeName, to: PortNumber, statistics: &Arc<Statistics>) -> Flow {
@@ -389,7 +400,7 @@ impl BusPort {
             });
         };
         let (flow, is_new) = match self.known(node.as_str(), to.port) {
-            Some(place) => (&mut self.flows[place], false),
+            Some(known) => (&mut self.flows[known.index()], false),
             None => {
                 let (place, is_new) = self.way_back((node, to.port), statistics);
                 self.turn += 1;
@@ -415,7 +426,10 @@ impl BusPort {
     }
 
     /// Makes the way to all who read what this port publishes.
-    pub(crate) fn readers(&mut self, statistics: &Arc<Statistics>) -> Result<usize, PortError> {
+    pub(crate) fn readers(
+        &mut self,
+        statistics: &Arc<Statistics>,
+    ) -> Result<Destination, PortError> {
         if self.publisher.is_none() {
             let shared = self.bus_receiver.shared.publish();
             let shared = shared
@@ -423,7 +437,7 @@ impl BusPort {
             let shared = Arc::clone(shared);
             self.publisher = Some(Publisher::new(shared, &self.service.handle, statistics));
         }
-        Ok(READERS)
+        Ok(self.identity.destination(READERS))
     }
 
     /// Reads from now on what another port publishes for many; waits for it as for a destination.
@@ -453,8 +467,8 @@ impl BusPort {
 
     /// Waits until the first attempt to reach the port at the end of this way has ended. An error if that port declares
     /// another type.
-    pub(crate) fn wait_for_attempt(&self, to: usize) -> Result<(), PortError> {
-        let Some(flow) = self.flows.get(to) else {
+    pub(crate) fn wait_for_attempt(&self, to: Destination) -> Result<(), PortError> {
+        let Some(flow) = self.flows.get(to.index()) else {
             return Ok(());
         };
         flow.bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
@@ -462,8 +476,12 @@ impl BusPort {
     }
 
     /// Waits until the port at the end of this way is there.
-    pub(crate) fn wait_for_peer(&self, to: usize, deadline: Instant) -> Result<(), PortError> {
-        let flow = &self.flows[to];
+    pub(crate) fn wait_for_peer(
+        &self,
+        to: Destination,
+        deadline: Instant,
+    ) -> Result<(), PortError> {
+        let flow = &self.flows[to.index()];
         if flow.bus_sender.wait_for_peer(deadline) {
             return Ok(());
         }
@@ -479,13 +497,16 @@ impl BusPort {
     pub(crate) fn send(
         &mut self,
         statistics: &Statistics,
-        to: usize,
+        to: Destination,
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let result = match self.flows.get_mut(to) {
-            Some(flow) => flow.send(priority, message),
-            None => self.send_to_readers(priority, message),
+        let result = match self.place(to) {
+            Ok(place) => match self.flows.get_mut(place) {
+                Some(flow) => flow.send(priority, message),
+                None => self.send_to_readers(place, priority, message),
+            },
+            Err(other) => Err(other),
         };
         match result {
             Ok(()) => statistics.sent.add(1, message.len()),
@@ -495,14 +516,22 @@ impl BusPort {
     }
 
     #[inline(never)]
-    fn send_to_readers(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
-        self.publisher().send(priority, message)
+    fn send_to_readers(
+        &mut self,
+        place: usize,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.publisher(place)?.send(priority, message)
     }
 
-    /// Publisher of a port that has a way to its readers.
+    /// Publisher, for the place of the way to the readers.
     #[inline]
-    pub(crate) fn publisher(&mut self) -> &mut Publisher {
-        self.publisher.as_mut().expect("a destination of this port")
+    pub(crate) fn publisher(&mut self, place: usize) -> Result<&mut Publisher, SendError> {
+        match &mut self.publisher {
+            Some(publisher) if place == READERS => Ok(publisher),
+            _ => Err(SendError::OtherPort),
+        }
     }
 
     /// Sends messages in their order until one cannot be sent; how many were, or why not even the first.
@@ -516,19 +545,21 @@ impl BusPort {
         for run in batch.chunk_by(|one, next| (one.to, one.priority) == (next.to, next.priority)) {
             let mut messages = run.iter().map(|outgoing| outgoing.message);
             let priority = run[0].priority;
-            let (count, result) = match self.flows.get_mut(run[0].to.0) {
-                Some(flow) => flow
-                    .bus_sender
-                    .send_batch(priority, &mut flow.numbering, messages),
-                None => {
-                    let publisher = self.publisher();
+            let place = self.place(run[0].to);
+            let (count, result) = match place.map(|place| (place, self.flows.get_mut(place))) {
+                Ok((_, Some(flow))) => {
+                    flow.bus_sender
+                        .send_batch(priority, &mut flow.numbering, messages)
+                }
+                Ok((place, None)) => {
                     let mut result = Ok(());
                     let stopped = messages.position(|message| {
-                        result = publisher.send(priority, message);
+                        result = self.send_to_readers(place, priority, message);
                         result.is_err()
                     });
                     (stopped.unwrap_or(run.len()), result)
                 }
+                Err(other) => (0, Err(other)),
             };
             sent += count;
             statistics.sent.add(count, bytes_of(&run[..count]));

@@ -151,8 +151,11 @@ impl<R> Core for Frames<R> {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        if let Some(known) = self.outbox.destination_of(to) {
-            return self.send(statistics, known, priority, message);
+        if let Some(flow) = self.outbox.flow_back(to) {
+            let link = self.link.as_mut();
+            return self
+                .outbox
+                .send_on(link, statistics, flow, priority, message);
         }
         let route = self.route_to(owner, to);
         let link = self.link.as_mut();
@@ -191,9 +194,10 @@ impl<R> Core for Frames<R> {
         &'p mut self,
         pool: &Arc<SendPool>,
         statistics: &'p Statistics,
-        to: (Destination, Priority),
+        (to, priority): (Destination, Priority),
         length: usize,
     ) -> Result<Loan<'p>, SendError> {
+        let to = (self.outbox.flow_to(statistics, to)?, priority);
         let (outbox, link) = (&mut self.outbox, self.link.as_mut());
         Loan::of_pool((pool, length), outbox, link, statistics, to)
     }

@@ -11,7 +11,7 @@ use crate::address::Source;
 use crate::error::{PortError, SendError};
 use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX, REPLY_SEQUENCES};
 use crate::link::{OutFrame, PortLink, Route};
-use crate::message::{Destination, Numbering, Outgoing, bytes_of};
+use crate::message::{Destination, Numbering, Outgoing, PortIdentity, bytes_of};
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 
@@ -42,7 +42,7 @@ impl Flow {
 /// Messages that wait for being sent in one frame.
 #[derive(Debug)]
 struct Pending {
-    to: Destination,
+    flow: usize,
     priority: Priority,
     count: usize,
     used: usize,
@@ -54,6 +54,7 @@ struct Pending {
 pub(in crate::port) struct Outbox {
     number: PortNumber,
     type_byte: u8,
+    identity: PortIdentity,
     flows: Vec<Flow>,
     /// Numbering of answers to ports that are not destinations, by their [`sequence`].
     answers: Box<[Numbering; REPLY_SEQUENCES]>,
@@ -99,11 +100,12 @@ impl Outbox {
         Self {
             number,
             type_byte,
+            identity: PortIdentity::new(),
             // With room for the flow of an answer.
             flows: Vec::with_capacity(DESTINATIONS_MAX + 1),
             answers: Box::new(std::array::from_fn(|_| Numbering::default())),
             pending: Pending {
-                to: Destination(0),
+                flow: 0,
                 priority: Priority::LOWEST,
                 count: 0,
                 used: 0,
@@ -130,11 +132,10 @@ impl Outbox {
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
-        to: Destination,
-        priority: Priority,
+        (flow, priority): (usize, Priority),
     ) -> Result<(), SendError> {
         match self.lent.take() {
-            Some(mut buffer) => self.send_lent(link, statistics, to, priority, &mut buffer),
+            Some(mut buffer) => self.send_lent(link, statistics, flow, priority, &mut buffer),
             None => Ok(()),
         }
     }
@@ -144,15 +145,35 @@ impl Outbox {
             .flows
             .iter()
             .position(|flow| flow.to == to && flow.name == name);
-        position.map(Destination)
+        position.map(|place| self.identity.destination(place))
     }
 
-    /// The destination that sent a message, if it is one.
+    /// Place of the flow to a destination. Counts one of another port.
     #[inline]
-    pub(in crate::port) fn destination_of(&self, sender: Source) -> Option<Destination> {
+    pub(in crate::port) fn flow_to(
+        &self,
+        statistics: &Statistics,
+        to: Destination,
+    ) -> Result<usize, SendError> {
+        let place = self.place(to);
+        place.inspect_err(|_| statistics.send_errors.add(1))
+    }
+
+    #[inline]
+    fn place(&self, to: Destination) -> Result<usize, SendError> {
+        let place = self.identity.index_of(to)?;
+        match place < self.flows.len() {
+            true => Ok(place),
+            false => Err(SendError::OtherPort),
+        }
+    }
+
+    /// Place of the flow to the destination that sent a message, if it is one.
+    #[inline]
+    pub(in crate::port) fn flow_back(&self, sender: Source) -> Option<usize> {
         let station = sender.address.station()?;
         let is_sender = |flow: &Flow| flow.to == sender.port && flow.route.station() == station;
-        self.flows.iter().position(is_sender).map(Destination)
+        self.flows.iter().position(is_sender)
     }
 
     pub(in crate::port) fn add(
@@ -174,7 +195,7 @@ impl Outbox {
             whole_bytes_max,
             type_byte: self.type_byte,
         });
-        Ok(Destination(self.flows.len() - 1))
+        Ok(self.identity.destination(self.flows.len() - 1))
     }
 
     /// Sends one message now to a port that is not a destination. Nothing of it stays but the next number of its
@@ -200,16 +221,15 @@ impl Outbox {
             type_byte: self.type_byte,
             numbering: std::mem::take(&mut self.answers[sequence]),
         });
-        let sent = self.send_frames(link, Destination(place), priority, message);
+        let sent = self.send_frames(link, place, priority, message);
         if let Some(flow) = self.flows.pop() {
             self.answers[sequence] = flow.numbering;
         }
         sent
     }
 
-    /// Sends one message now; what is merged for the same place and priority goes before it. Never inline: beside it,
-    /// the way over a bus would be longer.
-    #[inline(never)]
+    /// Sends one message now to a destination.
+    #[inline]
     pub(in crate::port) fn send(
         &mut self,
         link: &mut dyn PortLink,
@@ -218,8 +238,23 @@ impl Outbox {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        self.flush_before(link, statistics, to, priority)?;
-        let result = self.send_frames(link, to, priority, message);
+        let flow = self.flow_to(statistics, to)?;
+        self.send_on(link, statistics, flow, priority, message)
+    }
+
+    /// Sends one message now; what is merged for the same place and priority goes before it. Never inline: beside it,
+    /// the way over a bus would be longer.
+    #[inline(never)]
+    pub(in crate::port) fn send_on(
+        &mut self,
+        link: &mut dyn PortLink,
+        statistics: &Statistics,
+        flow: usize,
+        priority: Priority,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.flush_before(link, statistics, flow, priority)?;
+        let result = self.send_frames(link, flow, priority, message);
         match result {
             Ok(()) => statistics.sent.add(1, message.len()),
             Err(_) => statistics.send_errors.add(1),
@@ -233,18 +268,18 @@ impl Outbox {
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
-        to: Destination,
+        place: usize,
         priority: Priority,
         message: &mut LentBuffer,
     ) -> Result<(), SendError> {
-        self.flush_before(link, statistics, to, priority)?;
-        let flow = &mut self.flows[to.0];
+        self.flush_before(link, statistics, place, priority)?;
+        let flow = &mut self.flows[place];
         let result = if message.len() <= flow.whole_bytes_max {
             let header = flow.header(self.number, priority, message.len() as u16);
             link.send_placed(&mut flow.route, &header, message.payload())
         } else {
             // Its frames are sent together: the kernel takes headers and payloads from where they are.
-            self.send_frames(link, to, priority, message)
+            self.send_frames(link, place, priority, message)
         };
         match result {
             Ok(()) => statistics.sent.add(1, message.len()),
@@ -259,10 +294,11 @@ impl Outbox {
         &mut self,
         link: &mut dyn PortLink,
         statistics: &Statistics,
-        to: Destination,
+        flow: usize,
         priority: Priority,
     ) -> Result<(), SendError> {
-        if self.pending.count > 0 && (self.pending.to, self.pending.priority) == (to, priority) {
+        if self.pending.count > 0 && (self.pending.flow, self.pending.priority) == (flow, priority)
+        {
             self.flush(link, statistics)?;
         }
         Ok(())
@@ -272,17 +308,17 @@ impl Outbox {
     fn send_frames(
         &mut self,
         link: &mut dyn PortLink,
-        to: Destination,
+        place: usize,
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let flow = &mut self.flows[to.0];
+        let flow = &mut self.flows[place];
         if message.len() <= flow.whole_bytes_max {
             let header = flow.header(self.number, priority, message.len() as u16);
             return link.send(&mut flow.route, &header, message);
         }
         let one = [Outgoing {
-            to,
+            to: self.identity.destination(place),
             priority,
             message,
         }];
@@ -290,7 +326,7 @@ impl Outbox {
             None => Ok(()),
             Some(error) => {
                 // Nobody sends it again: what is missing is lost.
-                self.flows[to.0].numbering.take();
+                self.flows[place].numbering.take();
                 Err(error)
             }
         }
@@ -325,27 +361,34 @@ impl Outbox {
             return progress;
         };
         let filler = Planned {
-            flow: first.to.0,
+            flow: 0,
             header: Header::whole(self.number, self.number, first.priority, 0, 0),
             payload: &[],
             last: false,
         };
         let mut chunk = [filler; BATCH_FRAMES];
         let mut planned = 0;
-        let mut too_large = None;
+        let mut wrong_next = None;
         'batch: for outgoing in batch {
-            let whole_bytes_max = self.flows[outgoing.to.0].whole_bytes_max;
+            let flow = match self.place(outgoing.to) {
+                Ok(flow) => flow,
+                Err(error) => {
+                    wrong_next = Some(error);
+                    break;
+                }
+            };
+            let whole_bytes_max = self.flows[flow].whole_bytes_max;
             let parts = match fragments(outgoing.message.len(), whole_bytes_max) {
                 Ok(parts) => parts,
                 Err(wrong) => {
-                    too_large = Some(SendError::MessageTooLarge {
+                    wrong_next = Some(SendError::MessageTooLarge {
                         bytes: wrong.message_bytes,
                     });
                     break;
                 }
             };
             for part in parts {
-                chunk[planned] = self.plan(outgoing, &part);
+                chunk[planned] = self.plan(flow, outgoing, &part);
                 planned += 1;
                 if planned == BATCH_FRAMES {
                     self.send_chunk(link, &chunk, &mut progress);
@@ -357,14 +400,14 @@ impl Outbox {
             }
         }
         self.send_chunk(link, &chunk[..planned], &mut progress);
-        progress.stopped = progress.stopped.or(too_large);
+        progress.stopped = progress.stopped.or(wrong_next);
         progress
     }
 
-    fn plan<'a>(&mut self, outgoing: &Outgoing<'a>, part: &Fragment) -> Planned<'a> {
-        let flow = &mut self.flows[outgoing.to.0];
+    fn plan<'a>(&mut self, place: usize, outgoing: &Outgoing<'a>, part: &Fragment) -> Planned<'a> {
+        let flow = &mut self.flows[place];
         Planned {
-            flow: outgoing.to.0,
+            flow: place,
             header: Header {
                 fragment_index: part.index,
                 fragment_count: part.count,
@@ -419,19 +462,20 @@ impl Outbox {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
+        let flow = self.flow_to(statistics, to)?;
         link.check_priority(priority)?;
-        let whole_bytes_max = self.flows[to.0].whole_bytes_max;
+        let whole_bytes_max = self.flows[flow].whole_bytes_max;
         if bundle::LENGTH_BYTES + message.len() > whole_bytes_max {
             self.flush(link, statistics)?;
-            return self.send(link, statistics, to, priority, message);
+            return self.send_on(link, statistics, flow, priority, message);
         }
         let pending = &self.pending;
         let fits = pending.used + bundle::LENGTH_BYTES + message.len() <= whole_bytes_max;
-        if pending.count > 0 && !(fits && (pending.to, pending.priority) == (to, priority)) {
+        if pending.count > 0 && !(fits && (pending.flow, pending.priority) == (flow, priority)) {
             self.flush(link, statistics)?;
         }
         let pending = &mut self.pending;
-        (pending.to, pending.priority) = (to, priority);
+        (pending.flow, pending.priority) = (flow, priority);
         // It fits: that was checked, or the bundle is empty.
         if let Some(used) = bundle::append(&mut pending.payload[..], pending.used, message) {
             pending.used = used;
@@ -450,7 +494,7 @@ impl Outbox {
         if pending.count == 0 {
             return Ok(());
         }
-        let flow = &mut self.flows[pending.to.0];
+        let flow = &mut self.flows[pending.flow];
         // One message needs no bundle, so that a receiver that knows none understands it.
         let (flags, payload) = match pending.count {
             1 => (0, &pending.payload[bundle::LENGTH_BYTES..pending.used]),

@@ -4,9 +4,9 @@ use std::net::SocketAddrV4;
 
 use tautline_proto::ip::send::Route;
 
-use crate::error::PortError;
+use crate::error::{PortError, SendError};
 use crate::limits::DESTINATIONS_MAX;
-use crate::message::Destination;
+use crate::message::{Destination, PortIdentity};
 
 /// Ways to peers that are not destinations and were sent to lately. Lower: a program that answers several peers in turn
 /// looks up their MAC addresses more often. Higher: finding one takes longer, about 1 ns each.
@@ -15,6 +15,7 @@ const ANSWERED_MAX: usize = 64;
 /// Ways to peers.
 #[derive(Debug)]
 pub(super) struct Routes {
+    identity: PortIdentity,
     destinations: Vec<Route>,
     /// Ways of answers. If there is no room for another, it replaces the one that is here for longest.
     answered: Vec<Route>,
@@ -27,6 +28,7 @@ pub(super) struct Routes {
 impl Routes {
     pub(super) fn new() -> Self {
         Self {
+            identity: PortIdentity::new(),
             destinations: Vec::with_capacity(DESTINATIONS_MAX),
             answered: Vec::with_capacity(ANSWERED_MAX),
             oldest: 0,
@@ -37,7 +39,7 @@ impl Routes {
     /// The destination at an address, if it is one.
     pub(super) fn destination_at(&self, to: SocketAddrV4) -> Option<Destination> {
         let found = self.destinations.iter().position(|route| route.to() == to);
-        found.map(Destination)
+        found.map(|place| self.identity.destination(place))
     }
 
     pub(super) fn add(&mut self, route: Route) -> Result<Destination, PortError> {
@@ -45,13 +47,14 @@ impl Routes {
             return Err(PortError::TooManyDestinations);
         }
         self.destinations.push(route);
-        Ok(Destination(self.destinations.len() - 1))
+        Ok(self.identity.destination(self.destinations.len() - 1))
     }
 
     /// The way to a destination.
     #[inline]
-    pub(super) fn get(&self, destination: Destination) -> Option<&Route> {
-        self.destinations.get(destination.0)
+    pub(super) fn get(&self, destination: Destination) -> Result<&Route, SendError> {
+        let place = self.identity.index_of(destination)?;
+        self.destinations.get(place).ok_or(SendError::OtherPort)
     }
 
     /// The way of an answer to an address: a destination's, or one that is remembered; else `resolve` finds it.
@@ -62,7 +65,7 @@ impl Routes {
         resolve: impl FnOnce() -> Result<Route, E>,
     ) -> Result<&Route, E> {
         if let Some(known) = self.destination_at(to) {
-            return Ok(&self.destinations[known.0]);
+            return Ok(&self.destinations[known.index()]);
         }
         let is_last = self
             .answered
@@ -101,14 +104,5 @@ impl Routes {
         for route in all.filter(|route| route.to() == to) {
             route.set_mtu_bytes(mtu_bytes);
         }
-    }
-}
-
-impl std::ops::Index<Destination> for Routes {
-    type Output = Route;
-
-    #[inline]
-    fn index(&self, destination: Destination) -> &Route {
-        &self.destinations[destination.0]
     }
 }

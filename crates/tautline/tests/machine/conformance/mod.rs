@@ -41,6 +41,7 @@ macro_rules! suite {
                 a_deadline_is_kept
                 an_answer_finds_the_sender
                 any_number_of_senders_is_answered
+                a_destination_of_another_port_is_refused
                 a_sleeper_is_woken
                 the_descriptor_wakes_epoll
                 mistakes_are_answered
@@ -474,6 +475,39 @@ fn any_number_of_senders_is_answered(pair: &Pair) {
     let numbers: Vec<_> = (0..20).map(|_| ask(&mut first, to)).collect();
     assert!(numbers.is_sorted_by(|one, next| one + 1 == *next));
     assert!(numbers[0] > begin || answers_sender(pair), "a flow goes on");
+}
+
+fn a_destination_of_another_port_is_refused(pair: &Pair) {
+    let (mut owner, mut receiver, to) = pair.ports(&QueuingOptions::default());
+    let open = |node: &Node| node.queuing_port(port(13), &QueuingOptions::default());
+    let mut other = pair.on_a(open).unwrap();
+    let own = other.destination("peer", port(12)).unwrap();
+    let refused = Err(SendError::OtherPort);
+    let priority = Priority::NORMAL;
+    assert_eq!(other.send(to, priority, b"1"), refused);
+    assert_eq!(other.merge(to, priority, b"1"), refused);
+    assert_eq!(other.lend(to, priority, 1).map(drop), refused);
+    let outgoing = |to| Outgoing {
+        to,
+        priority,
+        message: b"2",
+    };
+    assert_eq!(other.send_batch(&[outgoing(to)]).map(drop), refused);
+    // A batch is taken up to it.
+    let batch = [outgoing(own), outgoing(to), outgoing(own)];
+    assert_eq!(other.send_batch(&batch), Ok(1));
+    let mut buffer = buffer();
+    let mut received = || {
+        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let port = message.expect("it comes").source.port;
+        (port.get(), buffer[0])
+    };
+    assert_eq!(received(), (13, b'2'));
+    owner.send(to, priority, b"3").unwrap();
+    assert_eq!(received(), (11, b'3'));
+    let status = pair.a.status();
+    let counted = status.ports.iter().find(|status| status.number == port(13));
+    assert_eq!(counted.unwrap().send_errors, 4);
 }
 
 fn a_sleeper_is_woken(pair: &Pair) {
