@@ -364,7 +364,7 @@ impl World {
             port: u16::from(what) * 20,
         };
         let mut to = tautline_destination {
-            port_id: port.id,
+            port_id: self.destination.port_id,
             index: u32::from(what),
         };
         if what & 8 != 0 {
