@@ -158,6 +158,9 @@ impl Port {
         let Kind::Datagram(port) = kind else {
             return Err(Code::WrongKind.into());
         };
+        if to.port() == 0 {
+            return Err(PortError::UdpPortZero.into());
+        }
         let lent = socket.as_mut().map(|socket| &mut socket.lent[..]);
         // SAFETY: the caller's promise.
         unsafe {
