@@ -168,9 +168,9 @@ void *rt_mmap(int socket, size_t bytes);
 int tautline_socket_unmap(int socket, void *buffer);
 
 /* Sends a datagram of up to 65,507 bytes, from a send buffer or from other memory. Never waits; the flags
- * MSG_DONTWAIT and MSG_NOSIGNAL are accepted. The first call for an address is slower than the others, and
- * a socket can have 64 addresses to send to. On link xdp an address must be a neighbour's, be reached
- * through the gateway, or be one whose MAC address the kernel knows. Returns
+ * MSG_DONTWAIT and MSG_NOSIGNAL are accepted. A socket can send to any number of addresses, and remembers the
+ * way to the newest 64: the first call for another one is slower. On link xdp an address must be a neighbour's,
+ * be reached through the gateway, or be one whose MAC address the kernel knows. Returns
  * `bytes`, or -1: EMSGSIZE, EHOSTUNREACH, ENOBUFS, ENETDOWN, EINVAL, EBADF, EBUSY, EFAULT. */
 ssize_t rt_sendto(int socket, const void *message, size_t bytes, int flags, const struct sockaddr *to,
                   socklen_t to_bytes);

@@ -426,9 +426,9 @@ static void using_sockets(void)
     REFUSED(tautline_socket_port((int)plain.id, &port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
     EXPECT(tautline_port_close(plain) == 0);
 
-    /* 64 addresses, and no more. */
+    /* A socket sends to more addresses than a port has destinations. */
     struct sockaddr_in many = loopback(15251);
-    for (int index = 1; index < 64; index++) {
+    for (int index = 1; index < 100; index++) {
         many.sin_port = htons((uint16_t)(15300 + index));
         EXPECT(rt_sendto(socket, "x", 1, 0, (struct sockaddr *)&many, sizeof many) == 1);
     }
@@ -436,8 +436,6 @@ static void using_sockets(void)
     REFUSED(rt_recvfrom(socket, heard, sizeof heard, 0, NULL, NULL), -1, ECONNREFUSED);
     REFUSED(tautline_receive(port, TAUTLINE_FOREVER, heard, sizeof heard, &message),
             TAUTLINE_ERROR_UNDELIVERED, ECONNREFUSED);
-    many.sin_port = htons(15299);
-    REFUSED(rt_sendto(socket, "x", 1, 0, (struct sockaddr *)&many, sizeof many), -1, ENOBUFS);
     EXPECT(rt_socket_close(socket) == 0);
 }
 
