@@ -10,7 +10,7 @@ use rustix::thread::futex;
 use tautline_exec::TaskSet;
 use tautline_state::fork::OwnerProcess;
 
-use crate::labour::{Started, Worker};
+use crate::labour::Worker;
 use crate::message::{self, Arrivals, MessageSource};
 use crate::program;
 use crate::segment::Segment;
@@ -166,21 +166,27 @@ impl Shared {
     }
 }
 
-/// Threads that have made their settings, or failed to. Each tells once.
-#[derive(Default)]
-pub(crate) struct Ready {
-    told: Mutex<Vec<(usize, Started)>>,
+/// Reports of threads that have made their settings, or failed to. Each tells once.
+pub(crate) struct Ready<T> {
+    told: Mutex<Vec<T>>,
     changed: Condvar,
 }
 
-impl Ready {
-    pub(crate) fn tell(&self, task: usize, started: Started) {
+impl<T> Ready<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            told: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn tell(&self, report: T) {
         let mut told = self.told.lock().unwrap_or_else(|error| error.into_inner());
-        told.push((task, started));
+        told.push(report);
         self.changed.notify_one();
     }
 
-    pub(crate) fn wait_for(&self, count: usize) -> Vec<(usize, Started)> {
+    pub(crate) fn wait_for(&self, count: usize) -> Vec<T> {
         let told = self.told.lock().unwrap_or_else(|error| error.into_inner());
         let all = self.changed.wait_while(told, |told| told.len() < count);
         std::mem::take(&mut *all.unwrap_or_else(|error| error.into_inner()))

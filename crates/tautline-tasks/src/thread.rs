@@ -9,7 +9,7 @@ use tautline_exec::{Action, Job, Scheduling};
 
 use crate::error::RunError;
 use crate::figures::{Figures, JobTimes, TaskState, TracedJob};
-use crate::labour::{Body, Labour, Running, Worker};
+use crate::labour::{Body, Labour, Running, Started, Worker};
 use crate::message::{Inbox, MessageSource};
 use crate::options::Options;
 use crate::program::{self, Process};
@@ -91,7 +91,7 @@ pub(crate) struct TaskThread {
     pub(crate) index: usize,
     pub(crate) options: Options,
     /// Tells that the settings are made.
-    pub(crate) ready: Arc<Ready>,
+    pub(crate) ready: Arc<Ready<(usize, Started)>>,
 }
 
 impl TaskThread {
@@ -99,15 +99,15 @@ impl TaskThread {
     pub(crate) fn run(self, body: Body, source: Option<MessageSource>) {
         let mut inbox = source.map(Inbox::new);
         if let Err(error) = self.apply_settings(&body) {
-            return self.ready.tell(self.index, Err(error));
+            return self.ready.tell((self.index, Err(error)));
         }
         IS_REAL_TIME.set(self.options.real_time);
         make_stack_resident();
         let (worker, mut labour) = match self.prepare(body) {
             Ok(prepared) => prepared,
-            Err(error) => return self.ready.tell(self.index, Err(error)),
+            Err(error) => return self.ready.tell((self.index, Err(error))),
         };
-        self.ready.tell(self.index, Ok(worker));
+        self.ready.tell((self.index, Ok(worker)));
         let shared = self.shared.clone();
         let figures = shared.segment.figures(self.index);
         let is_by_message = self.is_by_message();

@@ -2,7 +2,7 @@
 //! used up its budget, or in a table its window. It gives the priority back when the next window of the task opens.
 
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tautline_exec::{Action, BUDGET_STEP, Executive, Scheduling, TaskSet};
 use crate::figures::TaskState;
 use crate::labour::Worker;
 use crate::options::Options;
-use crate::shared::{Decisions, Shared};
+use crate::shared::{Decisions, Ready, Shared};
 use crate::sys;
 use crate::urgency::rise_above_tasks;
 
@@ -36,7 +36,8 @@ pub(crate) fn start(
     options: &Options,
 ) -> io::Result<(JoinHandle<()>, Duration)> {
     let (shared, options) = (shared.clone(), options.clone());
-    let (tell, told) = mpsc::channel();
+    let started = Arc::new(Ready::new());
+    let tells = started.clone();
     let builder = std::thread::Builder::new().name("taut-watchdog".to_owned());
     let handle = builder.spawn(move || {
         if options.real_time {
@@ -53,10 +54,10 @@ pub(crate) fn start(
         let start = sys::monotonic() + START_DELAY;
         shared.decisions.lock().executive.start_at(start);
         shared.wake_all();
-        let _ = tell.send(start); // the receiver waits for it
+        tells.tell(start);
         watch(&shared, &workers, &options);
     })?;
-    let start = told.recv().map_err(io::Error::other)?;
+    let start = started.wait_for(1)[0];
     Ok((handle, start))
 }
 

@@ -176,7 +176,7 @@ fn start_threads(
     options: &Options,
 ) -> Result<Vec<(usize, Worker)>, RunError> {
     let shared = running.shared.clone();
-    let ready = Arc::new(Ready::default());
+    let ready = Arc::new(Ready::new());
     for (index, (body, source)) in bodies.enumerate() {
         let thread = TaskThread {
             shared: shared.clone(),
