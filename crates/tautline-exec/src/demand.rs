@@ -29,7 +29,7 @@ use core::time::Duration;
 
 use crate::analysis::TaskResponse;
 use crate::error::{Fault, Location, SetError};
-use crate::response::{STEPS_MAX, distance_ns, fixed_point};
+use crate::response::{STEPS_MAX, fixed_point};
 use crate::task::{HYPERPERIOD_MAX, Scheduling, TaskSet, ns};
 
 /// Part of a time by which `CLOCK_MONOTONIC` can be ahead of the kernel's clock for deadlines at its end: 500 ppm,
@@ -212,7 +212,7 @@ fn horizon(set: &TaskSet, demands: &[Demand]) -> Option<u64> {
         ahead += share * u128::from((one.period + one.jitter).saturating_sub(one.deadline));
     }
     for one in set.receive().iter().filter(|one| one.priority.is_none()) {
-        load += (u128::from(ns(one.worst_case)) * WHOLE).div_ceil(u128::from(distance_ns(one)));
+        load += (u128::from(ns(one.worst_case)) * WHOLE).div_ceil(u128::from(one.distance_ns()));
     }
     for one in set.watched() {
         load += (u128::from(set.look_ns()) * WHOLE).div_ceil(u128::from(ns(one.period)));

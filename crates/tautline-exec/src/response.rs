@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::analysis::TaskResponse;
-use crate::task::{Receive, TaskSet, ns};
+use crate::task::{TaskSet, ns};
 
 /// Longest window that is looked at, in periods of the task. Lower: a refusal could not say by how much a slow task
 /// is late. Higher: an overloaded set takes longer to refuse.
@@ -58,17 +58,11 @@ pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResp
         .unwrap_or_default()
         + set.machine().blocking;
     let (jitter, charged) = (set.release_jitter(task), set.charged(task));
-    let receive = |window: u64| {
-        let threads = set.receive().iter();
-        let threads = threads.filter(|one| one.priority.is_some() && one.priority >= own);
-        threads.fold(set.time_above(window), |sum: u64, one| {
-            sum.saturating_add(receive_time(one, window))
-        })
-    };
+    let receive = |window: u64| set.time_from(own, window);
     let others = |window: u64| {
         let tasks = set.members(mode).filter(urgent);
         tasks.fold(0, |sum: u64, other| {
-            sum.saturating_add(interference(set, other, window))
+            sum.saturating_add(Load::of(set, other).before(window))
         })
     };
     let base = ns(charged) + ns(blocking);
@@ -132,7 +126,7 @@ impl Load {
         jobs.saturating_mul(self.charged)
     }
 
-    /// The same, with one that becomes ready at its end.
+    /// Time of the jobs that become ready until the end of a time, with one at its end.
     fn until(&self, time: u64) -> u64 {
         let jobs = time.saturating_add(self.jitter) / self.period + 1;
         jobs.saturating_mul(self.charged)
@@ -251,31 +245,10 @@ pub(crate) fn fixed_point(start: u64, max: u64, next: impl Fn(u64) -> u64) -> Op
     None
 }
 
-/// Time that another task takes away in a window.
-fn interference(set: &TaskSet, other: usize, window: u64) -> u64 {
-    let jitter = ns(set.release_jitter(other));
-    let jobs = window
-        .saturating_add(jitter)
-        .div_ceil(ns(set.tasks()[other].period));
-    jobs.saturating_mul(ns(set.charged(other)))
-}
-
-/// Time that receive processing takes away in a window: the burst, and the frames that come meanwhile.
-pub(crate) fn receive_time(one: &Receive, window: u64) -> u64 {
-    let frames = u64::from(one.burst).saturating_add(window / distance_ns(one));
-    frames.saturating_mul(ns(one.worst_case))
-}
-
-/// Distance of two frames in the long run, rounded down, so that no frame is forgotten.
-pub(crate) fn distance_ns(one: &Receive) -> u64 {
-    const SECOND_NS: u64 = 1_000_000_000;
-    SECOND_NS / u64::from(one.rate)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::{Machine, Scheduling, Task};
+    use crate::task::{Machine, Receive, Scheduling, Task};
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -407,9 +380,9 @@ mod tests {
             worst_case: us(10),
             priority: None,
         };
-        assert_eq!(receive_time(&receive, 0), 30_000);
-        assert_eq!(receive_time(&receive, 99_999), 30_000);
-        assert_eq!(receive_time(&receive, 100_000), 40_000);
+        assert_eq!(receive.time(0), 30_000);
+        assert_eq!(receive.time(99_999), 30_000);
+        assert_eq!(receive.time(100_000), 40_000);
         let set = set_of(Machine::default(), vec![receive.clone()], three());
         // a: 100 + 30 = 130, which is beyond 100: 140, and 140 again.
         assert_eq!(responses(&set)[0], Some(us(140)));

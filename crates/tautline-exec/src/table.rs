@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use crate::analysis::TaskResponse;
 use crate::error::{Fault, Location, SetError};
-use crate::response::{fixed_point, receive_time};
+use crate::response::fixed_point;
 use crate::task::{Activation, HYPERPERIOD_MAX, Scheduling, TaskSet, common_divisor, ns};
 
 /// Most minor frames of a major frame. Lower: a fast task beside a slow one does not fit. Higher: a table of frames
@@ -205,7 +205,7 @@ fn response(set: &TaskSet, task: usize, need: Option<u64>, end: Option<u64>) -> 
         charged: set.charged(task),
         jitter: set.release_jitter(task),
         blocking: set.machine().blocking,
-        receive: Duration::from_nanos(receive(set, need)),
+        receive: Duration::from_nanos(set.time_from(None, need)),
         interference: Duration::from_nanos(end.unwrap_or_default().saturating_sub(need)),
         response: end.map(Duration::from_nanos),
         deadline: set.tasks()[task].deadline,
@@ -247,20 +247,12 @@ fn jobs(set: &TaskSet, mode: &str, major: u64) -> Vec<Job> {
     jobs
 }
 
-/// Receive processing, in threads too, and looks of the watchdog.
-fn receive(set: &TaskSet, window: u64) -> u64 {
-    let threads = set.receive().iter().filter(|one| one.priority.is_some());
-    threads.fold(set.time_above(window), |sum: u64, one| {
-        sum.saturating_add(receive_time(one, window))
-    })
-}
-
 /// Length of the window that a whole job needs; `None` if receive processing leaves it none within its period.
 fn window_needed(set: &TaskSet, task: usize) -> Option<u64> {
     let declared = &set.tasks()[task];
     let base = ns(declared.charged()) + delays(set, task);
     fixed_point(base, ns(declared.period), |window| {
-        base.saturating_add(receive(set, window))
+        base.saturating_add(set.time_from(None, window))
     })
 }
 
@@ -366,7 +358,7 @@ fn served(windows: &[Window], job: &Job, major: u64, set: &TaskSet) -> Option<u6
             continue;
         }
         let length = ns(window.duration);
-        let lost = delays(set, job.task).saturating_add(receive(set, length));
+        let lost = delays(set, job.task).saturating_add(set.time_from(None, length));
         let useful = length.saturating_sub(lost);
         if useful >= left {
             return Some(start + length);

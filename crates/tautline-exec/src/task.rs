@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::error::{Fault, Location, SetError};
-use crate::response::receive_time;
 use crate::table::TablePlan;
 
 /// Most tasks of a set. Lower: 64 tasks at mixed rates on one CPU are a goal of the project. Higher: the priorities
@@ -211,6 +210,20 @@ pub struct Receive {
     pub worst_case: Duration,
     /// Priority of the thread that does it; `None` for interrupts, which are above all tasks.
     pub priority: Option<u8>,
+}
+
+impl Receive {
+    /// Time that the processing takes away in a window, in nanoseconds: the burst, and the frames that come meanwhile.
+    pub(crate) fn time(&self, window: u64) -> u64 {
+        let frames = u64::from(self.burst).saturating_add(window / self.distance_ns());
+        frames.saturating_mul(ns(self.worst_case))
+    }
+
+    /// Distance of two frames in the long run, rounded down, so that no frame is forgotten.
+    pub(crate) fn distance_ns(&self) -> u64 {
+        const SECOND_NS: u64 = 1_000_000_000;
+        SECOND_NS / u64::from(self.rate)
+    }
 }
 
 /// Properties of the machine, which all tasks suffer.
@@ -446,11 +459,22 @@ impl TaskSet {
     /// Time that all work above all tasks takes away in a window: receive processing in interrupts, and looks.
     pub(crate) fn time_above(&self, window: u64) -> u64 {
         let receive = self.receive.iter().filter(|one| one.priority.is_none());
-        let receive = receive.map(|one| receive_time(one, window));
+        let receive = receive.map(|one| one.time(window));
         // Deadlines are within periods: two jobs more than periods that fit.
         let jobs = self.watched().map(|task| window / ns(task.period) + 2);
         let looks = jobs.map(|jobs| jobs.saturating_mul(self.look_ns()));
         receive.chain(looks).fold(0, u64::saturating_add)
+    }
+
+    /// Time that all work above all tasks, and receive processing in threads of this priority and above, take away in a
+    /// window; without a priority, in all threads.
+    pub(crate) fn time_from(&self, least: Option<u8>, window: u64) -> u64 {
+        let threads = self
+            .receive
+            .iter()
+            .filter(|one| one.priority.is_some() && one.priority >= least);
+        let threads = threads.map(|one| one.time(window));
+        threads.fold(self.time_above(window), u64::saturating_add)
     }
 
     /// Longest delay from an activation until the task is ready: its own and the machine's.
