@@ -1,9 +1,9 @@
 //! Waits and sleeps that end awake: on descriptors of the program's own, without a node.
-#![allow(unsafe_code)] // Exported functions that take pointers, and borrowed descriptors.
+#![allow(unsafe_code)] // Exported functions that take pointers.
 
 use std::ffi::{c_char, c_int};
-use std::os::fd::BorrowedFd;
 
+use ::tautline_awake::raw::open_descriptor;
 use ::tautline_awake::{Awake, sleep};
 use tautline::{Instant, now};
 
@@ -27,15 +27,11 @@ pub unsafe extern "C" fn tautline_awake_open(
     coded(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(awake) }?;
-        // SAFETY: no pointers.
-        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+        let opened = open_descriptor(descriptor).map_err(|_| {
             let text = format!("{descriptor} is not an open descriptor");
-            return Err(Fault::new(Code::BadArgument, text).with_errno(libc::EBADF));
-        }
-        // SAFETY: open, so not -1. If the program closes it, poll(2) answers POLLNVAL, which ends a wait, or waits for
-        // the next file of this number; nothing is read here.
-        let descriptor: BorrowedFd<'static> = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let id = TABLE.insert(Box::new(Awake::from(descriptor)))?;
+            Fault::new(Code::BadArgument, text).with_errno(libc::EBADF)
+        })?;
+        let id = TABLE.insert(Box::new(Awake::from(opened)))?;
         out.put(tautline_awake { id });
         Ok(0)
     })

@@ -1,13 +1,14 @@
 //! Waits and sleeps that end awake: on descriptors of the program's own, without a node.
-#![allow(unsafe_code)] // Borrows descriptors, and has a handler that runs in the child of a fork.
+#![allow(unsafe_code)] // A handler that runs in the child of a fork.
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use tautline::now;
+use tautline_awake::raw::open_descriptor;
 use tautline_awake::sleep;
 
 use crate::errors::{argument, exception};
@@ -81,16 +82,12 @@ impl Awake {
             Ok(descriptor) => descriptor,
             Err(_) => file.call_method0("fileno")?.extract::<RawFd>()?,
         };
-        // SAFETY: no pointers.
-        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+        let opened = open_descriptor(descriptor).map_err(|_| {
             let message = format!("{descriptor} is not an open descriptor");
-            return Err(argument(py, &message, "give a socket that is open"));
-        }
-        // SAFETY: open, so not -1. If the program closes it, poll(2) answers POLLNVAL, which ends a wait, or waits for
-        // the next file of this number; nothing is read here.
-        let descriptor: BorrowedFd<'static> = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            argument(py, &message, "give a socket that is open")
+        })?;
         Ok(Self {
-            awake: Mutex::new(descriptor.into()),
+            awake: Mutex::new(opened.into()),
             _file: file.unbind(),
         })
     }

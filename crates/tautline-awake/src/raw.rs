@@ -3,9 +3,25 @@
 #![allow(unsafe_code)] // System calls.
 
 use std::ffi::c_int;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
 
 use libc::{pollfd, sigset_t, timespec};
 use tautline_proto::time::Instant;
+
+/// An open descriptor of the caller's, who keeps it open for as long as it is waited for. Nothing is read from it.
+///
+/// # Errors
+/// EBADF if no descriptor of this number is open.
+pub fn open_descriptor(number: RawFd) -> io::Result<BorrowedFd<'static>> {
+    // SAFETY: no pointers.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: open, so not -1. If the program closes it, poll(2) answers POLLNVAL, which ends a wait, or waits for the
+    // next file of this number; nothing is read here.
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
+}
 
 /// A system call with up to five arguments: the kernel's result, negative for an error.
 ///
