@@ -161,12 +161,11 @@ impl Port {
         if to.port() == 0 {
             return Err(PortError::UdpPortZero.into());
         }
-        let lent = socket.as_mut().map(|socket| &mut socket.lent[..]);
         // SAFETY: the caller's promise.
         unsafe {
             send_datagram(
                 port,
-                lent.unwrap_or_default(),
+                socket,
                 message,
                 |port, bytes| port.reply(to, priority, bytes),
                 |port, buffer| port.reply_lent(to, priority, buffer),
@@ -279,10 +278,7 @@ pub(crate) fn watched(port: tautline_port) -> Result<(OwnedFd, usize), Fault> {
 
 /// Takes the next message, or the newest value, and returns its length. `None` too while another thread uses the port.
 pub(crate) fn take_next(port: tautline_port, buffer: &mut [u8]) -> Option<MessageHead> {
-    let head = |length: usize, arrival: Instant| MessageHead {
-        length,
-        arrival: Duration::from_nanos(arrival.as_nanos()),
-    };
+    let head = |length, arrival: Instant| MessageHead::new(length, arrival.as_nanos());
     match &mut enter(port.id).ok()?.kind {
         Kind::Queuing(port) => {
             let message = port.receive(buffer).ok().flatten()?;
@@ -671,7 +667,6 @@ pub unsafe extern "C" fn tautline_send(
         // SAFETY: the caller's promise. It is used for ports that copy it into memory that C never sees.
         let read = || unsafe { message.read() };
         let Port { kind, socket, .. } = &mut **entered;
-        let lent = socket.as_mut().map(|socket| &mut socket.lent[..]);
         match kind {
             Kind::Queuing(port) => port.send(to, priority, read()?)?,
             Kind::Sampling(port) => port.send(to, priority, read()?)?,
@@ -680,7 +675,7 @@ pub unsafe extern "C" fn tautline_send(
                 unsafe {
                     send_datagram(
                         port,
-                        lent.unwrap_or_default(),
+                        socket,
                         message,
                         |port, bytes| port.send_to(to, priority, bytes),
                         |port, buffer| port.send_lent(to, priority, buffer),
@@ -731,13 +726,13 @@ pub unsafe extern "C" fn tautline_send_batch(
 /// The message is null, or its bytes can be read.
 unsafe fn send_datagram(
     port: &mut UdpPort,
-    lent: &mut [LentBuffer],
+    socket: &mut Option<Socket>,
     message: Outgoing,
     send: impl FnOnce(&mut UdpPort, &[u8]) -> Result<(), SendError>,
     send_lent: impl FnOnce(&mut UdpPort, &mut LentBuffer) -> Result<(), SendError>,
 ) -> Result<(), Fault> {
     let bytes = message.bytes();
-    for buffer in lent {
+    for buffer in socket.iter_mut().flat_map(|socket| &mut socket.lent) {
         let Some(offset) = message.offset_in(buffer)? else {
             continue;
         };

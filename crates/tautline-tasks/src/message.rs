@@ -35,6 +35,17 @@ pub struct MessageHead {
     pub arrival: Duration,
 }
 
+impl MessageHead {
+    /// A message of this length that arrived at this time, in nanoseconds of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub const fn new(length: usize, arrival_ns: u64) -> Self {
+        Self {
+            length,
+            arrival: Duration::from_nanos(arrival_ns),
+        }
+    }
+}
+
 /// Takes the next message into a buffer.
 type Take = Box<dyn FnMut(&mut [u8]) -> Option<MessageHead> + Send>;
 
@@ -46,13 +57,12 @@ type Take = Box<dyn FnMut(&mut [u8]) -> Option<MessageHead> + Send>;
 /// #     fn receive(&mut self, buffer: &mut [u8]) -> Option<(usize, u64)> { None }
 /// # }
 /// # fn attach(executive: &mut tautline_tasks::Executive, mut port: Port) -> Result<(), Box<dyn std::error::Error>> {
-/// use std::time::Duration;
 /// use tautline_tasks::{MessageHead, MessageSource, OnMessage};
 ///
 /// let descriptor = port.0.try_clone()?;
 /// let source = MessageSource::new(descriptor, 1_500, move |buffer| {
 ///     let (length, arrival_ns) = port.receive(buffer)?; // never waits
-///     Some(MessageHead { length, arrival: Duration::from_nanos(arrival_ns) })
+///     Some(MessageHead::new(length, arrival_ns))
 /// })?;
 /// executive.messages("command", source)?;
 /// executive.task("command", OnMessage(|_job: &tautline_exec::Job, bytes: &[u8]| println!("{bytes:?}")))?;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tautline::{Node, NodeConfig, PortError, PortNumber, Priority, QueuingPort, SamplingPort};
 use tautline_exec::Activation;
@@ -131,7 +130,7 @@ fn of_queuing(mut port: QueuingPort) -> Result<MessageSource, CommandError> {
     let descriptor = descriptor.try_clone_to_owned().map_err(not_copied)?;
     let take = move |buffer: &mut [u8]| {
         let message = port.receive(buffer).ok().flatten()?;
-        Some(head(message.length, message.arrival))
+        Some(MessageHead::new(message.length, message.arrival.as_nanos()))
     };
     MessageSource::new(descriptor, bytes_max, take).map_err(not_copied)
 }
@@ -144,19 +143,11 @@ fn of_sampling(mut port: SamplingPort) -> Result<MessageSource, CommandError> {
         // Of several sources' values the last one stays in the buffer.
         let mut newest = None;
         let read = port.read_newer(buffer, |sample, _| {
-            newest = Some(head(sample.length, sample.arrival));
+            newest = Some(MessageHead::new(sample.length, sample.arrival.as_nanos()));
         });
         read.ok().and(newest)
     };
     MessageSource::new(descriptor, bytes_max, take).map_err(not_copied)
-}
-
-/// On a port's clock, `CLOCK_MONOTONIC`.
-fn head(length: usize, arrival: tautline::Instant) -> MessageHead {
-    MessageHead {
-        length,
-        arrival: Duration::from_nanos(arrival.as_nanos()),
-    }
 }
 
 fn no_descriptor() -> CommandError {
