@@ -99,6 +99,12 @@ fn scalar_names() -> String {
     Scalar::ALL.map(Scalar::name).join(", ")
 }
 
+/// Type byte of a fingerprint: its remainder by 255, plus 1. Never 0, which an untyped message has.
+#[must_use]
+pub const fn type_byte(fingerprint: u64) -> u8 {
+    (fingerprint % 255) as u8 + 1
+}
+
 impl Declaration {
     /// A type with these fields, each as text: `position: f64[7]`.
     ///
@@ -192,11 +198,10 @@ impl Declaration {
         text.bytes().fold(OFFSET, mixed).max(1)
     }
 
-    /// The part of the fingerprint that each message on a network carries: its remainder by 255, plus 1. Never 0, which
-    /// an untyped message has.
+    /// The part of the fingerprint that each message on a network carries: its [`type_byte`].
     #[must_use]
     pub fn type_byte(&self) -> u8 {
-        (self.fingerprint() % 255) as u8 + 1
+        type_byte(self.fingerprint())
     }
 
     /// First difference to another declaration, in words: `self` is "here". `None` if they are the same.

@@ -25,7 +25,7 @@ mod value;
 
 pub use declaration::{
     DECLARATION_BYTES_MAX, Declaration, FIELDS_MAX, Field, NAME_BYTES_MAX, TYPE_BYTES_MAX,
-    TypeError,
+    TypeError, type_byte,
 };
 pub use scalar::Scalar;
 pub use typed::{FieldType, StaticField, Typed, WithRoom};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tautline_types::type_byte;
+
 use crate::address::{Address, Source};
 use crate::error::ReceiveError;
 
@@ -42,14 +44,15 @@ pub(crate) struct TakenType {
 
 impl From<&PortTypes> for TakenType {
     fn from(types: &PortTypes) -> Self {
-        types
-            .receives
-            .as_ref()
-            .map_or(Self::default(), |receives| Self {
-                fingerprint: receives.fingerprint(),
-                type_byte: receives.type_byte(),
-                is_error: false,
-            })
+        let Some(receives) = &types.receives else {
+            return Self::default();
+        };
+        let fingerprint = receives.fingerprint();
+        Self {
+            fingerprint,
+            type_byte: type_byte(fingerprint),
+            is_error: false,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use tautline_state::fork::OtherProcess;
+use tautline_types::type_byte as type_byte_of;
 
 use super::{AFTER_FORK, AFTER_ITS_INTERFACE, Undelivered};
 use crate::address::Source;
@@ -31,7 +32,7 @@ pub enum ReceiveError {
     #[error(
         "message of another type from {sender}: type byte {type_byte}, and the port takes type byte {}, fingerprint \
          {fingerprint:016x}",
-        fingerprint % 255 + 1
+        type_byte_of(*fingerprint)
     )]
     OtherType {
         /// Sender of the message.
