@@ -9,6 +9,8 @@ mod channel;
 mod reading;
 mod writing;
 
+/// First bytes of a recording.
+pub use mcap::MAGIC;
 pub use reading::Recording;
 pub use writing::Recorder;
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tautline_capture::recording;
 use tautline_flight::message::{Companion, Mission};
 use tautline_lab::load::{self, Load, LoadError};
 use tautline_partition::{Partition, PartitionConfig, PartitionError};
@@ -50,8 +51,6 @@ const MISSION_BEATS: u32 = 20;
 const RECORDINGS_MAX: usize = 16;
 /// The lab's own sizes: the largest file and memory block.
 const LOAD_MIB_MAX: u64 = 256;
-/// Begin of a recording (MCAP).
-const MCAP_MAGIC: &[u8] = b"\x89MCAP0\r\n";
 /// Name of the partition.
 const PARTITION: &str = "flight";
 
@@ -504,9 +503,9 @@ fn is_recording(path: &Path) -> io::Result<bool> {
     }
     let mut begin = Vec::new();
     fs::File::open(path)?
-        .take(MCAP_MAGIC.len() as u64)
+        .take(recording::MAGIC.len() as u64)
         .read_to_end(&mut begin)?;
-    Ok(MCAP_MAGIC.starts_with(&begin))
+    Ok(recording::MAGIC.starts_with(&begin))
 }
 
 /// Ends the controller and takes its report. One that cannot answer any more has an empty one.
