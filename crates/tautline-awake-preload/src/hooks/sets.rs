@@ -113,16 +113,10 @@ impl Members {
             Before::Untouched => raw::poll(entries, deadline, raw::now(), mask),
         };
         let first = entries[0].fd;
-        let copies = entries
-            .iter()
-            .zip(fds)
-            .map(|(entry, fd)| (entry.fd != fd).then_some(entry.fd));
-        let mut closed = [None; MEMBERS_MAX];
-        copies
-            .zip(&mut closed)
-            .for_each(|(copy, place)| *place = copy);
-        for (entry, fd) in entries.iter_mut().zip(fds) {
-            entry.fd = fd;
+        let mut copies = [None; MEMBERS_MAX];
+        for ((entry, fd), copy) in entries.iter_mut().zip(fds).zip(&mut copies) {
+            let open = std::mem::replace(&mut entry.fd, fd);
+            *copy = (open != fd).then_some(open);
         }
         let result = match found {
             Polled::Interrupted => interrupted(),
@@ -131,7 +125,7 @@ impl Members {
                 store(entries, first)
             }
         };
-        for copy in closed.into_iter().flatten() {
+        for copy in copies.into_iter().flatten() {
             // SAFETY: the copy is this library's.
             unsafe { real::close(copy) };
         }
