@@ -7,8 +7,8 @@ use pyo3::types::PyBytes;
 
 use crate::wait::seconds;
 
-/// A destination of one port: where its messages go. Made by `destination()` of that port, and of no
-/// use to another.
+/// A destination of one port: where its messages go. Made by `destination()` of that port, and
+/// refused by others.
 ///
 /// >>> import tautline
 /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "arm", "ip": "127.0.0.1"}])

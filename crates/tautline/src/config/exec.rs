@@ -36,7 +36,7 @@ pub(super) struct ExecSection {
     programs: Vec<String>,
 }
 
-/// `own`: EtherTypes of the node, which no raw port can have.
+/// `own`: EtherType of the node, which no raw port can have.
 pub(super) fn exec(section: ExecSection, own: u16) -> Result<ExecConfig, Wrong> {
     let ethertypes = section.ethertypes.iter().map(|entry| {
         port::ethertype(*entry.get_ref(), own).map_err(|message| (entry.span(), message))

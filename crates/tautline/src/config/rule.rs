@@ -16,6 +16,7 @@ pub const CONNECTIONS_DEFAULT: usize = 128;
 /// Neighbours that one user may enter, unless configured. Lower: a large network's operator is refused. Higher: fewer
 /// operators fill the table, from which nothing is taken out.
 pub const NEIGHBOURS_DEFAULT: usize = 64;
+
 /// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {

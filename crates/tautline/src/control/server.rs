@@ -205,9 +205,7 @@ impl Server {
             Some(asked) => vec![asked],
             None => modes_on(&setup.interface, has_poll_threads).to_vec(),
         };
-        let mut replaced = None;
-        let (demux, not_better) =
-            own_demux(&setup, config.xdp_mode, &modes, replace, &mut replaced)?;
+        let ((demux, not_better), replaced) = own_demux(&setup, config.xdp_mode, &modes, replace)?;
         let link = demux.link().expect("the demux was set up to be shared");
         let keeper = keep_attached(link, index)?;
         let taps = Taps::new(demux.setup(), demux.id())?;
@@ -706,16 +704,19 @@ fn listen(name: &str, kind: SocketType) -> Result<ForeignListener, OpenError> {
     }
 }
 
-/// The demux that runs, or a fresh one in the best mode that works, with why not a better one. What a predecessor's
-/// last client held may be on its way out, and is waited for. One with other settings is detached if `replace` says so.
+/// A demux, and for each better mode the reason why it is not in that one.
+type Attached = (Demux, Vec<(XdpMode, OpenError)>);
+
+/// The demux that runs, or a fresh one in the best mode that works. What a predecessor's last client held may be on its
+/// way out, and is waited for. One with other settings is detached if `replace` says so, and returned last.
 fn own_demux(
     setup: &Setup,
     asked: Option<XdpMode>,
     modes: &[XdpMode],
     replace: bool,
-    replaced: &mut Option<OpenError>,
-) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
+) -> Result<(Attached, Option<OpenError>), OpenError> {
     let started = Instant::now();
+    let mut replaced = None;
     loop {
         match find_or_attach(setup, asked, modes) {
             Err(OpenError::XdpTaken { .. }) if started.elapsed() < DETACH_TIME_LIMIT => {
@@ -723,9 +724,9 @@ fn own_demux(
             }
             Err(other @ OpenError::OtherDemux { .. }) if replace && replaced.is_none() => {
                 Demux::detach_left(setup)?;
-                *replaced = Some(other);
+                replaced = Some(other);
             }
-            result => return result,
+            result => return result.map(|attached| (attached, replaced)),
         }
     }
 }
@@ -734,7 +735,7 @@ fn find_or_attach(
     setup: &Setup,
     asked: Option<XdpMode>,
     modes: &[XdpMode],
-) -> Result<(Demux, Vec<(XdpMode, OpenError)>), OpenError> {
+) -> Result<Attached, OpenError> {
     if let Some(demux) = Demux::take_over(setup.clone(), asked)? {
         return Ok((demux, Vec::new()));
     }

@@ -66,6 +66,6 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// The MAC address that packets to an IPv4 address are sent to: the neighbour's own, or the gateway's.
     fn station_of(&self, ip: Ipv4Addr) -> Result<MacAddress, PortError>;
 
-    /// The same for an answer: an address that is not in the table is looked up in the kernel's.
+    /// MAC address for an answer to an IPv4 address. One that is not in the node's table is looked up in the kernel's.
     fn station_of_sender(&self, ip: Ipv4Addr) -> Option<MacAddress>;
 }

@@ -161,8 +161,8 @@ impl QueuingPort {
         self.endpoint.destination(name, to)
     }
 
-    /// The same, and waits on link `vbus` until the peer's port is there, so that this program may start before its
-    /// peer. On other links it does not wait.
+    /// Resolves a peer like [`destination`](Self::destination), and waits on link `vbus` until the peer's port is
+    /// there, so that this program may start before its peer. On other links it does not wait.
     ///
     /// # Errors
     /// Those of [`destination`](Self::destination), and on link `vbus` [`PortError::PeerAbsent`] at the deadline; a
@@ -284,7 +284,8 @@ impl QueuingPort {
         self.endpoint.reply((to, None), priority, message)
     }
 
-    /// As [`reply`](Self::reply), and on link `vbus` waits until `deadline` for the sender's port to be connected.
+    /// Sends an answer like [`reply`](Self::reply), and waits on link `vbus` until `deadline` for the sender's port to
+    /// be connected.
     ///
     /// # Errors
     /// As [`reply`](Self::reply).

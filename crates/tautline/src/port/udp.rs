@@ -362,12 +362,8 @@ impl UdpPort {
         buffer: &mut LentBuffer,
     ) -> Result<(), SendError> {
         self.process.check()?;
-        let too_large = SendError::MessageTooLarge {
-            bytes: buffer.len(),
-        };
         let route = way_to(&self.routes, &self.receiver, to)?;
-        self.receiver
-            .send(route, priority, buffer.datagram().ok_or(too_large))
+        self.receiver.send(route, priority, lent(buffer))
     }
 
     /// Sends the content of a lent buffer as an answer: as [`reply`](Self::reply), and as
@@ -383,12 +379,8 @@ impl UdpPort {
         buffer: &mut LentBuffer,
     ) -> Result<(), SendError> {
         self.process.check()?;
-        let too_large = SendError::MessageTooLarge {
-            bytes: buffer.len(),
-        };
         let route = way_back(&mut self.routes, &self.receiver, self.node.as_ref(), to)?;
-        self.receiver
-            .send(route, priority, buffer.datagram().ok_or(too_large))
+        self.receiver.send(route, priority, lent(buffer))
     }
 
     /// Copies the most urgent datagram, if there is one, into `buffer`, which must hold
@@ -567,6 +559,14 @@ fn whole<'a>(routes: &'a Routes, one: &Outgoing<'a>) -> Option<WholeDatagram<'a>
         priority: one.priority,
         payload: one.message,
     })
+}
+
+/// Datagram where a lent buffer has it.
+#[inline]
+fn lent(buffer: &mut LentBuffer) -> Result<OutDatagram<'_>, SendError> {
+    let bytes = buffer.len();
+    let too_large = SendError::MessageTooLarge { bytes };
+    buffer.datagram().ok_or(too_large)
 }
 
 /// A datagram of the caller's, copied behind the room for its headers.

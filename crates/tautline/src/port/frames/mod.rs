@@ -64,9 +64,7 @@ impl<R> Frames<R> {
     pub(super) fn receiver(&mut self) -> &mut R {
         &mut self.receiver
     }
-}
 
-impl<R> Frames<R> {
     /// The way to the sender of a message, in the form that it came in.
     fn route_to(&self, owner: &dyn PortOwner, sender: Source) -> Result<Route, SendError> {
         let no_way = |why| SendError::NoWay { why };

@@ -23,20 +23,25 @@ struct Flow {
     route: Route,
     /// Bytes of the largest message in one frame.
     whole_bytes_max: usize,
-    /// Of the port's messages.
-    type_byte: u8,
     numbering: Numbering,
 }
 
 impl Flow {
-    /// Header of the next whole frame from port `from`.
+    /// Header of the next whole frame.
     #[inline]
-    fn header(&mut self, from: PortNumber, priority: Priority, length: u16) -> Header {
+    fn header(&mut self, from: Origin, priority: Priority, length: u16) -> Header {
         Header {
-            type_byte: self.type_byte,
-            ..Header::whole(self.to, from, priority, length, self.numbering.take())
+            type_byte: from.type_byte,
+            ..Header::whole(self.to, from.port, priority, length, self.numbering.take())
         }
     }
+}
+
+/// The sending port, as headers of its frames name it.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    port: PortNumber,
+    type_byte: u8,
 }
 
 /// Messages that wait for being sent in one frame.
@@ -52,8 +57,7 @@ struct Pending {
 /// Sending side of a port.
 #[derive(Debug)]
 pub(in crate::port) struct Outbox {
-    number: PortNumber,
-    type_byte: u8,
+    origin: Origin,
     identity: PortIdentity,
     flows: Vec<Flow>,
     /// Numbering of answers to ports that are not destinations, by their [`sequence`].
@@ -96,10 +100,9 @@ struct Progress {
 }
 
 impl Outbox {
-    pub(in crate::port) fn new(number: PortNumber, type_byte: u8) -> Self {
+    pub(in crate::port) fn new(port: PortNumber, type_byte: u8) -> Self {
         Self {
-            number,
-            type_byte,
+            origin: Origin { port, type_byte },
             identity: PortIdentity::new(),
             // With room for the flow of an answer.
             flows: Vec::with_capacity(DESTINATIONS_MAX + 1),
@@ -193,7 +196,6 @@ impl Outbox {
             numbering: self.answers[sequence(route.station(), to)].clone(),
             route,
             whole_bytes_max,
-            type_byte: self.type_byte,
         });
         Ok(self.identity.destination(self.flows.len() - 1))
     }
@@ -218,7 +220,6 @@ impl Outbox {
             to,
             route,
             whole_bytes_max,
-            type_byte: self.type_byte,
             numbering: std::mem::take(&mut self.answers[sequence]),
         });
         let sent = self.send_frames(link, place, priority, message);
@@ -275,7 +276,7 @@ impl Outbox {
         self.flush_before(link, statistics, place, priority)?;
         let flow = &mut self.flows[place];
         let result = if message.len() <= flow.whole_bytes_max {
-            let header = flow.header(self.number, priority, message.len() as u16);
+            let header = flow.header(self.origin, priority, message.len() as u16);
             link.send_placed(&mut flow.route, &header, message.payload())
         } else {
             // Its frames are sent together: the kernel takes headers and payloads from where they are.
@@ -314,7 +315,7 @@ impl Outbox {
     ) -> Result<(), SendError> {
         let flow = &mut self.flows[place];
         if message.len() <= flow.whole_bytes_max {
-            let header = flow.header(self.number, priority, message.len() as u16);
+            let header = flow.header(self.origin, priority, message.len() as u16);
             return link.send(&mut flow.route, &header, message);
         }
         let one = [Outgoing {
@@ -362,7 +363,7 @@ impl Outbox {
         };
         let filler = Planned {
             flow: 0,
-            header: Header::whole(self.number, self.number, first.priority, 0, 0),
+            header: Header::whole(self.origin.port, self.origin.port, first.priority, 0, 0),
             payload: &[],
             last: false,
         };
@@ -411,7 +412,7 @@ impl Outbox {
             header: Header {
                 fragment_index: part.index,
                 fragment_count: part.count,
-                ..flow.header(self.number, outgoing.priority, part.length)
+                ..flow.header(self.origin, outgoing.priority, part.length)
             },
             payload: &outgoing.message[part.range()],
             last: part.index + 1 == part.count,
@@ -503,7 +504,7 @@ impl Outbox {
         let length = payload.len() as u16;
         let header = Header {
             flags,
-            ..flow.header(self.number, pending.priority, length)
+            ..flow.header(self.origin, pending.priority, length)
         };
         if let Err(error) = link.send(&mut flow.route, &header, payload) {
             flow.numbering.give_back();
