@@ -39,7 +39,11 @@ pub(crate) fn encoding(declared: Option<&Arc<Declaration>>) -> Encoding {
     match declared {
         None => Encoding::APPLICATION_OCTET_STREAM,
         Some(declared) => {
-            let schema = format!("{SCHEMA}{}/{:016x}", declared.name(), declared.fingerprint());
+            let schema = format!(
+                "{SCHEMA}{}/{:016x}",
+                declared.name(),
+                declared.fingerprint()
+            );
             Encoding::APPLICATION_OCTET_STREAM.with_schema(schema)
         }
     }
