@@ -620,6 +620,42 @@ static __always_inline int accept_ethernet(struct tl_context *ctx, void *data, v
 #include "ip.bpf.h"
 #include "udp.bpf.h"
 #include "raw.bpf.h"
+#include "segments.bpf.h"
+
+/* Whether a UDP port is that of a Tautline port that is open here. */
+static __always_inline bool is_own_form(__be16 udp_port)
+{
+	__u32 port = bpf_ntohs(udp_port);
+
+	if (port <= TL_UDP_PORT_BASE || port > TL_UDP_PORT_BASE + TL_PORT_MAX)
+		return false;
+	port -= TL_UDP_PORT_BASE;
+	return bpf_map_lookup_elem(&ports, &port);
+}
+
+/* Counts a packet buffer with several datagrams for a UDP port of this node. Not static, so that the verifier looks at
+ * it once.
+ */
+__noinline int count_several(struct tl_context *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	const struct ethhdr *ethernet = data;
+	const struct iphdr *ip = data + sizeof(*ethernet);
+	const struct tl_udp_table *table = udp_table();
+	const struct udphdr *udp;
+
+	if (!config.ip || !table || (const void *)(ip + 1) > data_end ||
+	    ethernet->h_proto != bpf_htons(ETH_P_IP) || !is_for_us(ethernet->h_dest) ||
+	    ip->protocol != IPPROTO_UDP || ip->daddr != config.ip)
+		return TL_PASS;
+	udp = (const void *)ip + ip->ihl * 4;
+	if ((const void *)&udp->len > data_end)
+		return TL_PASS;
+	if (udp_place(table, udp->dest) || is_own_form(udp->dest))
+		count(TL_JOINED_DATAGRAMS, 0);
+	return TL_PASS;
+}
 
 /* The UDP checksum is not verified: a frame from the other end of a virtual link may carry only the
  * pseudo-header's sum, and summing a full frame here would cost more than all the rest.
@@ -671,8 +707,20 @@ static __always_inline int accept_udp(struct tl_context *ctx, void *data, void *
 	return accept(ctx, data, data_end, &frame, udp_bytes - sizeof(*udp), port);
 }
 
+static __always_inline int accept_ip(struct tl_context *ctx, void *data, void *data_end,
+				     const struct ethhdr *ethernet, __u32 offset, bool is_generic)
+{
+	const struct iphdr *ip = data + offset;
+
+	if (!config.ip)
+		return TL_PASS;
+	if (is_generic && (void *)(ip + 1) <= data_end && ip->protocol == IPPROTO_UDP && holds_several(ctx))
+		return count_several(ctx);
+	return accept_udp(ctx, data, data_end, ethernet, offset);
+}
+
 /* `vlan` and `priority` are those of a tag that is no longer in the frame. */
-static __always_inline int demux(struct tl_context *ctx, __be16 vlan, __u8 priority)
+static __always_inline int demux(struct tl_context *ctx, __be16 vlan, __u8 priority, bool is_generic)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -702,14 +750,14 @@ static __always_inline int demux(struct tl_context *ctx, __be16 vlan, __u8 prior
 	if (type == config.ethertype)
 		return accept_ethernet(ctx, data, data_end, ethernet, offset);
 	if (type == bpf_htons(ETH_P_IP))
-		return config.ip ? accept_udp(ctx, data, data_end, ethernet, offset) : TL_PASS;
+		return accept_ip(ctx, data, data_end, ethernet, offset, is_generic);
 	return accept_raw(ctx, ethernet, type, priority, offset);
 }
 
 /* Frames that go on to Linux are seen there by whoever captures. */
-static __always_inline int demux_and_copy(struct tl_context *ctx, __be16 vlan, __u8 priority)
+static __always_inline int demux_and_copy(struct tl_context *ctx, __be16 vlan, __u8 priority, bool is_generic)
 {
-	int verdict = demux(ctx, vlan, priority);
+	int verdict = demux(ctx, vlan, priority, is_generic);
 
 	if (verdict != TL_PASS)
 		copy_if_wanted(ctx, TL_TAP_RECEIVED);
@@ -768,16 +816,23 @@ static __always_inline __u8 priority_taken_out(const struct tl_context *ctx)
 	return ctx->vlan_present ? (ctx->vlan_tci >> TAG_PRIORITY_SHIFT) & TL_PRIORITY_MAX : 0;
 }
 
-/* For traffic control, where virtual interfaces have a packet buffer anyway. Several frames in one buffer are passed
- * on: they are TCP's, or from a sender who let the kernel cut a datagram into several (UDP_SEGMENT).
- */
+/* Several frames in one buffer: mostly TCP's. */
+static __always_inline int pass_several(struct tl_context *ctx)
+{
+	join_headers(ctx);
+	return ctx->vlan_present ? TL_PASS : count_several(ctx);
+}
+
+/* For traffic control, where virtual interfaces have a packet buffer anyway. */
 SEC("classifier")
 int tautline_tc(struct tl_context *ctx)
 {
-	if (ctx->gso_size || has_foreign_tag(ctx))
+	if (holds_several(ctx))
+		return pass_several(ctx);
+	if (has_foreign_tag(ctx))
 		return TL_PASS;
 	join_headers(ctx);
-	return demux_and_copy(ctx, vlan_taken_out(ctx), priority_taken_out(ctx));
+	return demux_and_copy(ctx, vlan_taken_out(ctx), priority_taken_out(ctx), false);
 }
 
 #else
@@ -786,7 +841,7 @@ int tautline_tc(struct tl_context *ctx)
 SEC("xdp.frags")
 int tautline_demux(struct tl_context *ctx)
 {
-	return demux_and_copy(ctx, 0, 0);
+	return demux_and_copy(ctx, 0, 0, false);
 }
 
 /* For generic mode, where the kernel makes the frame one piece for a program that asks for that, and
@@ -795,7 +850,7 @@ int tautline_demux(struct tl_context *ctx)
 SEC("xdp")
 int tautline_linear(struct tl_context *ctx)
 {
-	return demux_and_copy(ctx, 0, 0);
+	return demux_and_copy(ctx, 0, 0, true);
 }
 
 #endif

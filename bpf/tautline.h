@@ -235,6 +235,7 @@ enum tl_node_counter {
 	TL_NO_PORT,
 	TL_OUT_OF_ORDER_FRAGMENT,
 	TL_FLOW_DISPLACED,
+	TL_JOINED_DATAGRAMS,
 	TL_NODE_COUNTERS,
 };
 
@@ -253,7 +254,8 @@ struct tl_config {
 	 */
 	__u32 timers;
 	__be16 vlan; /* identifier of the VLAN of the Ethernet form; 0: none. The UDP form is in none. */
-	__u16 reserved;
+	/* Not 0: the program of link `xsk` runs in generic mode, on packet buffers, which may hold several datagrams. */
+	__u16 generic;
 };
 
 /* Permit of one tap of a control process, in the place of its port (bpf/send.bpf.c). All zero: nothing may be sent.

@@ -47,6 +47,7 @@ struct {
 } open_ports SEC(".maps");
 
 #include "fragment.bpf.h"
+#include "segments.bpf.h"
 
 /* ICMP messages that say that a datagram of ours may not have arrived: frames as they came, for the process to
  * read. Linux gets them too. What comes while it is full is lost, like any ICMP message may be.
@@ -161,6 +162,9 @@ static __always_inline int wants_ip(struct xdp_md *ctx, void *data, void *data_e
 	    !(port > TL_UDP_PORT_BASE && port <= TL_UDP_PORT_BASE + TL_PORT_MAX &&
 	      is_open(port - TL_UDP_PORT_BASE)))
 		return TL_NOT_OURS;
+	/* They look like one long datagram. Linux cuts them apart. */
+	if (config.generic && holds_several(ctx))
+		return count(TL_JOINED_DATAGRAMS, TL_NOT_OURS);
 	return is_undamaged(ip, ip->ihl, data_end) ? TL_WHOLE : TL_NOT_OURS;
 }
 

@@ -81,6 +81,7 @@ pub(crate) struct InterfaceNow {
 pub(crate) struct NodeCounters {
     pub(crate) no_port: u64,
     pub(crate) socket_full: u64,
+    pub(crate) joined_datagrams: u64,
     pub(crate) malformed: Value,
 }
 

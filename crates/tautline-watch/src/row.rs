@@ -268,7 +268,8 @@ fn interface_state(node: &NodeFigures) -> Option<String> {
 fn node_refused(node: &NodeFigures) -> u64 {
     let malformed = node.counters.malformed.as_array().into_iter().flatten();
     let malformed = malformed.filter_map(serde_json::Value::as_u64);
-    malformed.fold(node.counters.no_port, u64::saturating_add)
+    let others = [node.counters.no_port, node.counters.joined_datagrams];
+    malformed.chain(others).fold(0, u64::saturating_add)
 }
 
 fn port_row(

@@ -43,7 +43,7 @@ use crate::types::{PortTypes, Typed};
 
 pub use config::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig};
 pub(crate) use neighbours::neighbours_status;
-pub(crate) use opening::{Attachment, candidate_name, hidden_tags, limits};
+pub(crate) use opening::{Attachment, candidate_name, hidden_tags, joined_datagrams, limits};
 use opening::{best_link, no_claims, send_pool};
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
@@ -153,6 +153,7 @@ impl Node {
             config.vlan,
         ));
         let mode = link.capabilities().xdp_mode;
+        limits.extend(joined_datagrams(mode, &attachment));
         let on = mode.zip(attachment.interface.as_ref());
         limits.extend(on.and_then(|(mode, interface)| seen_first(mode, interface)));
         let send_pool = send_pool(link.kind(), config.send_pool, &mut limits);

@@ -128,6 +128,16 @@ fn node_text(node: &Value) -> String {
         sum(&node["counters"]["malformed"]),
         plain(&node["counters"]["socket_full"]),
     );
+    match &node["counters"]["joined_datagrams"] {
+        Value::Null => {}
+        count if *count == 0 => {}
+        count => {
+            text += &format!(
+                "  several datagrams in one packet buffer, left to Linux: {} (docs/udp.md)\n",
+                plain(count)
+            );
+        }
+    }
     for change in list(&node["interface_now"]["changes"]) {
         text += &format!("  changed: {}\n", plain(change));
     }

@@ -32,7 +32,7 @@ use crate::table_state::{Origin, TableState};
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 8;
+const VERSION: u16 = 9;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
 /// Most bytes of a request: one with the longest name of a neighbour has 89. Lower: that is refused. Higher: a stranger
@@ -521,6 +521,7 @@ mod tests {
             socket_full: u64::MAX,
             out_of_order_fragments: u64::MAX,
             displaced_datagrams: u64::MAX,
+            joined_datagrams: u64::MAX,
         };
         for reply in [
             Reply::Counters(counters),

@@ -155,6 +155,10 @@ pub struct NodeCounters {
     /// Datagrams in fragments that were forgotten for newer ones of a peer, before their time limit: what
     /// comes of them counts as out of order. Links `xdp` and `xsk`.
     pub displaced_datagrams: u64,
+    /// Packet buffers that held several datagrams for ports of this node, which the sender (`UDP_SEGMENT`) or this
+    /// kernel (`rx-udp-gro-forwarding`) had joined: left to Linux, whose sockets receive them one by one. Links `xdp`
+    /// and `xsk`.
+    pub joined_datagrams: u64,
 }
 
 impl NodeCounters {

@@ -120,6 +120,14 @@ pub(crate) fn hides_tags(name: &str, interface: &Interface) -> bool {
     !interface.is_virtual && asked().unwrap_or(false)
 }
 
+/// Features by which this kernel joins datagrams that arrived one by one (GRO), and which of them an interface has on.
+pub(crate) fn joins_datagrams(name: &str) -> io::Result<Option<&'static str>> {
+    let socket = super::socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let active = Request::new(&socket, name)?.active_features()?;
+    let mut features = ["rx-udp-gro-forwarding", "rx-gro-list"].into_iter();
+    Ok(features.find(|feature| active.iter().any(|name| name == feature)))
+}
+
 /// The names of all interfaces in this network namespace.
 pub(crate) fn names() -> io::Result<Vec<String>> {
     // SAFETY: returns a list that we free below, or null.
@@ -207,7 +215,7 @@ impl<'s> Request<'s> {
     ///
     /// # Safety
     /// `T` begins with a command, which writes a structure of at most this size and of which any bits are valid.
-    unsafe fn ask_driver<T>(&mut self, about: &mut T) -> io::Result<()> {
+    unsafe fn ask_driver<T: ?Sized>(&mut self, about: &mut T) -> io::Result<()> {
         const SIOCETHTOOL: libc::Ioctl = 0x8946;
         self.answer.ifr_name = self.name;
         self.answer.ifr_ifru.ifru_data = std::ptr::from_mut(about).cast();
@@ -227,6 +235,54 @@ impl<'s> Request<'s> {
         // SAFETY: the command writes an `ethtool_value`.
         let asked = unsafe { self.ask_driver(&mut flags) };
         asked.is_ok() && flags[1] & ETH_FLAG_RXVLAN != 0
+    }
+
+    /// Names of the features of `ethtool -k` that are on.
+    fn active_features(&mut self) -> io::Result<Vec<String>> {
+        const ETHTOOL_GSSET_INFO: u32 = 0x37;
+        const ETHTOOL_GSTRINGS: u32 = 0x1b;
+        const ETHTOOL_GFEATURES: u32 = 0x3a;
+        const ETH_SS_FEATURES: u32 = 4;
+        // Words of a name, and of the four masks of 32 features.
+        const NAME: usize = 8;
+        const MASKS: usize = 4;
+        /// `struct ethtool_sset_info`, with room for the count of one set.
+        #[repr(C)]
+        struct SetInfo {
+            command: u32,
+            reserved: u32,
+            sets: u64,
+            count: u32,
+        }
+        let mut info = SetInfo {
+            command: ETHTOOL_GSSET_INFO,
+            reserved: 0,
+            sets: 1 << ETH_SS_FEATURES,
+            count: 0,
+        };
+        // SAFETY: the command writes the count of each set that is asked for, here one.
+        unsafe { self.ask_driver(&mut info) }?;
+        let count = info.count as usize;
+        let blocks = count.div_ceil(32);
+        // `struct ethtool_gstrings`: command, set, count, then the names.
+        let mut names = vec![0; 3 + count * NAME];
+        names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, info.count]);
+        // SAFETY: the command writes as many names as the kernel has features, which is the count that it has told.
+        unsafe { self.ask_driver(&mut names[..]) }?;
+        // `struct ethtool_gfeatures`: command, count of blocks, and for each block the features that are available,
+        // requested, active and never changed.
+        let mut features = vec![0; 2 + blocks * MASKS];
+        features[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
+        // SAFETY: the command writes as many blocks as there is room for by the count.
+        unsafe { self.ask_driver(&mut features[..]) }?;
+        let is_active = |at: &usize| features[2 + at / 32 * MASKS + 2] >> (at % 32) & 1 == 1;
+        let name = |at: usize| {
+            let words = names[3 + at * NAME..][..NAME].iter();
+            let bytes = words.flat_map(|word| word.to_ne_bytes());
+            let name = bytes.take_while(|byte| *byte != 0).collect();
+            String::from_utf8(name).unwrap_or_default()
+        };
+        Ok((0..count).filter(is_active).map(name).collect())
     }
 
     /// The name of the driver, if it has one.

@@ -42,7 +42,7 @@ struct Setting {
 
 /// The verifier follows only the branches that the constants leave: with and without an address, with an EtherType
 /// that is ours and with that of IPv4, which some networks let through alone.
-fn settings() -> [Setting; 5] {
+fn settings() -> [Setting; 6] {
     let timers = u32::from(!tautline::kernel::is_preempt_rt());
     let setting = |name, ethertype: u16, ip: [u8; 4], shared: u32| {
         let mut config = [0; 28];
@@ -56,8 +56,11 @@ fn settings() -> [Setting; 5] {
     };
     let mut in_vlan = setting("IP, VLAN", 0x88b5, [10, 0, 0, 1], 0);
     in_vlan.config[24..26].copy_from_slice(&5u16.to_be_bytes());
+    let mut generic = setting("IP, generic", 0x88b5, [10, 0, 0, 1], 0);
+    generic.config[26..28].copy_from_slice(&1u16.to_ne_bytes());
     [
         in_vlan,
+        generic,
         setting("no IP", 0x88b5, [0; 4], 0),
         setting("IP", 0x88b5, [10, 0, 0, 1], 0),
         setting("IP, shared", 0x88b5, [10, 0, 0, 1], 1),

@@ -413,6 +413,7 @@ fn counters_are_in_the_same_order() {
         "no_port",
         "out_of_order_fragment",
         "flow_displaced",
+        "joined_datagrams",
         "node_counters",
     ]);
     assert_eq!(listed, expected);

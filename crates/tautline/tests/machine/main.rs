@@ -26,6 +26,7 @@ mod flood;
 mod forked;
 mod groups;
 mod interface_identity;
+mod joined_datagrams;
 mod lending;
 mod link_xsk;
 mod neighbours;

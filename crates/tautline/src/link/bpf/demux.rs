@@ -107,6 +107,8 @@ impl Setup {
         config[16..20].copy_from_slice(&self.interface.broadcast(ip).octets());
         config[20..24].copy_from_slice(&u32::from(!kernel::is_preempt_rt()).to_ne_bytes());
         config[24..26].copy_from_slice(&self.ethernet.vlan.identifier().to_be_bytes());
+        let is_generic = self.mode == XdpMode::Generic;
+        config[26..28].copy_from_slice(&u16::from(is_generic).to_ne_bytes());
         config
     }
 
