@@ -201,7 +201,7 @@ pub fn main() -> ExitCode {
     if !is_for_program && let Err(error) = interrupt::watch() {
         return CommandError::failed(
             format!("cannot watch for signals: {error}"),
-            "raise the limit of open files (ulimit -n)",
+            interrupt::remedy(&error),
         )
         .report();
     }
@@ -268,16 +268,27 @@ fn refined(command: clap::Command) -> clap::Command {
     command.mut_subcommands(refined)
 }
 
-/// Writes to standard output. A reader that has gone away is no error: the command has other work to do.
+/// Writes text to standard output. Names in it may be anybody's, and a terminal would obey them. A reader that has gone
+/// away is no error: the command has other work to do.
 pub fn print(text: &str) -> Result<(), CommandError> {
+    print_styled(&plain_lines(text))
+}
+
+/// The same of text with colours, whose names are plain already.
+pub fn print_styled(text: &str) -> Result<(), CommandError> {
     match write_out(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| not_shown(&error)),
     }
 }
 
-/// The same for a command that does nothing but show, again and again: it ends when its reader has gone
+/// [`print()`] for a command that does nothing but show, again and again: it ends when its reader has gone
 /// ([`CommandError::reader_gone`]).
+pub fn show_text(text: &str) -> Result<(), CommandError> {
+    show(plain_lines(text).as_bytes())
+}
+
+/// The same of bytes as they are.
 pub fn show(bytes: &[u8]) -> Result<(), CommandError> {
     write_out(bytes).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => CommandError::reader_gone(),
@@ -289,7 +300,7 @@ pub fn show(bytes: &[u8]) -> Result<(), CommandError> {
 pub fn say(line: fmt::Arguments<'_>) {
     let _unread = io::stderr()
         .lock()
-        .write_all(format!("{line}\n").as_bytes());
+        .write_all(format!("{}\n", plain_lines(&line.to_string())).as_bytes());
 }
 
 fn write_out(bytes: &[u8]) -> io::Result<()> {

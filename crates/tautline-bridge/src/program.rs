@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tautline_state::text::plain_lines;
 
 /// Bytes of a line on standard error, with its end: a page, for which a pipe has room when it says so. Higher: a
 /// program may wait for its reader. Lower: less of a long error is shown.
@@ -182,7 +183,7 @@ pub fn output(json: Option<&Path>, told: &serde_json::Value, text: &str) -> Resu
 /// `eprintln!` would panic or wait. What a line has beyond 4095 bytes is left out.
 pub fn say(line: &str) {
     // Locked first: of two threads that find room for one line, the second would wait.
-    let _unread = write_at_once(io::stderr().lock(), line);
+    let _unread = write_at_once(io::stderr().lock(), &plain_lines(line));
 }
 
 fn write_at_once(mut to: impl Write + AsFd, line: &str) -> io::Result<()> {

@@ -2,12 +2,14 @@
 //! who sends past the queueing discipline, both in a ring; and Linux itself, in a packet socket.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tautline::status::programs_on;
-use tautline_state::netlink::{DUMP, Request, Route, attribute, text, word};
+use tautline_state::netlink::{DUMP, Request, Route, attribute, word};
 
 use crate::batch::{Batch, Origin, Way};
 use crate::error::CaptureError;
@@ -37,6 +39,9 @@ const IFLA_IFNAME: u16 = 3;
 /// Copies the frames of one interface.
 #[derive(Debug)]
 pub struct NetworkTap {
+    /// As the kernel has it, which need not be UTF-8.
+    interface: OsString,
+    /// As it is shown.
     name: String,
     /// That of the nodes.
     ethertype: u16,
@@ -58,14 +63,17 @@ impl NetworkTap {
     ///
     /// # Errors
     /// [`CaptureError`].
-    pub fn open(name: &str, ethertype: u16) -> Result<Self, CaptureError> {
-        let index = index(name).map_err(CaptureError::of("look at the interface"))?;
-        let index = index.ok_or_else(|| CaptureError::NoInterface(name.to_owned()))?;
+    pub fn open(interface: impl AsRef<OsStr>, ethertype: u16) -> Result<Self, CaptureError> {
+        let interface = interface.as_ref();
+        let name = interface.to_string_lossy().into_owned();
+        let index = index(interface).map_err(CaptureError::of("look at the interface"))?;
+        let index = index.ok_or_else(|| CaptureError::NoInterface(name.clone()))?;
         let socket = PacketSocket::open(index, ethertype);
         let socket = socket.map_err(CaptureError::of("open a packet socket"))?;
         ring::may_look()?;
         let mut tap = Self {
-            name: name.to_owned(),
+            interface: interface.to_owned(),
+            name,
             ethertype,
             socket,
             rings: HashMap::new(),
@@ -150,7 +158,7 @@ impl NetworkTap {
         self.refreshed = Instant::now();
         // The clock of the files is set while one runs.
         self.epoch_offset = sys::epoch_offset();
-        let programs = match index(&self.name) {
+        let programs = match index(&self.interface) {
             Ok(Some(index)) => programs_on(index).unwrap_or_default(),
             _ => Vec::new(),
         };
@@ -198,10 +206,10 @@ impl NetworkTap {
 }
 
 /// Index of an interface of this thread's network namespace.
-fn index(name: &str) -> io::Result<Option<u32>> {
+fn index(name: &OsStr) -> io::Result<Option<u32>> {
     let mut found = None;
-    let mut request =
-        Request::new(RTM_GETLINK, 0, &[0; LINK_HEAD_BYTES]).with_text(IFLA_IFNAME, name);
+    let mut request = Request::new(RTM_GETLINK, 0, &[0; LINK_HEAD_BYTES])
+        .with(IFLA_IFNAME, &[name.as_bytes(), b"\0"].concat());
     let asked = Route::open()?.ask(&mut request, |message| found = word(message, 4));
     match asked {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
@@ -216,16 +224,20 @@ fn index(name: &str) -> io::Result<Option<u32>> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn up_interfaces() -> io::Result<Vec<String>> {
+pub fn up_interfaces() -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     let mut request = Request::new(RTM_GETLINK, DUMP, &[0; LINK_HEAD_BYTES]);
     Route::open()?.ask(&mut request, |message| {
         let flags = word(message, 8).unwrap_or(0);
         let wanted = flags & libc::IFF_UP as u32 != 0 && flags & libc::IFF_LOOPBACK as u32 == 0;
-        let name = message
-            .get(LINK_HEAD_BYTES..)
-            .and_then(|attributes| text(attribute(attributes, IFLA_IFNAME)?));
-        names.extend(name.filter(|_| wanted).map(str::to_owned));
+        let name = message.get(LINK_HEAD_BYTES..).and_then(|attributes| {
+            let name = attribute(attributes, IFLA_IFNAME)?;
+            name.split(|byte| *byte == 0).next()
+        });
+        names.extend(
+            name.filter(|_| wanted)
+                .map(|name| OsStr::from_bytes(name).to_owned()),
+        );
     })?;
     Ok(names)
 }

@@ -9,6 +9,8 @@ use tautline_kvm::KvmError;
 use tautline_partition::PartitionError;
 use tautline_state::StateError;
 
+use crate::monitor::START_MAX;
+
 /// A guest could not be started, or reached.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -48,6 +50,12 @@ pub enum GuestError {
         monitor: &'static str,
         /// Cause, in its words.
         why: String,
+    },
+    /// A monitor did not answer in time.
+    #[error("{monitor} did not start the guest within {} s", START_MAX.as_secs())]
+    Late {
+        /// The monitor.
+        monitor: &'static str,
     },
     /// The node of the guest could not be opened.
     #[error("the guest's node: {0}")]
@@ -112,6 +120,9 @@ impl GuestError {
             }
             GuestError::NotStarted { .. } => {
                 "run the QEMU that is installed with --version; guests need 7.0 or later"
+            }
+            GuestError::Late { .. } => {
+                "let its process run: it was stopped, or other work had the CPUs (`top` and its cgroup's cpu.max show it)"
             }
             GuestError::Node(error) => error.remedy(),
             GuestError::Port { source, .. } => source.remedy(),

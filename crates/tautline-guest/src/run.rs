@@ -334,6 +334,9 @@ fn live(
         Err(GuestError::NotStarted { why, .. }) if has_lived => {
             return Ok(LifeEnd::Machine(End::Failed(why)));
         }
+        Err(late @ GuestError::Late { .. }) if has_lived => {
+            return Ok(LifeEnd::Machine(End::Failed(late.to_string())));
+        }
         started => started?,
     };
     *shared.began() = Instant::now();

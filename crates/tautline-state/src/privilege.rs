@@ -1,6 +1,6 @@
-//! Capabilities that a thread gives up.
+//! Capabilities that a thread holds and gives up, and what forbids system calls in spite of them.
 
-use std::io;
+use std::{fs, io};
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -21,4 +21,25 @@ pub fn keep_capabilities(keep: CapabilitySet) -> io::Result<()> {
         inheritable: CapabilitySet::empty(),
     };
     Ok(rustix::thread::set_capabilities(None, left)?)
+}
+
+/// Whether the calling thread holds, in the first user namespace, the capabilities for programs of bpf(2) on
+/// interfaces.
+#[must_use]
+pub fn may_load_bpf() -> bool {
+    let for_bpf = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    let held = rustix::thread::capabilities(None).map(|sets| sets.effective);
+    let is_first = fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]));
+    held.is_ok_and(|held| {
+        let may_load = held.contains(for_bpf) || held.contains(CapabilitySet::SYS_ADMIN);
+        is_first && may_load && held.contains(CapabilitySet::NET_ADMIN)
+    })
+}
+
+/// Whether a filter judges the system calls of the calling thread (seccomp, proc_pid_status(5)).
+#[must_use]
+pub fn has_seccomp_filter() -> bool {
+    fs::read_to_string("/proc/thread-self/status")
+        .is_ok_and(|status| status.lines().any(|line| line == "Seccomp:\t2"))
 }

@@ -1,7 +1,5 @@
 //! Which capabilities this process holds.
 
-use std::fs;
-
 /// A capability by the name of its kernel constant, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
@@ -39,30 +37,8 @@ pub const WANTED: [Capability; 6] = [
     },
 ];
 
-/// The effective capabilities of the calling thread as a mask; nothing if `/proc` is not there.
+/// The effective capabilities of the calling thread as a mask; nothing if the kernel does not tell.
 pub fn effective() -> Option<u64> {
-    mask(&fs::read_to_string("/proc/thread-self/status").ok()?)
-}
-
-fn mask(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(line.trim(), 16).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mask_is_read_from_its_line() {
-        assert_eq!(
-            mask("Name:\tx\nCapPrm:\tff\nCapEff:\t0000000000003000\n"),
-            Some(0x3000)
-        );
-        assert_eq!(mask("CapEff:\tzz\n"), None);
-        assert_eq!(mask(""), None);
-        assert!(effective().is_some());
-    }
+    let sets = rustix::thread::capabilities(None).ok()?;
+    Some(sets.effective.bits())
 }

@@ -107,6 +107,9 @@ impl HostsError {
             HostsError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "run it as root (sudo)".to_owned()
             }
+            HostsError::Io { .. } if is_bare_root() => {
+                "mount /proc, /sys and /dev in this root directory, or run it outside of the chroot".to_owned()
+            }
             HostsError::Io { .. } => "`taut doctor` shows what is missing".to_owned(),
             HostsError::CableCount { .. } => format!("ask for 1 to {CABLE_COUNT_MAX}"),
             HostsError::NoCarrier => "join them by a cable or a switch; `ip link` shows their state".to_owned(),
@@ -119,6 +122,12 @@ impl HostsError {
             source,
         }
     }
+}
+
+/// Whether this is a root directory (chroot) without what every system mounts.
+fn is_bare_root() -> bool {
+    let files = ["/proc/self", "/dev/null"];
+    files.iter().any(|file| !Path::new(file).exists())
 }
 
 /// One of the two.

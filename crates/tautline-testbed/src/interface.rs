@@ -16,7 +16,9 @@ use crate::netdev::Netdev;
 /// # Errors
 /// If `/proc` is not mounted.
 pub fn names() -> io::Result<Vec<String>> {
-    let table = fs::read_to_string("/proc/thread-self/net/dev")?;
+    // A name may be any bytes.
+    let table = fs::read("/proc/thread-self/net/dev")?;
+    let table = String::from_utf8_lossy(&table);
     // Two lines of headings; a name may stand next to its colon.
     let lines = table.lines().skip(2);
     let name = |line: &str| Some(line.rsplit_once(':')?.0.trim().to_owned());

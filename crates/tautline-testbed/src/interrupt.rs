@@ -36,6 +36,16 @@ pub fn watch() -> io::Result<()> {
         .map_err(io::Error::from)
 }
 
+/// Remedy where [`watch`] or [`descriptor`] fails: the first also needs a thread, which the kernel refuses with EAGAIN.
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "raise this user's limit of processes and threads (ulimit -u, TasksMax= of a service)"
+        }
+        _ => "raise the limit of open files (ulimit -n)",
+    }
+}
+
 /// The number of the signal that asked the program to end, if one did.
 pub fn interrupted() -> Option<i32> {
     match SIGNAL.load(Ordering::Relaxed) {

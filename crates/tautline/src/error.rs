@@ -1,6 +1,8 @@
 //! Errors, by family of operations. Each message says what happened; [`OpenError::remedy`]
 //! and its like say what to do. A program that returns one of them from `main` prints both ([`Error`]).
 
+use std::io;
+
 mod config;
 mod neighbours;
 mod observe;
@@ -40,6 +42,31 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(": ")
+}
+
+/// The error number at the bottom of a chain of errors.
+pub(crate) fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.find_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error())
+}
+
+/// Remedy of what the kernel refused: a limit of this process or user that is reached, or what else may be missing.
+fn refused_remedy(source: &(dyn std::error::Error + 'static)) -> &'static str {
+    limit_remedy(source).unwrap_or("`taut doctor` shows what this machine lacks")
+}
+
+/// Remedy where a limit of this process or user is reached.
+fn limit_remedy(source: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    match errno_of(source)? {
+        libc::EMFILE => {
+            Some("raise the limit of open files (ulimit -n, LimitNOFILE= of a service)")
+        }
+        // Of threads: ports and nodes start some, and what else answers so is tried again.
+        libc::EAGAIN => Some(
+            "raise this user's limit of processes and threads (ulimit -u, TasksMax= of a service)",
+        ),
+        _ => None,
+    }
 }
 
 fn holder_name(holder: &Option<Holder>) -> String {

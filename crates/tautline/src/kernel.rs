@@ -65,7 +65,7 @@ pub const FEATURES: [Feature; 14] = [
         since: "5.18",
         used_by: "link `xdp` in native mode",
         instead: PACKET,
-        probe: || tried(bpf::load_trivial(bpf::Trivial::Frags)),
+        probe: || tried_bpf(bpf::load_trivial(bpf::Trivial::Frags)),
     },
     Feature {
         name: "BPF timers",
@@ -79,21 +79,21 @@ pub const FEATURES: [Feature; 14] = [
         since: "5.12",
         used_by: "link `xdp`: queues and values",
         instead: PACKET,
-        probe: || tried(bpf::load_trivial(bpf::Trivial::CompareExchange)),
+        probe: || tried_bpf(bpf::load_trivial(bpf::Trivial::CompareExchange)),
     },
     Feature {
         name: "maps of different size in a map of maps",
         since: "5.10",
         used_by: "link `xdp`: ports of different depth",
         instead: PACKET,
-        probe: || tried(bpf::inner_map()),
+        probe: || tried_bpf(bpf::inner_map()),
     },
     Feature {
         name: "BPF links for XDP",
         since: "5.9",
         used_by: "link `xdp`: the demux leaves the interface when its process dies",
         instead: PACKET,
-        probe: || tried(bpf::try_link()),
+        probe: || tried_bpf(bpf::try_link()),
     },
     Feature {
         name: "BPF ring buffer",
@@ -107,14 +107,14 @@ pub const FEATURES: [Feature; 14] = [
         since: "6.6",
         used_by: "mode `tc` of link `xdp`",
         instead: "native or generic mode",
-        probe: || tried(bpf::tcx_programs(1)), // loopback, the first interface of every namespace
+        probe: || tried_bpf(bpf::tcx_programs(1)), // loopback, the first interface of every namespace
     },
     Feature {
         name: "maps bound to a program",
         since: "5.10",
         used_by: "the control process: neighbours left to its successor",
         instead: "none: `taut node run` refuses to share `xdp`",
-        probe: || tried(bind_a_map()),
+        probe: || tried_bpf(bind_a_map()),
     },
     Feature {
         name: "`AF_XDP` sockets",
@@ -170,6 +170,14 @@ pub(crate) fn missing_for_tc() -> Option<&'static Feature> {
 
 fn helper(helper: BpfHelper) -> io::Result<bool> {
     is_helper_supported(ProgramType::Xdp, helper).map_err(io::Error::other)
+}
+
+/// [`tried`] of bpf(2): where that call is missing, or forbidden as if it were, nothing is known of its parts.
+fn tried_bpf<T>(result: io::Result<T>) -> io::Result<bool> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Err(error),
+        result => tried(result),
+    }
 }
 
 /// Success, "not here", or an error that says neither.

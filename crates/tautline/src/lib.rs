@@ -137,6 +137,15 @@ pub fn interface_addresses(
     Ok((mac.unwrap_or(MacAddress::UNSPECIFIED), place.ip))
 }
 
+/// Whether an interface of this network namespace is up. Its other end, and a cable, are not asked.
+///
+/// # Errors
+/// There is no such interface.
+pub fn is_interface_up(name: &str) -> Result<bool, OpenError> {
+    let place = node::Attachment::find(&NodeConfig::on(name))?;
+    Ok(place.interface.is_none_or(|interface| interface.up))
+}
+
 /// The MAC address that the kernel has learnt for an IPv4 address, in the network namespace of the
 /// calling thread. Nothing if it has not, or if the address is behind a router.
 #[must_use]

@@ -186,7 +186,7 @@ impl<'a> Output<'a> {
                     false => failed(&error),
                 }),
             None if self.lines.has_stdout() => Ok(()),
-            None => cli::show(text.as_bytes()),
+            None => cli::show_text(&text),
         }
     }
 

@@ -24,10 +24,14 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         return put_back();
     }
     let examination = Examination::of_this_machine();
-    arguments.json.print(
-        || serde_json::to_value(&examination).expect("an examination is plain data"),
-        || examination.text(),
-    )?;
+    let json = || serde_json::to_value(&examination).expect("an examination is plain data");
+    cli::all([
+        match arguments.json.has_stdout() {
+            true => Ok(()),
+            false => cli::print_styled(&examination.text()),
+        },
+        arguments.json.print(json, String::new),
+    ])?;
     if examination.is_usable() {
         Ok(())
     } else {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::Value;
+use tautline_state::text::plain_lines;
 use tautline_testbed::interrupt;
 use tautline_watch::Keyboard;
 
@@ -71,9 +72,9 @@ impl LiveArguments {
             lines.write(&json)?;
             if is_live {
                 // Home, and clear what is below.
-                cli::show(format!("\x1b[H\x1b[J{text}").as_bytes())?;
+                cli::show(format!("\x1b[H\x1b[J{}", plain_lines(&text)).as_bytes())?;
             } else if !lines.has_stdout() {
-                cli::show(text.as_bytes())?;
+                cli::show_text(&text)?;
             }
             if is_once {
                 return Ok(());

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use tautline::Source;
 use tautline::types::Declaration;
 use tautline_state::Existing;
-use tautline_state::text::plain_lines;
 
 use crate::cli::{self, CommandError};
 
@@ -204,7 +203,7 @@ impl Output {
         }
         if io::stdout().is_terminal() {
             // Others wrote them, and a terminal would obey them.
-            return show_line(&plain_lines(&String::from_utf8_lossy(bytes)));
+            return show_line(&String::from_utf8_lossy(bytes));
         }
         // The bytes as they are: they need not be text.
         cli::show(&[bytes, b"\n"].concat())
@@ -212,7 +211,7 @@ impl Output {
 }
 
 fn show_line(line: &str) -> Result<(), CommandError> {
-    cli::show(format!("{line}\n").as_bytes())
+    cli::show_text(&format!("{line}\n"))
 }
 
 /// Fields of a message by name, as a line and in `json`; `None` if it has another size than its type.

@@ -198,6 +198,7 @@ impl NodeArguments {
             return Ok((open(config)?, peer.to_owned()));
         }
         if let Some(entry) = entry_of_address(peer, &config) {
+            check_interface(&entry, &config)?;
             config.neighbours.add(entry).map_err(|error| {
                 CommandError::usage(
                     format!("`{peer}` cannot be a neighbour: {error}"),
@@ -239,6 +240,28 @@ fn entry_of_address(peer: &str, config: &NodeConfig) -> Option<Neighbour> {
         mac: mac_of(ip, config).unwrap_or(MacAddress::UNSPECIFIED),
         ..tautline::neighbour(peer, ip)
     })
+}
+
+/// A MAC address that could not be learnt because the node's own interface is down.
+fn check_interface(entry: &Neighbour, config: &NodeConfig) -> Result<(), CommandError> {
+    let Some(interface) = config
+        .interface
+        .as_deref()
+        .filter(|_| entry.mac.is_unspecified())
+    else {
+        return Ok(());
+    };
+    match tautline::is_interface_up(interface) {
+        Ok(false) => Err(CommandError::failed(
+            format!(
+                "interface `{interface}` is down: {} cannot be asked for its MAC address",
+                entry.name
+            ),
+            format!("bring it up: ip link set dev {interface} up"),
+        )),
+        // What else is wrong with it is told where the node opens.
+        _ => Ok(()),
+    }
 }
 
 /// How long the kernel may take to learn a MAC address.

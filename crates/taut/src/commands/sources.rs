@@ -1,5 +1,6 @@
 //! Sources of copies for `taut capture` and `taut record`: interfaces and buses.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,7 +33,7 @@ const PAUSE_BUS: Duration = Duration::from_micros(200);
 pub struct SourceArguments {
     /// Interface whose frames are copied; may be given several times [default: all that are up, and all buses].
     #[arg(long, short, value_name = "IF")]
-    interface: Vec<String>,
+    interface: Vec<OsString>,
     /// Bus whose messages are copied, its name or the path of its directory; may be given several times.
     #[arg(long, value_name = "BUS")]
     bus: Vec<String>,
@@ -121,10 +122,11 @@ enum Kind {
 }
 
 impl Tap {
-    fn network(name: &str, ethertype: u16) -> Result<Tap, CaptureError> {
+    fn network(interface: &OsStr, ethertype: u16) -> Result<Tap, CaptureError> {
+        let tap = NetworkTap::open(interface, ethertype)?;
         Ok(Tap {
-            name: name.to_owned(),
-            kind: Kind::Network(Box::new(NetworkTap::open(name, ethertype)?)),
+            name: tap.name().to_owned(),
+            kind: Kind::Network(Box::new(tap)),
             seen: 0,
         })
     }
@@ -338,7 +340,7 @@ fn open_all(arguments: &SourceArguments, only: Option<PortName>) -> Result<Vec<T
             match Tap::network(&name, arguments.ethertype) {
                 Ok(tap) => taps.push(tap),
                 Err(error) => {
-                    say!("{name} is not captured: {error}");
+                    say!("{} is not captured: {error}", name.display());
                     refused = Some(error);
                 }
             }

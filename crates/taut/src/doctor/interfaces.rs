@@ -45,7 +45,10 @@ pub(super) fn lines() -> Vec<Line> {
     let output = Command::new("ip")
         .args(["-details", "-json", "link", "show"])
         .output();
-    let interfaces = match output.map(|output| serde_json::from_slice(&output.stdout)) {
+    let interfaces = match output.map(|output| {
+        // A name may be any bytes, and JSON is UTF-8.
+        serde_json::from_str(&String::from_utf8_lossy(&output.stdout))
+    }) {
         Ok(Ok(json)) => interfaces(&json),
         _ => {
             return vec![Line::limited(

@@ -18,6 +18,8 @@ use tautline_lab::Machine;
 use tautline_lab::machine::UNKNOWN;
 use tautline_lab::other_work::OtherWork;
 use tautline_report::table;
+use tautline_state::privilege::may_load_bpf;
+use tautline_state::text::plain_lines;
 use tautline_testbed::capability;
 use tautline_testbed::{hosts, interface};
 
@@ -65,7 +67,7 @@ fn coloured(lines: &str) -> String {
             None => format!("{line}\n"),
         }
     };
-    lines.lines().map(coloured).collect()
+    plain_lines(lines).lines().map(coloured).collect()
 }
 
 /// One thing that was looked at.
@@ -269,7 +271,7 @@ fn demux_line(area: &'static str, mode: XdpMode, tried: &TriedDemux) -> Line {
                 format!("loads: {verified}, {ms:.0} ms (tried)"),
             )
         }
-        Err(error @ OpenError::NotPermitted { .. }) => Line::limited(
+        Err(error @ (OpenError::NotPermitted { .. } | OpenError::BpfForbidden)) => Line::limited(
             area,
             &name,
             format!("could not be tried: {error}"),
@@ -303,7 +305,12 @@ fn feature_line(area: &'static str, feature: &Feature) -> Line {
             area,
             &name,
             format!("could not be tried: {error}"),
-            "run `taut doctor` as root to know",
+            match may_load_bpf() {
+                true => {
+                    "allow its system calls in the container's or service's seccomp filter to know"
+                }
+                false => "run `taut doctor` as root to know",
+            },
         ),
     }
 }

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use rustix::process::Signal;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
+use tautline_testbed::sys;
 
 use crate::bed::{
     Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, taut, taut_file, text,
@@ -390,4 +392,45 @@ fn a_partition_holds_the_machine_and_its_processor() {
     drop(running.stop());
     let removed = partition(&["remove", &name]);
     assert!(removed.status.success(), "{}", text(&removed));
+}
+
+#[test]
+fn a_monitor_that_does_not_answer_is_not_short_of_memory() {
+    let Some(images) = images(Monitor::Kvm) else {
+        return;
+    };
+    let image = images.join(Monitor::Kvm.image("misbehave"));
+    let mut command = taut();
+    command
+        .args(["guest", "run", "--name", &unique("late"), "--ram", "16MiB"])
+        .args(["--bus", &unique("late")])
+        .arg(image)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let stopped = monitor_of(child.id());
+    sys::signal_process(stopped, Signal::STOP);
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output);
+    assert!(
+        said.contains("did not start the guest within 20 s"),
+        "{said}"
+    );
+    assert!(said.contains("let its process run"), "{said}");
+    assert!(!said.contains("memory"), "{said}");
+}
+
+/// The monitor that a command has started, as soon as it runs its own program.
+fn monitor_of(command: u32) -> u32 {
+    let words = |process: u32| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let children = format!("/proc/{command}/task/{command}/children");
+    let own = words(command);
+    loop {
+        let found = fs::read_to_string(&children).unwrap();
+        let first = found.split_whitespace().next();
+        let first = first.map(|id| id.parse::<u32>().unwrap());
+        if let Some(monitor) = first.filter(|child| words(*child) != own) {
+            return monitor;
+        }
+    }
 }

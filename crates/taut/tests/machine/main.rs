@@ -17,6 +17,7 @@ mod node;
 mod pages;
 mod partition;
 mod record;
+mod remedies;
 mod serve;
 mod setup;
 mod task;

@@ -123,6 +123,9 @@ impl Kvm {
     fn refusal(&mut self, why: &io::Error) -> GuestError {
         self.process.kill();
         let said = self.process.complaint();
+        if said.is_empty() && why.kind() == io::ErrorKind::TimedOut {
+            return GuestError::Late { monitor: NAME };
+        }
         GuestError::NotStarted {
             monitor: NAME,
             why: if said.is_empty() {

@@ -26,7 +26,7 @@ pub(crate) use process::PRIORITY;
 
 /// Time for a monitor to say that it is there. Lower: a busy machine's guests are refused. Higher: one that hangs is
 /// noticed later.
-const START_MAX: Duration = Duration::from_secs(20);
+pub(crate) const START_MAX: Duration = Duration::from_secs(20);
 
 /// End of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The programs that do part of the work: `ip` for the most part.
 
+use std::fs::File;
 use std::io::{self, PipeReader, Write};
 use std::process::{Command, Stdio};
 
@@ -53,7 +54,9 @@ fn of_line(namespace: &str, lines: &[String], command: String, stderr: String) -
 
 /// Runs a tool to its end and returns its standard output.
 pub(super) fn run(command: &mut Command) -> Result<String, HostsError> {
-    run_reading(command, Stdio::null())
+    // Opened here: if it is missing, as in a chroot, the command would seem to be.
+    let nothing = File::open("/dev/null").map_err(HostsError::io("open /dev/null"))?;
+    run_reading(command, nothing.into())
 }
 
 fn run_reading(command: &mut Command, input: Stdio) -> Result<String, HostsError> {

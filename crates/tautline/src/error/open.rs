@@ -3,9 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{ConfigError, Holder, chain, holder_name};
+use super::{ConfigError, Holder, chain, holder_name, limit_remedy, refused_remedy};
 use crate::keys::KeyFileError;
 use crate::kind::XdpMode;
+use tautline_state::privilege::has_seccomp_filter;
 
 /// A node could not be opened.
 #[derive(thiserror::Error)]
@@ -115,6 +116,12 @@ pub enum OpenError {
         /// The capabilities.
         needs: &'static str,
     },
+    /// The kernel refuses bpf(2) to a process that has the capabilities for it, or does not know the call.
+    #[error(
+        "bpf(2) is refused to this process, though it has the capabilities: {}",
+        forbidder()
+    )]
+    BpfForbidden,
     /// The kernel has no part that the link cannot do without.
     #[error("link `{link}` needs Linux {since} or later, for {lacks}")]
     KernelLacks {
@@ -261,6 +268,12 @@ impl OpenError {
             Self::OutsideVlan { .. } => {
                 "use link `xdp` or `xsk`, or leave `vlan` out and name the VLAN's own interface (ip link add link eth0 name eth0.5 type vlan id 5)"
             }
+            Self::BpfForbidden if has_seccomp_filter() => {
+                "allow bpf(2) in the seccomp filter of the container or service (docker --security-opt seccomp=, SystemCallFilter=), or use link = \"packet\""
+            }
+            Self::BpfForbidden => {
+                "use a kernel with CONFIG_BPF_SYSCALL and without lockdown, or link = \"packet\""
+            }
             Self::KernelLacks { .. } => "boot a newer kernel, or use link = \"packet\"",
             Self::WithoutBpf => {
                 "use link = \"packet\", \"udp\" or \"vbus\", or build with the feature `bpf`, which needs clang and libbpf's headers"
@@ -279,10 +292,10 @@ impl OpenError {
             Self::NotLocked { .. } => {
                 "raise the limit (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
             }
-            Self::Refused { source, .. } => refused_remedy(source.as_ref()),
-            Self::BusRefused { .. } => {
-                "name another bus, or its path: `taut vbus list` shows those of the system and of this user"
-            }
+            Self::Refused { source, .. } => not_opened_remedy(source.as_ref()),
+            Self::BusRefused { source, .. } => limit_remedy(source).unwrap_or(
+                "name another bus, or its path: `taut vbus list` shows those of the system and of this user",
+            ),
             Self::NoNetwork => {
                 "name the interface with the cable: `interface = \"eth0\"`; `taut init` writes a file"
             }
@@ -291,13 +304,21 @@ impl OpenError {
     }
 }
 
-fn refused_remedy(source: &(dyn std::error::Error + 'static)) -> &'static str {
+fn not_opened_remedy(source: &(dyn std::error::Error + 'static)) -> &'static str {
     match source.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(io::ErrorKind::PermissionDenied) => "run it as root, or as a user who may",
         Some(io::ErrorKind::AddrNotAvailable) => {
             "give an address of this machine: `ip address` lists them"
         }
-        _ => "`taut doctor` shows what this machine lacks",
+        _ => refused_remedy(source),
+    }
+}
+
+/// The likely one that forbids bpf(2).
+fn forbidder() -> &'static str {
+    match has_seccomp_filter() {
+        true => "it runs under a seccomp filter",
+        false => "the kernel lacks it, or is locked down",
     }
 }
 

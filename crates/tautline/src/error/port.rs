@@ -7,7 +7,7 @@ use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{PORT_MAX, PortNumber};
 use tautline_state::fork::OtherProcess;
 
-use super::{AFTER_FORK, Holder, chain, holder_name};
+use super::{AFTER_FORK, Holder, chain, holder_name, refused_remedy};
 
 /// Name of raw ports in [`PortError::NotOffered`].
 pub(crate) const RAW_FRAMES: &str = "raw frames";
@@ -394,7 +394,7 @@ impl PortError {
             }
             Self::OtherProcess => AFTER_FORK,
             Self::OtherNamespace => "open ports on a thread in the node's network namespace",
-            Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
+            Self::Refused { source, .. } => refused_remedy(source.as_ref()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -27,12 +27,7 @@ const GO_NOTE: &[u8] = b"Go\0\0";
 /// # Errors
 /// There is no such program.
 pub(super) fn check(name: &OsStr) -> Result<Option<String>, CommandError> {
-    let mut path = find(name).ok_or_else(|| {
-        CommandError::failed(
-            format!("there is no program {}", plain(name)),
-            "name a program that exists and that you may execute",
-        )
-    })?;
+    let mut path = find(name).ok_or_else(|| not_found(name))?;
     for _ in 0..SCRIPTS_MAX {
         match look(&path) {
             Ok(Some(interpreter)) => path = interpreter,
@@ -41,6 +36,33 @@ pub(super) fn check(name: &OsStr) -> Result<Option<String>, CommandError> {
         }
     }
     Ok(Some("its interpreters are scripts".to_owned()))
+}
+
+/// A program that is not there, or that this user cannot reach.
+fn not_found(name: &OsStr) -> CommandError {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = match name.as_bytes().contains(&b'/') {
+        true => vec![PathBuf::from(name)],
+        false => env::split_paths(&path)
+            .map(|place| place.join(name))
+            .collect(),
+    };
+    let is_hidden = |place: &&PathBuf| {
+        fs::metadata(place).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    match places.iter().find(is_hidden) {
+        Some(place) => CommandError::failed(
+            format!(
+                "{} cannot be reached: permission denied",
+                plain(place.as_os_str())
+            ),
+            "let this user enter the directories on the way to it (`namei -l` shows them), or name another program",
+        ),
+        None => CommandError::failed(
+            format!("there is no program {}", plain(name)),
+            "name a program that exists and that you may execute",
+        ),
+    }
 }
 
 /// A name of the user's, for a terminal.

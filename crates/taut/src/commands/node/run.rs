@@ -38,7 +38,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
     let stop = interrupt::descriptor().map_err(|error| {
         CommandError::failed(
             format!("cannot watch for signals: {error}"),
-            "raise the limit of open files (ulimit -n)",
+            interrupt::remedy(&error),
         )
     })?;
     let (interface, wanted) = (config.node.interface.clone(), config.tune.clone());

@@ -19,6 +19,7 @@ use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
+use tautline_state::privilege::may_load_bpf;
 
 use super::counters::Counters;
 use super::entry::ENTRY_BYTES;
@@ -28,7 +29,7 @@ use super::sender::Sender;
 use super::tap::TapRing;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, RawPortParts, UdpPortParts, doorbell, holders, verifier};
-use crate::error::{OpenError, PortError, Priorities};
+use crate::error::{OpenError, PortError, Priorities, errno_of};
 use crate::kernel;
 use crate::link::packet::claim;
 use crate::link::plain_udp::reserve;
@@ -630,15 +631,17 @@ pub(super) fn not_loaded(source: Error) -> OpenError {
             log: verifier::to_show(&verifier_log.to_string()),
         };
     }
-    if errno_of(source.as_ref()) == Some(libc::EPERM) {
-        return OpenError::NotPermitted {
+    match errno_of(source.as_ref()) {
+        Some(libc::ENOSYS) => OpenError::BpfForbidden,
+        Some(libc::EPERM) if may_load_bpf() => OpenError::BpfForbidden,
+        Some(libc::EPERM) => OpenError::NotPermitted {
             link: "xdp",
             needs: "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON",
-        };
-    }
-    OpenError::Refused {
-        doing: "loading the demux".to_owned(),
-        source,
+        },
+        _ => OpenError::Refused {
+            doing: "loading the demux".to_owned(),
+            source,
+        },
     }
 }
 
@@ -731,18 +734,6 @@ pub(in crate::link) fn program_name(id: u32) -> Option<String> {
         .filter_map(Result::ok)
         .find(|program| program.id() == id)
         .and_then(|program| program.name_as_str().map(str::to_owned))
-}
-
-/// The error number at the bottom of a chain of errors.
-fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
-    let mut error = Some(error);
-    while let Some(current) = error {
-        if let Some(io) = current.downcast_ref::<io::Error>() {
-            return io.raw_os_error();
-        }
-        error = current.source();
-    }
-    None
 }
 
 /// The maps that the demux looks into.
