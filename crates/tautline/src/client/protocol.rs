@@ -499,7 +499,7 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(8u16.to_ne_bytes());
+        expected.extend(9u16.to_ne_bytes());
         // Number of the request, open, port 258, queuing, depth.
         expected.extend([5, 1, 0x82, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
@@ -559,11 +559,11 @@ mod tests {
             assert_eq!(Request::decode(&longer), Err(Malformed::Rubbish));
         }
         let mut other_version = requests()[2].encode(0).to_vec();
-        other_version[4..6].copy_from_slice(&9u16.to_ne_bytes());
-        assert_eq!(Request::decode(&other_version), Err(Malformed::Version(9)));
+        other_version[4..6].copy_from_slice(&10u16.to_ne_bytes());
+        assert_eq!(Request::decode(&other_version), Err(Malformed::Version(10)));
         assert_eq!(
             Request::decode(&other_version[..6]),
-            Err(Malformed::Version(9))
+            Err(Malformed::Version(10))
         );
     }
 

@@ -1,5 +1,5 @@
-//! Packet buffers that hold several datagrams: of a kernel sender with `UDP_SEGMENT`, or joined by the receiving kernel.
-//! A port gets each datagram by itself, or the node counts the buffer and leaves it to Linux.
+//! Packet buffers that hold several datagrams: of a kernel sender with `UDP_SEGMENT`, or joined by the receiving
+//! kernel. A port gets each datagram by itself, or the node counts the buffer and leaves it to Linux.
 
 use std::net::{SocketAddrV4, UdpSocket};
 
