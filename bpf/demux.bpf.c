@@ -620,7 +620,7 @@ static __always_inline int accept_ethernet(struct tl_context *ctx, void *data, v
 #include "ip.bpf.h"
 #include "udp.bpf.h"
 #include "raw.bpf.h"
-#include "segments.bpf.h"
+#include "buffer.bpf.h"
 
 /* Whether a UDP port is that of a Tautline port that is open here. */
 static __always_inline bool is_own_form(__be16 udp_port)
@@ -837,10 +837,25 @@ int tautline_tc(struct tl_context *ctx)
 
 #else
 
+/* A frame of ours has one tag at most, of 802.1Q: in the buffer or in the frame. */
+static __always_inline int demux_on_veth(struct tl_context *ctx)
+{
+	const struct ethhdr *ethernet = (void *)(long)ctx->data;
+	struct tl_tag tag = tag_in_buffer(ctx);
+
+	if ((void *)(ethernet + 1) > (void *)(long)ctx->data_end)
+		return TL_PASS;
+	if (tag.type && (tag.type != bpf_htons(TPID_8021Q) || ethernet->h_proto == tag.type))
+		return TL_PASS;
+	return demux_and_copy(ctx, bpf_htons(tag.control & VLAN_IDENTIFIER), tag.control >> TAG_PRIORITY_SHIFT, false);
+}
+
 /* For native mode: drivers with a large MTU hand over frames in parts. */
 SEC("xdp.frags")
 int tautline_demux(struct tl_context *ctx)
 {
+	if (config.veth)
+		return demux_on_veth(ctx);
 	return demux_and_copy(ctx, 0, 0, false);
 }
 

@@ -254,8 +254,10 @@ struct tl_config {
 	 */
 	__u32 timers;
 	__be16 vlan; /* identifier of the VLAN of the Ethernet form; 0: none. The UDP form is in none. */
-	/* Not 0: the program of link `xsk` runs in generic mode, on packet buffers, which may hold several datagrams. */
-	__u16 generic;
+	/* 1: the program of link `xsk` runs in generic mode, on packet buffers, which may hold several datagrams. */
+	__u8 generic;
+	/* 1: native mode on a veth whose driver tells the packet buffer of a frame, which may have the frame's tag. */
+	__u8 veth;
 };
 
 /* Permit of one tap of a control process, in the place of its port (bpf/send.bpf.c). All zero: nothing may be sent.

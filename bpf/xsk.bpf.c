@@ -47,7 +47,7 @@ struct {
 } open_ports SEC(".maps");
 
 #include "fragment.bpf.h"
-#include "segments.bpf.h"
+#include "buffer.bpf.h"
 
 /* ICMP messages that say that a datagram of ours may not have arrived: frames as they came, for the process to
  * read. Linux gets them too. What comes while it is full is lost, like any ICMP message may be.
@@ -195,6 +195,9 @@ int tautline_xsk(struct xdp_md *ctx)
 	} else if (is_elsewhere(type, 0)) {
 		return XDP_PASS;
 	}
+	/* The process would not see that tag. */
+	if (config.veth && tag_in_buffer(ctx).control & VLAN_IDENTIFIER)
+		return XDP_PASS;
 	if (!is_for_us(ethernet->h_dest))
 		return XDP_PASS;
 	if (type == config.ethertype) {

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::LazyLock;
 
 use aya::maps::MapType;
 use aya::programs::ProgramType;
@@ -48,6 +49,21 @@ const TCX: &str = "BPF links at traffic control (tcx)";
 pub fn is_preempt_rt() -> bool {
     let name = rustix::system::uname();
     name.version().to_string_lossy().contains("PREEMPT_RT")
+}
+
+/// Whether the driver of virtual cables keeps the packet buffer of a frame where the demux finds it (Linux 6.3): the
+/// kernel describes the structure. The kernel's description is of several megabytes, so it is looked into once.
+pub(crate) fn tells_buffers_of_veth() -> bool {
+    static TELLS: LazyLock<bool> = LazyLock::new(|| {
+        let has = |path| {
+            let types = std::fs::read(path).unwrap_or_default();
+            types
+                .split(|byte| *byte == 0)
+                .any(|name| name == b"veth_xdp_buff")
+        };
+        has("/sys/kernel/btf/veth") || has("/sys/kernel/btf/vmlinux")
+    });
+    *TELLS
 }
 
 /// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names

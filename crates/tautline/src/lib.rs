@@ -49,6 +49,7 @@ pub mod config;
 pub mod control;
 pub mod cycle;
 pub mod error;
+mod hidden_tags;
 pub mod kernel;
 pub mod keys;
 mod kind;

@@ -147,12 +147,8 @@ impl Node {
     ) -> Self {
         let mut limits = limits(&attachment);
         limits.extend(no_claims(link.as_ref()));
-        limits.extend(hidden_tags(
-            link.capabilities().xdp_mode,
-            &attachment,
-            config.vlan,
-        ));
         let mode = link.capabilities().xdp_mode;
+        limits.extend(hidden_tags((link.kind(), mode), &attachment, config.vlan));
         limits.extend(joined_datagrams(mode, &attachment));
         let on = mode.zip(attachment.interface.as_ref());
         limits.extend(on.and_then(|(mode, interface)| seen_first(mode, interface)));

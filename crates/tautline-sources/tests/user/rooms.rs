@@ -162,6 +162,7 @@ const FLOORS: [&[&str]; 11] = [
         "claim",
         "cycle",
         "error",
+        "hidden_tags",
         "kernel",
         "keys",
         "kind",

@@ -143,6 +143,14 @@ pub enum OpenError {
         /// The VLAN.
         vlan: u16,
     },
+    /// Tags of VLANs are not in frames where the demux would see them, and VLANs are in use.
+    #[error("in {} mode the tags of VLANs on `{interface}` are not seen", mode.name())]
+    HiddenTags {
+        /// The interface.
+        interface: String,
+        /// The mode.
+        mode: XdpMode,
+    },
     /// The library was built without the feature `bpf`: links `xdp` and `xsk` have no programs.
     #[error("this build has no BPF programs")]
     WithoutBpf,
@@ -273,6 +281,9 @@ impl OpenError {
             }
             Self::BpfForbidden => {
                 "use a kernel with CONFIG_BPF_SYSCALL and without lockdown, or link = \"packet\""
+            }
+            Self::HiddenTags { .. } => {
+                "use link `xdp` with xdp_mode = \"tc\" (Linux 6.6); on a network card, or leave tags in frames (ethtool -K INTERFACE rxvlan off)"
             }
             Self::KernelLacks { .. } => "boot a newer kernel, or use link = \"packet\"",
             Self::WithoutBpf => {

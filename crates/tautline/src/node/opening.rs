@@ -9,6 +9,7 @@ use tautline_proto::wire::ethernet::Vlan;
 use super::NodeConfig;
 use crate::client::{Connection, DemuxWanted};
 use crate::error::OpenError;
+use crate::hidden_tags::HiddenTags;
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::Link;
 use crate::link::bpf::demux::Setup;
@@ -253,22 +254,23 @@ pub(super) fn no_claims(link: &dyn Link) -> Option<String> {
     ))
 }
 
-/// Why frames of the node's VLAN may not be seen.
+/// Why frames of VLANs may not be told from others.
 pub(crate) fn hidden_tags(
-    mode: Option<XdpMode>,
+    (kind, mode): (LinkKind, Option<XdpMode>),
     attachment: &Attachment,
     vlan: Vlan,
 ) -> Option<String> {
-    let vlan = vlan.known()?;
     let (name, interface) = attachment
         .name
         .as_deref()
         .zip(attachment.interface.as_ref())?;
-    let looks_into_frames = mode.is_some_and(|mode| mode != XdpMode::Tc);
-    let hides = looks_into_frames && interface::hides_tags(name, interface);
-    hides.then(|| {
-        format!("the card takes out tags, so VLAN {vlan} is not seen; ethtool -K {name} rxvlan off")
-    })
+    // The process of link `xsk` finds no tag but in the frame.
+    let is_unread = kind == LinkKind::Xsk && vlan != Vlan::NONE && interface.is_veth;
+    let hidden = match is_unread {
+        true => Some(HiddenTags::OfVeth),
+        false => HiddenTags::of(mode?, name, interface),
+    };
+    hidden.map(|hidden| hidden.note(name, vlan))
 }
 
 /// Setting of the interface by which the demux misses datagrams.

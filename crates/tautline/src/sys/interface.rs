@@ -32,6 +32,8 @@ pub(crate) struct Interface {
     pub(crate) is_virtual: bool,
     /// Whether frames lie in packet buffers before any hook sees them.
     pub(crate) has_packets: bool,
+    /// Whether it is the end of a virtual cable.
+    pub(crate) is_veth: bool,
 }
 
 impl Interface {
@@ -107,6 +109,7 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
         netmask,
         is_virtual: is_of(&VIRTUAL_DRIVERS),
         has_packets: is_of(&PACKET_DRIVERS),
+        is_veth: is_of(&["veth"]),
     })
 }
 
@@ -118,6 +121,14 @@ pub(crate) fn hides_tags(name: &str, interface: &Interface) -> bool {
         io::Result::Ok(Request::new(&socket, name)?.strips_tags())
     };
     !interface.is_virtual && asked().unwrap_or(false)
+}
+
+/// Whether this machine has a VLAN's interface over one.
+pub(crate) fn has_vlans(name: &str) -> bool {
+    // Name of the VLAN's interface, identifier, name of the interface below.
+    let table = std::fs::read_to_string("/proc/thread-self/net/vlan/config").unwrap_or_default();
+    let below = table.lines().filter_map(|line| line.split('|').nth(2));
+    below.map(str::trim).any(|below| below == name)
 }
 
 /// Features by which this kernel joins datagrams that arrived one by one (GRO), and which of them an interface has on.

@@ -31,6 +31,11 @@ impl Wire {
         hosts.inside(host, || Self::open(&interface)).unwrap()
     }
 
+    /// On an interface of this name in a host.
+    pub fn on_named(hosts: &Hosts, host: Host, interface: &str) -> Self {
+        hosts.inside(host, || Self::open(interface)).unwrap()
+    }
+
     /// Watches the first cable of a host.
     pub fn watch(hosts: &Hosts, host: Host) -> Watch {
         let open = || {

@@ -42,7 +42,7 @@ struct Setting {
 
 /// The verifier follows only the branches that the constants leave: with and without an address, with an EtherType
 /// that is ours and with that of IPv4, which some networks let through alone.
-fn settings() -> [Setting; 6] {
+fn settings() -> [Setting; 7] {
     let timers = u32::from(!tautline::kernel::is_preempt_rt());
     let setting = |name, ethertype: u16, ip: [u8; 4], shared: u32| {
         let mut config = [0; 28];
@@ -57,10 +57,13 @@ fn settings() -> [Setting; 6] {
     let mut in_vlan = setting("IP, VLAN", 0x88b5, [10, 0, 0, 1], 0);
     in_vlan.config[24..26].copy_from_slice(&5u16.to_be_bytes());
     let mut generic = setting("IP, generic", 0x88b5, [10, 0, 0, 1], 0);
-    generic.config[26..28].copy_from_slice(&1u16.to_ne_bytes());
+    generic.config[26] = 1;
+    let mut on_veth = setting("IP, native on a veth", 0x88b5, [10, 0, 0, 1], 0);
+    on_veth.config[27] = 1;
     [
         in_vlan,
         generic,
+        on_veth,
         setting("no IP", 0x88b5, [0; 4], 0),
         setting("IP", 0x88b5, [10, 0, 0, 1], 0),
         setting("IP, shared", 0x88b5, [10, 0, 0, 1], 1),

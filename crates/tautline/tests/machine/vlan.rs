@@ -1,15 +1,19 @@
 //! Nodes whose Ethernet form is in a VLAN (`vlan` of the configuration), on every raw link.
 
+use std::time::Duration;
+
 use crate::common::wire::{Wire, frame};
 use crate::common::{
     PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config,
     controlled_pair, hosts, is_here, open, pair, port, sim_pair_with,
 };
+use tautline::link::XdpMode;
 use tautline::{
-    LinkKind, MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Typed, Vlan,
+    LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
+    Typed, Vlan,
 };
 use tautline_proto::wire::Header;
-use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::hosts::{EndKind, Host, Hosts, HostsOptions};
 
 const VLAN: Vlan = Vlan::new(5).unwrap();
 const OTHER: Vlan = Vlan::new(6).unwrap();
@@ -84,7 +88,10 @@ struct Reached {
 
 impl Reached {
     fn new(side: Side) -> Option<Self> {
-        let hosts = hosts()?;
+        Some(Self::at(hosts()?, side))
+    }
+
+    fn at(hosts: Hosts, side: Side) -> Self {
         let node = open(&hosts, Host::B, side);
         let options = QueuingOptions::default();
         let receiver = hosts
@@ -92,12 +99,59 @@ impl Reached {
             .unwrap()
             .unwrap();
         let wire = Wire::on(&hosts, Host::A);
-        Some(Self {
+        Self {
             hosts,
             wire,
             node,
             receiver,
-        })
+        }
+    }
+
+    /// The same, with the sender behind a bridge. Linux takes the tag out of each frame that comes to a bridge, and
+    /// keeps it with the packet buffer, as it does with what a VLAN's interface sends.
+    fn behind_a_bridge(hosts: Hosts, side: Side) -> Self {
+        let cable = hosts.end(Host::A, 0).interface();
+        for command in [
+            "link add bridge0 type bridge forward_delay 0",
+            &format!("link set {cable} master bridge0"),
+            "link add sender0 type veth peer sender1",
+            "link set sender1 up master bridge0",
+            "link set sender0 up",
+            "link set bridge0 up",
+        ] {
+            let arguments: Vec<&str> = command.split(' ').collect();
+            hosts.run(Host::A, "ip", &arguments).unwrap();
+        }
+        let mut reached = Self::at(hosts, side);
+        reached.wire = Wire::on_named(&reached.hosts, Host::A, "sender0");
+        reached
+    }
+
+    /// Sends until a message arrives, because a bridge that has come up takes a moment, and takes what else arrives.
+    fn reaches(&mut self, tag: &[u8]) -> bool {
+        let mut buffer = [0; 1484];
+        let mut arrived = false;
+        let give_up = tautline::now() + PATIENCE;
+        while !arrived && tautline::now() < give_up {
+            self.send("first", tag);
+            let soon = tautline::now() + Duration::from_millis(50);
+            while self
+                .receiver
+                .receive_until(soon, &mut buffer)
+                .unwrap()
+                .is_some()
+            {
+                arrived = true;
+            }
+        }
+        arrived
+    }
+
+    fn says_that_tags_are_not_seen(&self) -> bool {
+        let limits = &self.node.report().limits;
+        limits
+            .iter()
+            .any(|limit| limit.contains("tags") && limit.contains("not seen"))
     }
 
     fn send(&self, text: &str, tag: &[u8]) {
@@ -157,6 +211,68 @@ fn a_node_in_no_vlan_takes_nothing_of_one() {
         reached.send("foreign", &MINE);
         reached.send("mine", &[]);
         receives(&mut reached.receiver, "mine", Priority::NORMAL);
+    }
+}
+
+#[test]
+fn frames_with_their_tag_in_the_packet_buffer_are_heard_or_the_report_says_why_not() {
+    for side in here() {
+        let Some(hosts) = hosts() else { return };
+        let mut reached = Reached::behind_a_bridge(hosts, side.in_vlan(VLAN));
+        if reached.says_that_tags_are_not_seen() {
+            assert!(side.link == LinkKind::Xsk || side.mode == Some(XdpMode::Generic));
+        } else {
+            assert!(reached.reaches(&MINE), "{:?}", side.mode);
+            for tag in FOREIGN {
+                reached.send("foreign", tag);
+            }
+            reached.send("mine", &MINE);
+            receives(&mut reached.receiver, "mine", Priority::NORMAL);
+        }
+    }
+}
+
+#[test]
+fn frames_with_their_tag_in_the_packet_buffer_are_not_untagged_ones() {
+    for side in here() {
+        let Some(hosts) = hosts() else { return };
+        let mut reached = Reached::behind_a_bridge(hosts, side);
+        if reached.says_that_tags_are_not_seen() {
+            assert_eq!(side.mode, Some(XdpMode::Generic));
+            continue;
+        }
+        assert!(reached.reaches(&[]), "{:?}", side.mode);
+        reached.send("foreign", &MINE);
+        // The second tag, of VLAN 0, stays in the frame.
+        reached.send("foreign", &[0x81, 0, 0, 5, 0x81, 0, 0, 0]);
+        reached.send("mine", &[]);
+        receives(&mut reached.receiver, "mine", Priority::NORMAL);
+    }
+}
+
+/// On a bridge and a macvlan each tag is outside of the frame.
+#[test]
+fn a_mode_that_sees_no_tags_is_refused_to_a_node_in_a_vlan_which_takes_another() {
+    if !is_here(XDP_TC) {
+        return;
+    }
+    for end_kind in [EndKind::Bridge, EndKind::Macvlan] {
+        if hosts().is_none() {
+            return;
+        }
+        let options = HostsOptions {
+            end_kind,
+            ..HostsOptions::default()
+        };
+        let hosts = Hosts::create(&options).unwrap();
+        let wanted = config(&hosts, Host::B, XDP_GENERIC.in_vlan(VLAN));
+        let refused = hosts.inside(Host::B, || Node::open(wanted).map(drop));
+        let error = refused.unwrap().unwrap_err();
+        assert!(matches!(error, OpenError::HiddenTags { .. }), "{error}");
+        assert!(error.remedy().contains("xdp_mode = \"tc\""));
+        let side = Side { mode: None, ..XDP };
+        let mut reached = Reached::at(hosts, side.in_vlan(VLAN));
+        assert!(reached.reaches(&MINE), "{end_kind:?}");
     }
 }
 

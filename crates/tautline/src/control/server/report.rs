@@ -32,7 +32,7 @@ pub(super) fn opened(
     let setup = demux.setup();
     let mut limits = limits(&attachment);
     limits.extend(hidden_tags(
-        Some(setup.mode),
+        (LinkKind::Xdp, Some(setup.mode)),
         &attachment,
         setup.ethernet.vlan,
     ));

@@ -30,6 +30,7 @@ use super::tap::TapRing;
 use super::udp_table::{PLACES, UdpTable};
 use super::{DemuxOwner, PortParts, RawPortParts, UdpPortParts, doorbell, holders, verifier};
 use crate::error::{OpenError, PortError, Priorities, errno_of};
+use crate::hidden_tags::HiddenTags;
 use crate::kernel;
 use crate::link::packet::claim;
 use crate::link::plain_udp::reserve;
@@ -108,9 +109,18 @@ impl Setup {
         config[16..20].copy_from_slice(&self.interface.broadcast(ip).octets());
         config[20..24].copy_from_slice(&u32::from(!kernel::is_preempt_rt()).to_ne_bytes());
         config[24..26].copy_from_slice(&self.ethernet.vlan.identifier().to_be_bytes());
-        let is_generic = self.mode == XdpMode::Generic;
-        config[26..28].copy_from_slice(&u16::from(is_generic).to_ne_bytes());
+        config[26] = (self.mode == XdpMode::Generic).into();
+        let is_native_on_veth = self.mode == XdpMode::Native && self.interface.is_veth;
+        config[27] = (is_native_on_veth && kernel::tells_buffers_of_veth()).into();
         config
+    }
+
+    /// Whether the programs see the tags of VLANs, if it matters.
+    ///
+    /// # Errors
+    /// [`OpenError::HiddenTags`].
+    pub(in crate::link) fn check_tags(&self) -> Result<(), OpenError> {
+        HiddenTags::check(self.mode, &self.name, &self.interface, self.ethernet.vlan)
     }
 
     /// Loads the demux without attaching it.
@@ -556,6 +566,7 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
             netmask: Ipv4Addr::BROADCAST,
             is_virtual: true,
             has_packets: true,
+            is_veth: false,
         },
         ip: Some(Ipv4Addr::LOCALHOST),
         ethernet: EthernetForm::of(ETHERTYPE_DEFAULT),
@@ -675,6 +686,7 @@ fn not_attached(error: ProgramError, setup: &Setup) -> OpenError {
 /// Whether the kernel has the hook, and no demux is on the interface yet: the kernel itself would let one be at each
 /// hook, and several at traffic control.
 fn check_hook(setup: &Setup) -> Result<(), OpenError> {
+    setup.check_tags()?;
     let missing = kernel::missing_for_tc().filter(|_| setup.mode == XdpMode::Tc);
     if let Some(feature) = missing {
         return Err(lacks(feature));

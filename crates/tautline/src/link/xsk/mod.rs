@@ -63,8 +63,8 @@ impl XskLink {
     /// Attaches the program and takes all queues of the interface.
     ///
     /// # Errors
-    /// [`OpenError::NoBusyPolling`], [`OpenError::XdpTaken`], [`OpenError::NoXdp`], [`OpenError::NotPermitted`],
-    /// [`OpenError::Refused`], and those of [`Opener::open`].
+    /// [`OpenError::NoBusyPolling`], [`OpenError::HiddenTags`], [`OpenError::XdpTaken`], [`OpenError::NoXdp`],
+    /// [`OpenError::NotPermitted`], [`OpenError::Refused`], and those of [`Opener::open`].
     pub(crate) fn new(
         setup: Setup,
         busy_poll: Option<Duration>,
@@ -80,6 +80,7 @@ impl XskLink {
         {
             return Err(OpenError::NoBusyPolling);
         }
+        setup.check_tags()?;
         let mut ebpf = setup.load_object(tautline_bpf::XSK)?;
         // Before the sockets: whoever else has a program here is named, which a queue's EBUSY is not.
         let attached = attach(&mut ebpf, "tautline_xsk", &setup)?;
