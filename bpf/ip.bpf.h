@@ -65,13 +65,14 @@ static __always_inline bool is_undamaged(const struct iphdr *ip, __u32 words, co
 	return sum == 0xffff;
 }
 
-/* Nobody sends rightly from nowhere, loopback, a group, the broadcast address, or as us. */
+/* Nobody sends rightly from nowhere, loopback, a group, a broadcast address, or as us. */
 static __always_inline bool is_possible_source(__be32 source)
 {
 	__u32 first = source & bpf_htonl(0xff000000);
 
 	return first != 0 && first != bpf_htonl(127u << 24) &&
-	       bpf_ntohl(source) < 0xe0000000 && source != config.ip && source != config.broadcast;
+	       (source & bpf_htonl(0xf0000000)) != bpf_htonl(0xe0000000) && source != 0xffffffff &&
+	       source != config.ip && source != config.broadcast;
 }
 
 static __always_inline __u64 udp_source_word(__be32 address, __be16 rest, __u16 form)

@@ -33,11 +33,7 @@ impl Own {
         let broadcast = interface
             .zip(ip)
             .map(|(interface, ip)| interface.broadcast(ip))
-            // A network of one or two addresses has none.
-            .filter(|broadcast| {
-                interface.is_some_and(|interface| u32::from(interface.netmask).count_ones() < 31)
-                    && Some(*broadcast) != ip
-            });
+            .filter(|broadcast| Some(*broadcast) != ip);
         Self {
             mac: interface.map(|interface| interface.mac),
             ip,
@@ -53,10 +49,7 @@ impl Own {
             Err(NeighbourTableError::OwnAddress { address })
         } else if ip.is_multicast() || ip.is_broadcast() || self.broadcast == Some(ip) {
             Err(NeighbourTableError::GroupAddress { address })
-        } else if ip.octets()[0] == 0
-            || ip.octets()[0] >= 240
-            || (ip.is_loopback() && !self.ip.is_some_and(is_loopback))
-        {
+        } else if ip.octets()[0] == 0 || (ip.is_loopback() && !self.ip.is_some_and(is_loopback)) {
             Err(NeighbourTableError::UnusableAddress { address })
         } else {
             Ok(())
@@ -271,7 +264,7 @@ mod tests {
                 "{ip:?}: {error:?}"
             );
         }
-        for ip in [[0; 4], [0, 1, 2, 3], [127, 0, 0, 1], [240, 0, 0, 1]] {
+        for ip in [[0; 4], [0, 1, 2, 3], [127, 0, 0, 1]] {
             let error = table.add(with_ip(ip), Origin::Added);
             assert!(
                 matches!(error, Err(NeighbourTableError::UnusableAddress { .. })),

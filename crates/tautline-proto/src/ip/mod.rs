@@ -131,12 +131,13 @@ impl DatagramHead {
     }
 }
 
-/// Whether a datagram can rightly come from this address: not from nowhere, loopback, a group, the
-/// network's broadcast address, or ourselves.
+/// Whether a datagram can rightly come from this address: not from nowhere, loopback, a group, a broadcast address, or
+/// ourselves. Linux takes datagrams from 240.0.0.0/4, which is reserved.
 #[must_use]
 pub fn is_possible_source(source: Ipv4Addr, own: Ipv4Addr, broadcast: Ipv4Addr) -> bool {
     let first = source.octets()[0];
-    first != 0 && first != 127 && first < 224 && source != own && source != broadcast
+    let is_of_many = source.is_multicast() || source.is_broadcast() || source == broadcast;
+    first != 0 && first != 127 && !is_of_many && source != own
 }
 
 /// Why a datagram of ours did not arrive, as a router or the peer told with ICMP. Anybody can write that:
@@ -233,11 +234,13 @@ mod tests {
         let broadcast = Ipv4Addr::new(10, 0, 0, 255);
         let possible = |source: [u8; 4]| is_possible_source(source.into(), own, broadcast);
         assert!(possible([10, 0, 0, 1]) && possible([8, 8, 8, 8]));
+        assert!(possible([240, 0, 0, 1]) && possible([255, 255, 255, 254]));
         for source in [
             [0, 0, 0, 0],
             [0, 1, 2, 3],
             [127, 0, 0, 1],
             [224, 0, 0, 1],
+            [239, 255, 255, 255],
             [255, 255, 255, 255],
             [10, 0, 0, 2],
             [10, 0, 0, 255],

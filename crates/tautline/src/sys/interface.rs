@@ -37,9 +37,13 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// The broadcast address of the network that `ip` is in.
+    /// The broadcast address of the network that `ip` is in: that of all networks where it has none of its own, with
+    /// one address or two (RFC 3021).
     pub(crate) fn broadcast(&self, ip: Ipv4Addr) -> Ipv4Addr {
-        ip | !self.netmask
+        match u32::from(self.netmask).count_ones() {
+            31.. => Ipv4Addr::BROADCAST,
+            _ => ip | !self.netmask,
+        }
     }
 
     /// Whether two addresses are in one network here.

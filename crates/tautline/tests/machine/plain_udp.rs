@@ -14,8 +14,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
 use tautline::{
-    Instant, LinkKind, Node, Outgoing, PortError, Priority, QueuingOptions, Reason, ReceiveError,
-    SendError, UdpChecksum,
+    Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError,
+    Priority, QueuingOptions, Reason, ReceiveError, SendError, UdpChecksum,
 };
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
@@ -67,6 +67,56 @@ fn datagrams_pass_both_ways() {
         // A veth leaves the checksums of what was never on a wire half made.
         let partial = if is_past_the_stack(side) { 11 } else { 0 };
         assert_eq!(status.partial_checksum, partial);
+    }
+}
+
+/// A network of two addresses has no broadcast address (RFC 3021), and Linux takes 240.0.0.0/4 for ordinary addresses.
+#[test]
+fn every_address_that_linux_uses_is_heard_and_answered() {
+    for (ours, theirs) in [
+        ("10.9.0.0/31", "10.9.0.1/31"),
+        ("10.9.0.1/31", "10.9.0.0/31"),
+        ("240.0.0.2/24", "240.0.0.1/24"),
+    ] {
+        for side in here(SIDES) {
+            let Some(hosts) = hosts() else { return };
+            for (host, address) in [(Host::B, ours), (Host::A, theirs)] {
+                for arguments in [
+                    vec!["address", "flush", "dev", "taut0"],
+                    vec!["address", "add", address, "dev", "taut0"],
+                ] {
+                    hosts.run(host, "ip", &arguments).unwrap();
+                }
+            }
+            let address = |text: &str| text[..text.len() - 3].parse::<Ipv4Addr>().unwrap();
+            let (own, peer) = (address(ours), address(theirs));
+            let mut wanted = NodeConfig::on("taut0").with_link(side.link);
+            wanted.xdp_mode = side.mode;
+            let neighbour = Neighbour {
+                name: "peer".to_owned(),
+                mac: MacAddress(hosts.end(Host::A, 0).mac()),
+                ip: Some(peer),
+                form: Form::Ethernet,
+            };
+            let wanted = wanted.with_neighbour(neighbour).unwrap();
+            let mut port = hosts
+                .inside(Host::B, || {
+                    let node = Node::open(wanted).unwrap();
+                    node.udp_port(PORT, &QueuingOptions::default()).unwrap()
+                })
+                .unwrap();
+            let socket = hosts.inside(Host::A, || UdpSocket::bind((peer, 0)).unwrap());
+            let socket = socket.unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.send_to(b"there", (own, PORT)).unwrap();
+            let mut buffer = [0; 1484];
+            let received = port.receive_until(tautline::now() + PATIENCE, &mut buffer);
+            let received = received.unwrap();
+            let received = received.unwrap_or_else(|| panic!("{theirs} is heard: {:?}", side.mode));
+            port.reply(received.source, Priority::NORMAL, b"back")
+                .unwrap();
+            assert_eq!(socket.recv(&mut buffer).unwrap(), 4);
+        }
     }
 }
 
