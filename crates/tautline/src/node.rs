@@ -43,7 +43,9 @@ use crate::types::{PortTypes, Typed};
 
 pub use config::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig};
 pub(crate) use neighbours::neighbours_status;
-pub(crate) use opening::{Attachment, candidate_name, hidden_tags, joined_datagrams, limits};
+pub(crate) use opening::{
+    Attachment, candidate_name, check_ethernet, hidden_tags, joined_datagrams, limits,
+};
 use opening::{best_link, no_claims, send_pool};
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.

@@ -28,7 +28,7 @@ use crate::link::bpf::taps::Taps;
 use crate::link::xdp::modes_on;
 use crate::link::{LinkKind, XdpMode};
 use crate::neighbours::{Neighbours, Own};
-use crate::node::Attachment;
+use crate::node::{Attachment, check_ethernet};
 use crate::runtime::{self, Room};
 use crate::status::{InterfaceStatus, OpenReport, gone};
 use crate::sys::activation;
@@ -180,6 +180,7 @@ impl Server {
             return Err(refused("listening for the end of the interface", error));
         }
         let ethernet = config.ethernet_form();
+        check_ethernet(LinkKind::Xdp, &name, &interface)?;
         let policy = Policy::new(&allow)?;
         let neighbours =
             Neighbours::new(config.neighbours, Own::of(Some(&interface), attachment.ip));

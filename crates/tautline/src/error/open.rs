@@ -143,6 +143,14 @@ pub enum OpenError {
         /// The VLAN.
         vlan: u16,
     },
+    /// The interface, such as a tunnel's, has packets without Ethernet headers.
+    #[error("`{interface}` has no Ethernet frames, which link `{link}` needs")]
+    NoEthernet {
+        /// The interface.
+        interface: String,
+        /// The link.
+        link: &'static str,
+    },
     /// Tags of VLANs are not in frames where the demux would see them, and VLANs are in use.
     #[error("in {} mode the tags of VLANs on `{interface}` are not seen", mode.name())]
     HiddenTags {
@@ -282,6 +290,7 @@ impl OpenError {
             Self::BpfForbidden => {
                 "use a kernel with CONFIG_BPF_SYSCALL and without lockdown, or link = \"packet\""
             }
+            Self::NoEthernet { .. } => "use link = \"udp\", which needs no Ethernet",
             Self::HiddenTags { .. } => {
                 "use link `xdp` with xdp_mode = \"tc\" (Linux 6.6); on a network card, or leave tags in frames (ethtool -K INTERFACE rxvlan off)"
             }

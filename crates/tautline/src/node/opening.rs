@@ -43,7 +43,7 @@ impl Attachment {
             });
         };
         let found = interface::query(name).and_then(|interface| {
-            let watch = InterfaceWatch::new(name, &interface)?;
+            let watch = InterfaceWatch::new(&interface)?;
             Ok((interface, watch))
         });
         let (interface, watch) = found.map_err(|source| {
@@ -60,7 +60,7 @@ impl Attachment {
             }
         })?;
         Ok(Self {
-            name: Some(name.to_owned()),
+            name: Some(interface.name.clone()),
             ip: config.address.or(interface.ip),
             interface: Some(interface),
             watch: Some(Arc::new(watch)),
@@ -157,7 +157,9 @@ fn open_link(
     let interface = || {
         let missing = || OpenError::InterfaceMissing { link: kind.name() };
         let found = attachment.name.as_deref().zip(attachment.interface.clone());
-        found.ok_or_else(missing)
+        let (name, interface) = found.ok_or_else(missing)?;
+        check_ethernet(kind, name, &interface)?;
+        Ok::<_, OpenError>((name, interface))
     };
     let setup = || {
         let (name, interface) = interface()?;
@@ -219,6 +221,24 @@ fn open_link(
             source: "a simulated network is made in code: tautline::link::sim::Network".into(),
         }),
     }
+}
+
+/// Refuses an interface without Ethernet headers to a link that reads and writes them.
+///
+/// # Errors
+/// [`OpenError::NoEthernet`].
+pub(crate) fn check_ethernet(
+    link: LinkKind,
+    name: &str,
+    interface: &Interface,
+) -> Result<(), OpenError> {
+    if interface.is_ethernet {
+        return Ok(());
+    }
+    Err(OpenError::NoEthernet {
+        interface: name.to_owned(),
+        link: link.name(),
+    })
 }
 
 /// The node's send buffers. A bus lends memory of its own, so nobody would ask for them there.

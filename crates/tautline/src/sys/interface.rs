@@ -3,12 +3,13 @@
 
 use std::ffi::CString;
 use std::io;
-use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use netlink_packet_core::NetlinkPayload;
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_core::{DefaultNla, NetlinkPayload};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use tautline_proto::wire::MacAddress;
 
 use super::route;
@@ -20,6 +21,8 @@ pub(crate) use watch::{InterfaceWatch, readable_or_gone};
 /// A network interface, at the moment of asking.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
+    /// Its own name; it may be asked for by another (`ip link property add`).
+    pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) mac: MacAddress,
     pub(crate) mtu_bytes: usize,
@@ -34,6 +37,8 @@ pub(crate) struct Interface {
     pub(crate) has_packets: bool,
     /// Whether it is the end of a virtual cable.
     pub(crate) is_veth: bool,
+    /// Whether frames have an Ethernet header. A tunnel's have none.
+    pub(crate) is_ethernet: bool,
 }
 
 impl Interface {
@@ -81,22 +86,19 @@ pub(crate) fn mac_of(ip: Ipv4Addr) -> Option<MacAddress> {
     found.filter(|mac| !mac.is_unspecified())
 }
 
-/// Asks for an interface by name. `ErrorKind::NotFound` if there is none.
+/// Asks for an interface by one of its names. `ErrorKind::NotFound` if there is none.
 pub(crate) fn query(name: &str) -> io::Result<Interface> {
     let socket = super::socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    let mut request = Request::new(&socket, name)?;
-    let index = request.ask(libc::SIOCGIFINDEX)?.index();
-    let mac = request.ask(libc::SIOCGIFHWADDR)?.hardware_address();
+    let index = index_of(&socket, name)?;
+    let name = name_of(&socket, index)?;
+    let mut request = Request::new(&socket, &name)?;
+    let hardware = request.ask(libc::SIOCGIFHWADDR)?;
+    let (mac, is_ethernet) = (hardware.hardware_address(), hardware.is_ethernet());
     let mtu = request.ask(libc::SIOCGIFMTU)?.mtu();
     let up = request.ask(libc::SIOCGIFFLAGS)?.is_up();
-    let ip = match request.ask(libc::SIOCGIFADDR) {
-        Ok(answer) => Some(answer.ipv4()),
-        // EADDRNOTAVAIL: the interface has no IPv4 address.
-        Err(_) => None,
-    };
-    let netmask = match request.ask(libc::SIOCGIFNETMASK) {
-        Ok(answer) if ip.is_some() => answer.ipv4(),
-        _ => Ipv4Addr::BROADCAST,
+    let (ip, netmask) = match first_address(index)? {
+        Some((ip, prefix)) => (Some(ip), netmask(prefix)),
+        None => (None, Ipv4Addr::BROADCAST),
     };
     let driver = request.driver();
     let is_of = |drivers: &[&str]| {
@@ -105,7 +107,7 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
             .is_some_and(|driver| drivers.contains(&driver))
     };
     Ok(Interface {
-        index: index.try_into().map_err(io::Error::other)?,
+        index,
         mac,
         mtu_bytes: mtu.try_into().map_err(io::Error::other)?,
         up,
@@ -114,7 +116,52 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
         is_virtual: is_of(&VIRTUAL_DRIVERS),
         has_packets: is_of(&PACKET_DRIVERS),
         is_veth: is_of(&["veth"]),
+        is_ethernet,
+        name,
     })
+}
+
+/// The index of an interface of this name, which may be an alternative one of any length.
+fn index_of(socket: &OwnedFd, name: &str) -> io::Result<u32> {
+    if name.len() < libc::IFNAMSIZ {
+        let index = Request::new(socket, name)?.ask(libc::SIOCGIFINDEX)?.index();
+        return index.try_into().map_err(io::Error::other);
+    }
+    const IFLA_ALT_IFNAME: u16 = 53;
+    let name = CString::new(name).map_err(|_| io::ErrorKind::NotFound)?;
+    let mut link = LinkMessage::default();
+    let wanted = DefaultNla::new(IFLA_ALT_IFNAME, name.into_bytes_with_nul());
+    link.attributes.push(LinkAttribute::Other(wanted));
+    match route::ask(RouteNetlinkMessage::GetLink(link), 0)? {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(link.header.index),
+        // ENODEV, or EINVAL of a kernel without such names (before 5.5).
+        _ => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+/// The first IPv4 address of an interface, whatever its label, with the length of its network's prefix.
+fn first_address(index: u32) -> io::Result<Option<(Ipv4Addr, u8)>> {
+    let mut wanted = AddressMessage::default();
+    wanted.header.family = AddressFamily::Inet;
+    let answers = route::list(RouteNetlinkMessage::GetAddress(wanted))?;
+    let address = |answer: &RouteNetlinkMessage| {
+        let RouteNetlinkMessage::NewAddress(address) = answer else {
+            return None;
+        };
+        let local = |attribute: &AddressAttribute| match attribute {
+            AddressAttribute::Local(IpAddr::V4(ip)) => Some(*ip),
+            _ => None,
+        };
+        let ip = address.attributes.iter().find_map(local)?;
+        let is_here = address.header.index == index && !ip.is_unspecified();
+        is_here.then_some((ip, address.header.prefix_len))
+    };
+    Ok(answers.iter().find_map(address))
+}
+
+fn netmask(prefix: u8) -> Ipv4Addr {
+    let host_bits = 32 - u32::from(prefix.min(32));
+    u32::MAX.checked_shl(host_bits).unwrap_or(0).into()
 }
 
 /// Whether a card's XDP programs see frames without their VLAN tag. Virtual interfaces leave it in the frame, whatever
@@ -180,7 +227,7 @@ fn name_of(socket: &OwnedFd, index: u32) -> io::Result<String> {
 }
 
 /// Has the kernel answer in an `ifreq` (netdevice(7)), in the network namespace of the socket, whatever its family is.
-fn ask(socket: &OwnedFd, what: libc::c_ulong, about: &mut libc::ifreq) -> io::Result<()> {
+fn ask(socket: &impl AsRawFd, what: libc::c_ulong, about: &mut libc::ifreq) -> io::Result<()> {
     // glibc takes these numbers as they are, musl as an int.
     let what = what as libc::Ioctl;
     // SAFETY: these requests read a name or an index from and write an answer into the ifreq given.
@@ -337,6 +384,12 @@ impl<'s> Request<'s> {
         flags & libc::IFF_UP as libc::c_short != 0
     }
 
+    fn is_ethernet(&self) -> bool {
+        // SAFETY: SIOCGIFHWADDR filled this member; any bits are a valid family.
+        let family = unsafe { self.answer.ifr_ifru.ifru_hwaddr }.sa_family;
+        [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&family)
+    }
+
     fn hardware_address(&self) -> MacAddress {
         // SAFETY: SIOCGIFHWADDR filled this member; any bits are valid bytes.
         let address = unsafe { self.answer.ifr_ifru.ifru_hwaddr };
@@ -345,13 +398,6 @@ impl<'s> Request<'s> {
             *to = from as u8;
         }
         MacAddress(mac)
-    }
-
-    fn ipv4(&self) -> Ipv4Addr {
-        // SAFETY: SIOCGIFADDR filled this member with a sockaddr_in; any bits are valid bytes.
-        let address = unsafe { self.answer.ifr_ifru.ifru_addr };
-        let octet = |index: usize| address.sa_data[index] as u8;
-        Ipv4Addr::new(octet(2), octet(3), octet(4), octet(5))
     }
 }
 

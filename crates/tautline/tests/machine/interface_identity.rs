@@ -145,6 +145,75 @@ fn an_interface_made_again_with_the_same_index_and_mac_address_is_another() {
     );
 }
 
+/// Alternative names may be longer than 15 bytes, and an address may have a label other than its interface's name.
+#[test]
+fn a_node_opens_by_an_alternative_name_and_has_an_address_of_any_label() {
+    let Some(hosts) = hosts() else { return };
+    for name in ["motors0", "the-motors-of-the-arm"] {
+        ip(
+            &hosts,
+            Host::B,
+            &format!("link property add dev taut0 altname {name}"),
+        );
+    }
+    ip(&hosts, Host::B, "address flush dev taut0");
+    ip(
+        &hosts,
+        Host::B,
+        "address add 10.77.0.9/24 dev taut0 label taut0:arm",
+    );
+    for name in ["taut0", "motors0", "the-motors-of-the-arm"] {
+        for link in [LinkKind::Xdp, LinkKind::Packet, LinkKind::Udp] {
+            let open = || Node::open(NodeConfig::on(name).with_link(link)).unwrap();
+            let node = hosts.inside(Host::B, open).unwrap();
+            let report = node.report();
+            assert_eq!(report.interface.as_deref(), Some("taut0"), "{name}");
+            assert_eq!(report.ip, Some([10, 77, 0, 9].into()), "{name}");
+            if link == LinkKind::Xdp {
+                assert_eq!(changes(&node.status()), UNCHANGED, "{name}");
+            }
+        }
+    }
+    let none = || Node::open(NodeConfig::on("the-motors-of-the-leg")).unwrap_err();
+    let refused = hosts.inside(Host::B, none).unwrap();
+    assert!(
+        matches!(refused, OpenError::NoSuchInterface { .. }),
+        "{refused}"
+    );
+}
+
+/// A tunnel's packets have no Ethernet header: each would be read as if it had one.
+#[test]
+fn an_interface_without_ethernet_has_link_udp_and_no_other() {
+    let Some(hosts) = hosts() else { return };
+    let add = ["tuntap", "add", "dev", "tunnel0", "mode", "tun"];
+    if hosts.run(Host::B, "ip", &add).is_err() {
+        println!("SKIPPED: this kernel has no tun");
+        return;
+    }
+    ip(&hosts, Host::B, "address add 10.90.0.2/24 dev tunnel0");
+    ip(&hosts, Host::B, "link set tunnel0 up");
+    let open = |link| {
+        let config = NodeConfig {
+            link,
+            ..NodeConfig::on("tunnel0")
+        };
+        hosts.inside(Host::B, || Node::open(config)).unwrap()
+    };
+    for link in [LinkKind::Xdp, LinkKind::Xsk, LinkKind::Packet] {
+        let refused = open(Some(link)).unwrap_err();
+        assert!(matches!(refused, OpenError::NoEthernet { .. }), "{refused}");
+        assert!(refused.remedy().contains("link = \"udp\""));
+    }
+    let serve = || Server::open(ServiceConfig::new(NodeConfig::on("tunnel0"))).unwrap_err();
+    let refused = hosts.inside(Host::B, serve).unwrap();
+    assert!(matches!(refused, OpenError::NoEthernet { .. }), "{refused}");
+    let node = open(None).unwrap();
+    assert_eq!(node.report().link, LinkKind::Udp);
+    let why = &node.report().not_better[0].why;
+    assert!(why.contains("`tunnel0` has no Ethernet frames"), "{why}");
+}
+
 #[test]
 fn link_udp_lives_by_its_address() {
     let Some(pair) = pair(UDP, UDP) else { return };

@@ -567,6 +567,8 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
             is_virtual: true,
             has_packets: true,
             is_veth: false,
+            is_ethernet: true,
+            name: String::new(),
         },
         ip: Some(Ipv4Addr::LOCALHOST),
         ethernet: EthernetForm::of(ETHERTYPE_DEFAULT),

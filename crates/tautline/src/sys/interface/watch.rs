@@ -39,7 +39,7 @@ impl InterfaceWatch {
     ///
     /// # Errors
     /// `ErrorKind::NotFound` if it is gone already; the kernel's.
-    pub(crate) fn new(name: &str, interface: &Interface) -> io::Result<Self> {
+    pub(crate) fn new(interface: &Interface) -> io::Result<Self> {
         let (socket, tells_nothing) = match listening(interface.index) {
             Ok(socket) => (socket, None),
             // Forbidden to this process. It can be asked all the same.
@@ -49,7 +49,7 @@ impl InterfaceWatch {
             }
         };
         let watch = Self {
-            name: name.to_owned(),
+            name: interface.name.clone(),
             index: interface.index,
             mac: interface.mac,
             socket,
