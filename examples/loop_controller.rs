@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut cycle = Cycle::start(&options)?;
     println!("{}", cycle.report());
 
-    let mut stale = 0;
+    let (mut stale, mut unsent) = (0, 0);
     for _ in 0..cycles {
         cycle.wait();
         let (state, sample) = states.read()?.expect("there was a state before");
@@ -59,9 +59,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         // A spring and a damper, towards position 0.
         let force = -100.0 * state.position - 20.0 * state.speed;
-        commands.send(motor, Priority::HIGHEST, &Command { force })?;
+        // A cable that is out for a moment loses commands and does not end the loop.
+        let sent = commands.send(motor, Priority::HIGHEST, &Command { force });
+        unsent += u64::from(sent.is_err());
     }
-    println!("{cycles} cycles, {stale} of them without a valid state");
+    println!("{cycles} cycles, {stale} of them without a valid state, {unsent} commands not sent");
     println!("{}", cycle.statistics());
     Ok(())
 }

@@ -183,7 +183,9 @@ impl From<SendError> for Fault {
                 Self::explained(Code::BadArgument, &error, error.remedy())
             }
             SendError::NoWay { .. } => Self::explained(Code::UnknownPeer, &error, error.remedy()),
-            SendError::InterfaceDown => Code::InterfaceDown.into(),
+            SendError::InterfaceDown | SendError::NoCarrier => {
+                Self::explained(Code::InterfaceDown, &error, error.remedy())
+            }
             SendError::InterfaceGone => Code::InterfaceGone.into(),
             SendError::FrameTooLarge => Code::FrameTooLarge.into(),
             SendError::OtherProcess => Code::OtherProcess.into(),

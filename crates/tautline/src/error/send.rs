@@ -37,8 +37,9 @@ pub enum SendError {
     /// The destination was not made by the port that was to send there.
     #[error("the destination belongs to another port")]
     OtherPort,
-    /// The driver's transmit queue is full: the frame was not sent. Try later, or send less.
-    #[error("transmit queue is full")]
+    /// The driver did not take the frame: its transmit queue is full, or the other end of a virtual cable has a smaller
+    /// MTU, which the kernel does not tell apart. Try later, or send less.
+    #[error("the interface did not take the frame")]
     TransmitQueueFull,
     /// Nobody has the port open, or who had it is gone (link `vbus`).
     #[error("nobody has the peer's port open")]
@@ -67,6 +68,9 @@ pub enum SendError {
     /// The interface is down.
     #[error("interface is down")]
     InterfaceDown,
+    /// The interface has no carrier: there is no cable, or its other end is down.
+    #[error("interface has no carrier")]
+    NoCarrier,
     /// The interface that the node was opened on was deleted, or moved to another network namespace; another one may
     /// have its name.
     #[error("interface is gone")]
@@ -112,7 +116,12 @@ impl SendError {
                 "enter the peer as a neighbour, with its MAC address; for a protected port with its keys too"
             }
             Self::OtherPort => "resolve it on the port that sends: destination()",
-            Self::TransmitQueueFull => "send less, or try again",
+            Self::TransmitQueueFull => {
+                "try again, or send less: its transmit queue may be full; where only large frames fail, give the other end of a virtual cable the same MTU"
+            }
+            Self::NoCarrier => {
+                "connect the cable, or bring its other end up; `ip link` shows NO-CARRIER"
+            }
             Self::PeerGone => "start the program that opens that port, and send again",
             Self::OtherType => "declare the same type at both ends; `taut status` names the field",
             Self::ReceiverFull => "send less, or try again when the receiver has caught up",
@@ -230,6 +239,7 @@ impl From<io::Error> for SendError {
         match error.raw_os_error() {
             Some(libc::ENOBUFS | libc::EAGAIN | libc::EBUSY) => Self::TransmitQueueFull,
             Some(libc::ENETDOWN) => Self::InterfaceDown,
+            Some(libc::ENOLINK) => Self::NoCarrier,
             Some(libc::ENODEV | libc::ENXIO) => Self::InterfaceGone,
             Some(libc::EMSGSIZE) => Self::FrameTooLarge,
             other => Self::Refused {

@@ -164,6 +164,18 @@ fn netmask(prefix: u8) -> Ipv4Addr {
     u32::MAX.checked_shl(host_bits).unwrap_or(0).into()
 }
 
+/// Whether an interface of the socket's network namespace has a carrier. Does not wait.
+pub(crate) fn has_carrier(socket: BorrowedFd<'_>, index: i32) -> io::Result<bool> {
+    // SAFETY: all bytes zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = index;
+    ask(&socket, libc::SIOCGIFNAME, &mut request)?;
+    ask(&socket, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: SIOCGIFFLAGS filled this member; any bits are a valid integer.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(flags & libc::IFF_RUNNING as libc::c_short != 0)
+}
+
 /// Whether a card's XDP programs see frames without their VLAN tag. Virtual interfaces leave it in the frame, whatever
 /// they say.
 pub(crate) fn hides_tags(name: &str, interface: &Interface) -> bool {

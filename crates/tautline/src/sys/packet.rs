@@ -1,7 +1,7 @@
 //! AF_PACKET: frames past the protocol stack.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use tautline_proto::ip::send::HEADERS_BYTES;
 
@@ -42,6 +42,23 @@ fn sender_with(interface_index: u32, option: libc::c_int) -> io::Result<OwnedFd>
     socket::set_option(sender.as_fd(), libc::SOL_PACKET, option, &1i32)?;
     socket::bind(sender.as_fd(), &address(interface_index, 0))?;
     Ok(sender)
+}
+
+/// Index of the interface that a packet socket is bound to; `None` for other sockets.
+pub(crate) fn interface_of(socket: BorrowedFd<'_>) -> Option<i32> {
+    // SAFETY: all bytes zero is a valid sockaddr_ll.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes of an address to `address`, and their count to `bytes`.
+    let result = unsafe {
+        libc::getsockname(
+            socket.as_raw_fd(),
+            std::ptr::from_mut(&mut address).cast(),
+            &raw mut bytes,
+        )
+    };
+    let is_packet = result == 0 && i32::from(address.sll_family) == libc::AF_PACKET;
+    is_packet.then_some(address.sll_ifindex)
 }
 
 /// `struct virtio_net_hdr` (`linux/virtio_net.h`), which stands before a packet on a socket that has PACKET_VNET_HDR

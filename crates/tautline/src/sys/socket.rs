@@ -60,8 +60,24 @@ pub(crate) fn bind<T: Copy>(socket: BorrowedFd<'_>, address: &T) -> io::Result<(
 /// where threads may be cancelled, which costs each call some thirty instructions.
 #[inline]
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
-    rustix::net::send(socket, bytes, SendFlags::DONTWAIT)?;
-    Ok(())
+    match rustix::net::send(socket, bytes, SendFlags::DONTWAIT) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(refused(socket, error.into())),
+    }
+}
+
+/// Why a frame was not sent. A packet socket answers `ENOBUFS` to whatever the driver does not take; where it is for want
+/// of a carrier, this is `ENOLINK`.
+#[cold]
+fn refused(socket: BorrowedFd<'_>, error: io::Error) -> io::Error {
+    if error.raw_os_error() != Some(libc::ENOBUFS) {
+        return error;
+    }
+    let index = super::packet::interface_of(socket);
+    match index.map(|index| super::interface::has_carrier(socket, index)) {
+        Some(Ok(false)) => io::Error::from_raw_os_error(libc::ENOLINK),
+        _ => error,
+    }
 }
 
 /// Sends one datagram to an address. Never waits.
@@ -128,7 +144,8 @@ pub(crate) fn send_many(socket: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Resul
             libc::MSG_DONTWAIT as _, // glibc's int, musl's unsigned
         )
     };
-    Ok(super::check(sent)? as usize)
+    let sent = super::check(sent).map_err(|error| refused(socket, error))?;
+    Ok(sent as usize)
 }
 
 /// Looks whether a socket has something, and throws it away. Never waits.

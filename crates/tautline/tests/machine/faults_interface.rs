@@ -115,6 +115,33 @@ fn wait_for_carrier(pair: &Pair) {
     }
 }
 
+#[test]
+fn a_send_tells_a_lack_of_carrier_from_a_full_queue() {
+    for side in here([XDP, XDP_TC, PACKET]) {
+        let Some(pair) = pair(side, side) else { return };
+        let (mut sender, _receiver, to) = pair.ports(&QueuingOptions::default());
+        ip(&pair, Host::B, &["link", "set", "taut0", "down"]);
+        let give_up = tautline::now() + PATIENCE;
+        // The kernel takes a moment to note it.
+        while sender.send(to, Priority::NORMAL, b"into nothing") != Err(SendError::NoCarrier) {
+            assert!(tautline::now() < give_up);
+        }
+        ip(&pair, Host::B, &["link", "set", "taut0", "up"]);
+        wait_for_carrier(&pair);
+        sender.send(to, Priority::NORMAL, b"again").unwrap();
+
+        ip(&pair, Host::B, &["link", "set", "taut0", "mtu", "600"]);
+        sender.send(to, Priority::NORMAL, &[1; 500]).unwrap();
+        let refused = sender.send(to, Priority::NORMAL, &[1; 1000]).unwrap_err();
+        assert!(
+            refused.remedy().contains("MTU"),
+            "{refused}: {}",
+            refused.remedy()
+        );
+        assert!(!refused.to_string().contains("full"), "{refused}");
+    }
+}
+
 fn down_and_up_again(side: Side) {
     let Some(pair) = pair(side, side) else { return };
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
