@@ -101,11 +101,9 @@ impl SamplingOptions {
 ///     arm.send(to_hub, Priority::NORMAL, &number.to_be_bytes())?;
 /// }
 /// let mut buffer = [0; 1484];
-/// let mut seen = 0;
-/// while seen < 3 {
-///     seen += hub.read_newer_until(Instant::FAR_FUTURE, &mut buffer, |sample, bytes| {
-///         println!("{} is at {bytes:?}, {:?} old", sample.source, sample.age);
-///     })?;
+/// for _ in 0..3 {
+///     let sample = hub.read_new_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+///     println!("{} is at {:?}, {:?} old", sample.source, &buffer[..sample.length], sample.age);
 /// }
 /// assert_eq!(hub.sources().count(), 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -398,28 +396,6 @@ impl SamplingPort {
         order[..count].sort_unstable();
         let places = order[..count].iter().map(|(_, place)| *place);
         places.map(|place| hand(self, place)).sum()
-    }
-
-    /// As [`SamplingPort::read_newer`], but waits until there is a value that has not been read, or until
-    /// `deadline`, spinning first and then sleeping. 0 when the deadline has come.
-    ///
-    /// # Errors
-    /// [`ReceiveError`].
-    pub fn read_newer_until(
-        &mut self,
-        deadline: Instant,
-        buffer: &mut [u8],
-        mut each: impl FnMut(&Sample, &[u8]),
-    ) -> Result<usize, ReceiveError> {
-        check_buffer(buffer, self.value_bytes_max)?;
-        while self.wait_for_new(deadline)? {
-            match self.read_newer(buffer, &mut each)? {
-                // Values that are passed over.
-                0 => {}
-                count => return Ok(count),
-            }
-        }
-        Ok(0)
     }
 
     /// Copies the next value that this port has not seen into `buffer`; waits for one until `deadline`,

@@ -283,33 +283,6 @@ macro_rules! common_functions {
                 self.port.reply(to, priority, value.bytes())
             }
 
-            /// Sends a value that `fill` writes where it will be sent from: on a bus the memory that the receiver looks
-            /// into, elsewhere a buffer of the node's pool. `fill` writes every field: an earlier message may lie
-            /// there.
-            ///
-            /// # Errors
-            /// As [`QueuingPort::lend`](super::QueuingPort::lend) and
-            /// [`QueuingPort::send`](super::QueuingPort::send).
-            #[inline]
-            pub fn send_filled(
-                &mut self,
-                to: Destination,
-                priority: Priority,
-                fill: impl FnOnce(&mut S),
-            ) -> Result<(), SendError> {
-                let mut loan = self.port.lend(to, priority, size_of::<S>())?;
-                match S::in_place(&mut loan) {
-                    Some(value) => fill(value),
-                    // No place of a link is aligned to less than eight bytes, and no number to more.
-                    None => {
-                        let mut value = S::zeroed();
-                        fill(&mut value);
-                        loan.copy_from_slice(value.bytes());
-                    }
-                }
-                loan.send()
-            }
-
             /// The port without its types: descriptors, batches, lending, and whatever else is done with bytes.
             pub fn untyped(&mut self) -> &mut $untyped {
                 &mut self.port

@@ -12,7 +12,7 @@ use crate::common::{
 };
 use tautline::link::XdpMode;
 use tautline::{
-    Address, LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions, Sample,
+    Address, LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions,
     SamplingOptions, SendError,
 };
 use tautline_proto::wire::{HEADER_BYTES, Header};
@@ -244,8 +244,8 @@ fn two_senders_behind_one_address_are_two_sources() {
         let deadline = tautline::now() + crate::common::PATIENCE;
         let mut seen = Vec::new();
         while seen.len() < 2 && tautline::now() < deadline {
-            let each = |sample: &Sample, bytes: &[u8]| seen.push((sample.source.address, bytes[0]));
-            hub.read_newer_until(deadline, &mut buffer, each).unwrap();
+            let sample = hub.read_new_until(deadline, &mut buffer).unwrap();
+            seen.extend(sample.map(|sample| (sample.source.address, buffer[0])));
         }
         for (sender, value) in senders.iter().zip([1, 2]) {
             let SocketAddr::V4(address) = sender.local_addr().unwrap() else {

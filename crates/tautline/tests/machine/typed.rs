@@ -70,11 +70,6 @@ fn messages_are_values() {
             .unwrap();
         let (state, _) = controller.receive_until(pair.soon()).unwrap().unwrap();
         assert_eq!(state, STATE);
-        let back = motor.destination("peer", port(12)).unwrap();
-        let filled = |state: &mut JointState| *state = STATE;
-        motor.send_filled(back, Priority::NORMAL, filled).unwrap();
-        let (state, _) = controller.receive_until(pair.soon()).unwrap().unwrap();
-        assert_eq!(state, STATE);
         // Another size is named, counted and gone; larger ones are not even let in.
         let untyped = controller.untyped();
         untyped.send(to, Priority::NORMAL, b"no command").unwrap();
