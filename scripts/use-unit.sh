@@ -30,9 +30,6 @@ main() {
     step "a client of another user answers"
     as_robot taut status >status.log 2>&1 || fail_with status.log
     grep -q 4095 status.log || fail_with status.log
-    taut neigh unlock >/dev/null
-    taut neigh solicit peer 10.9.0.2 >solicit.log 2>&1 || fail_with solicit.log
-    step "the kernel asked for a neighbour: $(cat solicit.log)"
 
     kill -9 "$(pid taut0)"
     answers || fail "no answer after kill -9"

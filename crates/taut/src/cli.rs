@@ -438,7 +438,6 @@ mod tests {
             ("ping motor --interval 5", "interval"),
             ("guest console arm --timeout 5", "timeout"),
             ("guest clock arm --timeout 5", "timeout"),
-            ("neigh solicit arm 10.0.0.2 --timeout 5", "timeout"),
             ("recv 7 --timeout 5", "timeout"),
             ("record file --timeout 5", "timeout"),
             ("gateway record --key a file --timeout 5", "timeout"),

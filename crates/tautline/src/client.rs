@@ -1,22 +1,21 @@
 //! A node as a client of the control process of its interface: the connection, and the messages on it.
 
 pub(crate) mod protocol;
-mod table;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::PortNumber;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 
-use self::protocol::{Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
+use self::protocol::{Entry, Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
 use crate::claim::{Claim, Holder};
 use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::link::bpf::demux::Setup;
@@ -37,8 +36,6 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// be a moment from gone.
 const ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
-
-pub use table::{SharedTable, TableContent};
 
 /// Name of the socket on which the control process of an interface serves clients, in the room of control sockets of
 /// the network namespace. That belongs to root, to the user whom root has set up for control processes, or to the user
@@ -82,17 +79,85 @@ pub fn look(interface: &str) -> Option<ControlProcess> {
     })
 }
 
+/// Neighbours that the control process of an interface has for its clients.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SharedNeighbours {
+    /// The control process.
+    pub pid: i32,
+    /// The `[[neighbour]]` entries of its configuration, in their order.
+    pub entries: Vec<Neighbour>,
+}
+
+/// The neighbours that an interface's control process has for its clients; `None` if it has no control process.
+///
+/// ```no_run
+/// if let Some(shared) = tautline::control::shared_neighbours("eth0")? {
+///     for entry in shared.entries {
+///         println!("{}", entry.name);
+///     }
+/// }
+/// # Ok::<(), tautline::NeighbourTableError>(())
+/// ```
+///
+/// # Errors
+/// [`NeighbourTableError::NoSuchInterface`], [`NeighbourTableError::NotAllowed`] if it does not take this process as a
+/// client, [`NeighbourTableError::ControlGone`].
+pub fn shared_neighbours(interface: &str) -> Result<Option<SharedNeighbours>, NeighbourTableError> {
+    let found = interface::query(interface).map_err(|_| NeighbourTableError::NoSuchInterface {
+        name: interface.to_owned(),
+        known: interface::names().unwrap_or_default(),
+    })?;
+    let hello = Hello::to_any(interface, found.index);
+    let gone = |pid| move |source| NeighbourTableError::ControlGone { pid, source };
+    let Some(mut control) = hello.connect().map_err(gone(0))? else {
+        return Ok(None);
+    };
+    let pid = control.pid;
+    // Nobody needs the descriptor that keeps the demux attached.
+    let _keeper = hello
+        .say(&mut control)
+        .map_err(|why| NeighbourTableError::NotAllowed { pid, why })?;
+    let read = read_neighbours(0, |request| control.ask(request).map(|(answer, _)| answer));
+    let (_, entries) = read.map_err(gone(pid))?;
+    Ok(Some(SharedNeighbours { pid, entries }))
+}
+
+/// Reads the neighbours of a control process, one by one, and when it began; none if that is `seen`.
+fn read_neighbours(
+    seen: u64,
+    mut ask: impl FnMut(&Request) -> io::Result<Reply>,
+) -> io::Result<(u64, Vec<Neighbour>)> {
+    let mut begun = None;
+    let mut entries = Vec::new();
+    for index in 0.. {
+        let Reply::Neighbour { begun_ns, entry } = ask(&Request::Neighbour { index })? else {
+            return Err(io::Error::other("its answer makes no sense"));
+        };
+        if begun_ns == seen {
+            break;
+        }
+        if *begun.get_or_insert(begun_ns) != begun_ns {
+            return Err(io::Error::other("another one has taken its place"));
+        }
+        match entry {
+            Some(Entry(neighbour)) => entries.push(neighbour),
+            None => break,
+        }
+    }
+    Ok((begun.unwrap_or(seen), entries))
+}
+
 /// A node's connection to the control process of its interface.
 #[derive(Debug)]
 pub(crate) struct Connection {
     hello: Hello,
     control: Mutex<Control>,
     welcome: Welcome,
-    interface: String,
     watch: Option<Arc<InterfaceWatch>>,
     process: OwnerProcess,
-    /// Up to where its neighbour table has been read.
-    neighbours_seen: AtomicU32,
+    /// When the control process began whose neighbours have been read.
+    neighbours_seen: AtomicU64,
     /// As long as this is open, the demux stays on the interface, whoever else dies.
     _keeper: OwnedFd,
 }
@@ -152,10 +217,9 @@ impl Connection {
             hello,
             control: Mutex::new(control),
             welcome,
-            interface: setup.name.clone(),
             watch: watch.map(Arc::clone),
             process: OwnerProcess::current(),
-            neighbours_seen: AtomicU32::new(0),
+            neighbours_seen: AtomicU64::new(0),
             _keeper: keeper,
         }))
     }
@@ -301,10 +365,6 @@ fn names(interface: &str, index: u32) -> [String; 2] {
 }
 
 impl Control {
-    pub(crate) fn pid(&self) -> i32 {
-        self.pid
-    }
-
     pub(crate) fn ask(&mut self, request: &Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
         self.serial = self.serial.wrapping_add(1);
         match unix::send(self.socket.as_fd(), &request.encode(self.serial), &[]) {
@@ -312,7 +372,7 @@ impl Control {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent?,
         }
-        let deadline = Instant::now() + TIME_LIMIT + request.time_of_its_own();
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             // One byte more, so that what is too long is not taken for a reply.
             let mut bytes = [0; REPLY_BYTES_MAX + 1];
@@ -453,29 +513,14 @@ impl DemuxOwner for Connection {
     }
 
     fn neighbours(&self) -> Option<Vec<Neighbour>> {
-        let mut seen = self.neighbours_seen.load(Relaxed);
-        let ask = |request| match self.ask_control(&request) {
-            Ok((answer, _)) => Ok(answer),
-            Err((pid, source)) => Err(NeighbourTableError::ControlGone { pid, source }),
-        };
-        // Without a control process, what has been read stands.
-        let content = table::read(&mut seen, ask).ok()??;
-        self.neighbours_seen.store(seen, Relaxed);
-        let entries = content.entries.into_iter();
-        Some(entries.map(|(entry, _)| entry).collect())
-    }
-
-    fn solicit(
-        &self,
-        ip: Ipv4Addr,
-        timeout: Duration,
-    ) -> Option<Result<MacAddress, NeighbourTableError>> {
-        let pid = self.pid();
         let ask = |request: &Request| match self.ask_control(request) {
             Ok((answer, _)) => Ok(answer),
-            Err((_, source)) => Err(source),
+            Err((_, error)) => Err(error),
         };
-        Some(table::station(pid, &self.interface, (ip, timeout), ask))
+        // Without a control process, what has been read stands.
+        let (seen, entries) = read_neighbours(self.neighbours_seen.load(Relaxed), ask).ok()?;
+        self.neighbours_seen.store(seen, Relaxed);
+        Some(entries)
     }
 }
 
@@ -557,11 +602,7 @@ fn not_opened(port: PortNumber, refusal: Refusal) -> PortError {
             port,
             holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
         },
-        Reason::Kernel
-        | Reason::BadRequest
-        | Reason::Locked
-        | Reason::NotEntered
-        | Reason::NoAnswer => {
+        Reason::Kernel | Reason::BadRequest => {
             PortError::refused("opening the port in the control process", refusal.why)
         }
         Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::NotAllowed {

@@ -87,7 +87,6 @@
 //! any_source_address = true   # of raw frames; left out: the interface's alone
 //! priorities = ["0-5"]        # left out: all
 //! memory_bytes_max = 41943040
-//! neighbours = true           # may change the neighbour table of all; left out: false
 //!
 //! [[bus_allow]]               # link vbus: other users on the bus; left out: all whom the bus lets in
 //! user = "robot"              # name or number
@@ -138,9 +137,7 @@ use tautline_state::{Others, mistake};
 use toml::Spanned;
 
 pub use exec::ExecConfig;
-pub use rule::{
-    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
-};
+pub use rule::{CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 pub use smoother::SmootherConfig;
 pub use tune::TuneConfig;
 

@@ -2,7 +2,6 @@
 //! distributions leave parts out and bring newer ones into old releases. `docs/kernels.md` shows the same table.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::LazyLock;
 
 use aya::maps::MapType;
@@ -68,7 +67,7 @@ pub(crate) fn tells_buffers_of_veth() -> bool {
 
 /// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names
 /// the release that has all.
-pub const FEATURES: [Feature; 14] = [
+pub const FEATURES: [Feature; 13] = [
     Feature {
         name: "`bpf_xdp_load_bytes`",
         since: "5.18",
@@ -124,13 +123,6 @@ pub const FEATURES: [Feature; 14] = [
         used_by: "mode `tc` of link `xdp`",
         instead: "native or generic mode",
         probe: || tried_bpf(bpf::tcx_programs(1)), // loopback, the first interface of every namespace
-    },
-    Feature {
-        name: "maps bound to a program",
-        since: "5.10",
-        used_by: "the control process: neighbours left to its successor",
-        instead: "none: `taut node run` refuses to share `xdp`",
-        probe: || tried_bpf(bind_a_map()),
     },
     Feature {
         name: "`AF_XDP` sockets",
@@ -212,12 +204,6 @@ fn tried<T>(result: io::Result<T>) -> io::Result<bool> {
             _ => Err(error),
         },
     }
-}
-
-fn bind_a_map() -> io::Result<()> {
-    let program = bpf::load_trivial(bpf::Trivial::Pass)?;
-    let map = bpf::inner_map()?;
-    bpf::bind_map(program.as_fd(), map.as_fd())
 }
 
 #[cfg(test)]

@@ -68,7 +68,6 @@ pub mod send_pool;
 mod statistics;
 pub mod status;
 mod sys;
-mod table_state;
 pub mod types;
 
 pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbour};
@@ -78,7 +77,7 @@ pub use error::{Error, OpenError, PortError, Priorities, ReceiveError, SendError
 pub use keys::{KeyFileError, KeySource, NeighbourKeys};
 pub use kind::{LinkKind, PortKind};
 pub use link::vbus::observe as vbus;
-pub use neighbours::{NeighbourTableError, TableState};
+pub use neighbours::NeighbourTableError;
 pub use node::{Node, now};
 pub use policing::Policing;
 pub use port::{
@@ -88,10 +87,9 @@ pub use port::{
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{
-    ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus,
-    NeighbourTableStatus, NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus,
-    ProtectionStatus, RawPortStatus, ReaderStatus, ReassemblyStatus, RuleStatus,
-    TypeDifferenceStatus, TypeStatus, UdpPortStatus,
+    ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus, NodeStatus,
+    NotBetter, OpenReport, PeerCounters, PortStatus, ProtectionStatus, RawPortStatus, ReaderStatus,
+    ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus,
 };
 /// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:
 ///

@@ -29,5 +29,5 @@ pub const BATCH_FRAMES: usize = 32;
 /// several thousand messages a second uses a whole processor.
 pub const SPIN_ADAPTIVE_MAX: Duration = Duration::from_micros(200);
 /// Longest time that an answer is waited for. Lower: a network with sleeping bridges seems empty. Higher:
-/// whoever asks through a control process can occupy it for longer.
-pub const SOLICIT_TIME_MAX: Duration = Duration::from_secs(10);
+/// a typing mistake waits for longer than anybody would.
+pub(crate) const SOLICIT_TIME_MAX: Duration = Duration::from_secs(10);

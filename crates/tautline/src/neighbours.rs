@@ -1,8 +1,7 @@
-//! The neighbour table at run time: entries after the configuration was read, and the lock that ends them.
+//! The neighbours of a node: the entries of its configuration, and those that a program adds before its first port.
 //!
-//! A table is open until the first port opens, and locked from then on: a running application sends only to
-//! peers that were there before it began. For maintenance it can be unlocked; there are no guarantees until it
-//! is  locked again. Nothing is ever taken out, because ports have resolved what is in it.
+//! The first port closes the table: a running application sends only to peers that were there before it began. Nothing
+//! is ever taken out, because ports have resolved what is in it.
 
 mod solicit;
 
@@ -11,14 +10,12 @@ use std::net::Ipv4Addr;
 use tautline_proto::neighbour::{NEIGHBOUR_COUNT_MAX, Neighbour, NeighbourError, NeighbourTable};
 use tautline_proto::wire::MacAddress;
 
+use crate::status::Origin;
 use crate::sys::interface::Interface;
 
 pub use solicit::solicit;
-pub(crate) use solicit::{ArpInterface, AskedBy, Question, ask};
 
 pub use crate::error::NeighbourTableError;
-pub use crate::limits::SOLICIT_TIME_MAX;
-pub use crate::table_state::{LockedBy, Origin, TableState};
 
 /// The addresses that no neighbour can have because they are ours or everybody's here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,15 +65,13 @@ impl Own {
     }
 }
 
-/// A table, where its entries come from, and whether it takes more.
+/// A table, where its entries come from, and whether a program may add more.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     table: NeighbourTable,
     origins: Vec<Origin>,
     own: Own,
-    state: TableState,
-    /// Entries and changes of state so far, from 1: by it others see that there is something new.
-    changes: u32,
+    is_locked: bool,
 }
 
 impl Neighbours {
@@ -87,25 +82,12 @@ impl Neighbours {
             table: configured,
             origins,
             own,
-            state: TableState::Open,
-            changes: 1,
+            is_locked: false,
         }
     }
 
     pub(crate) fn table(&self) -> &NeighbourTable {
         &self.table
-    }
-
-    pub(crate) fn state(&self) -> TableState {
-        self.state
-    }
-
-    pub(crate) fn changes(&self) -> u32 {
-        self.changes
-    }
-
-    pub(crate) fn own(&self) -> &Own {
-        &self.own
     }
 
     /// The entries in their order.
@@ -114,58 +96,29 @@ impl Neighbours {
         self.table.iter().map(|(_, entry)| entry).zip(origins)
     }
 
-    /// Whether entries are taken.
-    pub(crate) fn check_open(&self) -> Result<(), NeighbourTableError> {
-        match self.state {
-            TableState::Locked(by) => Err(NeighbourTableError::Locked { by: by.to_string() }),
-            TableState::Open | TableState::Unlocked => Ok(()),
+    /// Enters a neighbour for the program.
+    pub(crate) fn add(&mut self, neighbour: Neighbour) -> Result<(), NeighbourTableError> {
+        if self.is_locked {
+            return Err(NeighbourTableError::Locked);
         }
-    }
-
-    /// Enters what somebody asks for.
-    pub(crate) fn add(
-        &mut self,
-        neighbour: Neighbour,
-        origin: Origin,
-    ) -> Result<(), NeighbourTableError> {
-        self.check_open()?;
         self.own.check(&neighbour)?;
-        self.enter(neighbour, origin)
+        self.enter(neighbour, Origin::Added)
     }
 
-    /// Enters what was checked elsewhere, whether this table is locked or not.
-    pub(crate) fn enter(
-        &mut self,
-        neighbour: Neighbour,
-        origin: Origin,
-    ) -> Result<(), NeighbourTableError> {
+    /// Enters a neighbour of the control process, whether a port is open or not.
+    pub(crate) fn share(&mut self, neighbour: Neighbour) -> Result<(), NeighbourTableError> {
+        self.enter(neighbour, Origin::Shared)
+    }
+
+    fn enter(&mut self, neighbour: Neighbour, origin: Origin) -> Result<(), NeighbourTableError> {
         enter(&mut self.table, neighbour)?;
         self.origins.push(origin);
-        self.changes = self.changes.wrapping_add(1);
         Ok(())
     }
 
-    /// A port has been opened: the first one locks the table, unless it is unlocked for maintenance.
-    pub(crate) fn port_opened(&mut self, by: LockedBy) {
-        if self.state == TableState::Open {
-            self.set_state(TableState::Locked(by));
-        }
-    }
-
-    pub(crate) fn unlock(&mut self) {
-        self.set_state(TableState::Unlocked);
-    }
-
-    /// Locks it on request. What is locked already stays as it was.
+    /// A port has been opened.
     pub(crate) fn lock(&mut self) {
-        if !matches!(self.state, TableState::Locked(_)) {
-            self.set_state(TableState::Locked(LockedBy::Request));
-        }
-    }
-
-    fn set_state(&mut self, state: TableState) {
-        self.state = state;
-        self.changes = self.changes.wrapping_add(1);
+        self.is_locked = true;
     }
 }
 
@@ -213,29 +166,10 @@ mod tests {
     }
 
     fn added(neighbours: &mut Neighbours, neighbour: Neighbour) -> String {
-        match neighbours.add(neighbour, Origin::Added) {
+        match neighbours.add(neighbour) {
             Ok(()) => "entered".to_owned(),
             Err(error) => error.to_string(),
         }
-    }
-
-    #[test]
-    fn the_first_port_locks_and_unlocking_lasts_until_locked_again() {
-        let mut table = Neighbours::new(NeighbourTable::new(), OWN);
-        assert_eq!(added(&mut table, peer(2)), "entered");
-        table.port_opened(LockedBy::Port(7));
-        table.port_opened(LockedBy::UdpPort(8));
-        let locked = "the neighbour table is locked: port 7 was opened";
-        assert_eq!(added(&mut table, peer(3)), locked);
-        table.unlock();
-        table.port_opened(LockedBy::Port(9));
-        assert_eq!(added(&mut table, peer(3)), "entered");
-        table.lock();
-        table.lock();
-        let locked = "the neighbour table is locked: somebody asked for it";
-        assert_eq!(added(&mut table, peer(4)), locked);
-        assert_eq!(table.entries().len(), 2);
-        assert_eq!(table.changes(), 1 + 2 + 3);
     }
 
     #[test]
@@ -247,7 +181,7 @@ mod tests {
             "33:33:00:00:00:01",
         ] {
             let mac = mac.parse().unwrap();
-            let error = table.add(Neighbour { mac, ..peer(9) }, Origin::Added);
+            let error = table.add(Neighbour { mac, ..peer(9) });
             assert!(
                 matches!(error, Err(NeighbourTableError::GroupAddress { .. })),
                 "{mac}: {error:?}"
@@ -258,14 +192,14 @@ mod tests {
             ..peer(9)
         };
         for ip in [[224, 0, 0, 1], [255; 4], [10, 0, 0, 255]] {
-            let error = table.add(with_ip(ip), Origin::Added);
+            let error = table.add(with_ip(ip));
             assert!(
                 matches!(error, Err(NeighbourTableError::GroupAddress { .. })),
                 "{ip:?}: {error:?}"
             );
         }
         for ip in [[0; 4], [0, 1, 2, 3], [127, 0, 0, 1]] {
-            let error = table.add(with_ip(ip), Origin::Added);
+            let error = table.add(with_ip(ip));
             assert!(
                 matches!(error, Err(NeighbourTableError::UnusableAddress { .. })),
                 "{ip:?}: {error:?}"
@@ -276,7 +210,7 @@ mod tests {
             ..peer(1)
         };
         for own in [own_mac, with_ip([10, 0, 0, 1])] {
-            let error = table.add(own, Origin::Added);
+            let error = table.add(own);
             assert!(
                 matches!(error, Err(NeighbourTableError::OwnAddress { .. })),
                 "{error:?}"

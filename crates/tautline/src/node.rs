@@ -580,10 +580,7 @@ impl NodeInner {
 
     fn status_with(&self, ports: Vec<PortStatus>) -> NodeStatus {
         let interface_now = self.watch.as_deref().and_then(InterfaceStatus::of);
-        let (neighbours, neighbour_table) = {
-            let neighbours = self.neighbours();
-            (neighbours_status(&neighbours), neighbours.state().into())
-        };
+        let neighbours = neighbours_status(self.neighbours().entries());
         NodeStatus {
             process: std::process::id(),
             now_ns: clock::monotonic().as_nanos(),
@@ -597,7 +594,6 @@ impl NodeInner {
             },
             interface_now,
             neighbours,
-            neighbour_table,
             counters: self.link.counters(),
             ports,
             udp_ports: self.udp_ports.status(),

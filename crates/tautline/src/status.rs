@@ -13,8 +13,8 @@ use crate::sys::{bpf, interface as kernel};
 pub(crate) use interface::gone;
 pub use interface::{InterfaceState, InterfaceStatus};
 pub use node::{
-    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NeighbourTableStatus,
-    NodeStatus, NotBetter, OpenReport, RuleStatus,
+    ClientPortStatus, ClientStatus, ControlStatus, NeighbourStatus, NodeStatus, NotBetter,
+    OpenReport, Origin, RuleStatus,
 };
 pub use port::{
     LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, RawPortStatus, ReaderStatus,

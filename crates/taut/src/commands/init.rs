@@ -164,7 +164,7 @@ fn configuration(
         if let Some(ip) = entry.ip {
             let _ = writeln!(
                 text,
-                "# Answered for {ip} by ARP. Ask again after its network card was changed: taut neigh solicit\n\
+                "# Answered for {ip} by ARP. After its network card was changed, write the new address here.\n\
                  mac = \"{}\"\nip = \"{ip}\"",
                 entry.mac
             );

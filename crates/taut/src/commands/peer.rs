@@ -259,7 +259,7 @@ fn check_interface(entry: &Neighbour, config: &NodeConfig) -> Result<(), Command
             ),
             format!("bring it up: ip link set dev {interface} up"),
         )),
-        // What else is wrong with it is told where the node opens.
+        // The opening of the node reports everything else.
         _ => Ok(()),
     }
 }

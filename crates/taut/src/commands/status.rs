@@ -239,18 +239,13 @@ fn rules_text(control: &Value) -> String {
             ]
             .map(|key| plain(&rule[key])),
         );
-        let neighbours = if rule["neighbours"] == true {
-            "changes"
-        } else {
-            "reads"
-        };
         // Of raw frames.
         let sources = if rule["any_source_address"] == true {
             "any"
         } else {
             "own"
         };
-        cells.extend([neighbours, sources].map(str::to_owned));
+        cells.push(sources.to_owned());
         cells
     });
     if list(&control["rules"]).is_empty() {
@@ -267,7 +262,6 @@ fn rules_text(control: &Value) -> String {
                 "bytes at most",
                 "ports at most",
                 "connections at most",
-                "neighbours",
                 "raw source",
             ],
             rows,
@@ -334,22 +328,15 @@ fn joined(numbers: impl Iterator<Item = String>) -> String {
     numbers.collect::<Vec<_>>().join(", ")
 }
 
-/// The neighbours, and whether more can be entered.
 fn neighbours_text(node: &Value) -> String {
-    let table = &node["neighbour_table"];
-    let state = match &table["locked_by"] {
-        Value::String(by) => format!("locked: {by}"),
-        _ => plain(&table["state"]),
-    };
     let neighbours = list(&node["neighbours"]);
     if neighbours.is_empty() {
-        return format!("  no neighbours; the table is {state}\n");
+        return "  no neighbours\n".to_owned();
     }
     let columns = ["name", "mac", "ip", "form", "origin"];
     let row = |entry: &Value| columns.map(|key| plain(&entry[key])).to_vec();
     let header = ["neighbour", "mac", "ip", "form", "origin"];
-    let table = table::figures(&header, neighbours.iter().map(row));
-    format!("{table}  the neighbour table is {state}\n")
+    table::figures(&header, neighbours.iter().map(row))
 }
 
 fn ports_text(ports: &[Value]) -> String {

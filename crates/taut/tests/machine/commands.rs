@@ -505,7 +505,8 @@ fn every_table_has_json() {
     ];
     fn check(command: &clap::Command) {
         if command.has_subcommands() {
-            return command.get_subcommands().for_each(check);
+            let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+            return shown.for_each(check);
         }
         let has_json = command
             .get_arguments()

@@ -791,30 +791,34 @@ fn two_hosts_that_were_only_initialised_exchange_a_message() {
     assert_eq!(message["payload"], "68656c6c6f");
 }
 
-/// Questions to a network where nobody answers end with ^C, not with their time.
+/// A question to a network where nobody answers ends with ^C, not with its time.
 #[test]
 fn a_question_to_the_network_can_be_interrupted() {
     let Some(hosts) = hosts() else { return };
     let interface = hosts.end(Host::A, 0).interface();
     let scratch = crate::common::Scratch::new("init-interrupted");
     let file = scratch.0.join("node.toml").display().to_string();
-    let on = ["--interface", &interface];
-    let init = ["init", "--peer", "gone=10.77.0.200", "--file", &file];
-    let solicit = ["neigh", "solicit", "gone", "10.77.0.200", "--timeout", "10"];
-    for arguments in [&init[..], &solicit] {
-        let mut command = inside(&hosts, Host::A, &[arguments, &on].concat());
-        let mut asking = KilledOnDrop(command.stderr(Stdio::piped()).spawn().unwrap());
-        let id = asking.0.id();
-        while !crate::common::has_handler(id, Signal::INT) {
-            assert!(asking.0.try_wait().unwrap().is_none(), "{arguments:?}");
-        }
-        signal_process(id, Signal::INT);
-        assert_eq!(asking.0.wait().unwrap().code(), Some(130), "{arguments:?}");
-        let mut said = String::new();
-        let mut from = asking.0.stderr.take().unwrap();
-        from.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "taut: interrupted by signal 2\n", "{arguments:?}");
+    let arguments = [
+        "init",
+        "--peer",
+        "gone=10.77.0.200",
+        "--file",
+        &file,
+        "--interface",
+        &interface,
+    ];
+    let mut command = inside(&hosts, Host::A, &arguments);
+    let mut asking = KilledOnDrop(command.stderr(Stdio::piped()).spawn().unwrap());
+    let id = asking.0.id();
+    while !crate::common::has_handler(id, Signal::INT) {
+        assert!(asking.0.try_wait().unwrap().is_none());
     }
+    signal_process(id, Signal::INT);
+    assert_eq!(asking.0.wait().unwrap().code(), Some(130));
+    let mut said = String::new();
+    let mut from = asking.0.stderr.take().unwrap();
+    from.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "taut: interrupted by signal 2\n");
     assert!(!std::path::Path::new(&file).exists());
 }
 

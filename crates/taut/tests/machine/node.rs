@@ -370,120 +370,47 @@ fn the_service_manager_is_told_when_clients_can_come() {
 }
 
 #[test]
-fn neighbours_are_entered_solicited_and_shown_until_a_port_opens() {
+fn neighbours_of_the_file_are_shown_and_found_by_clients() {
     let Some(hosts) = hosts() else { return };
-    let peer = hosts.end(Host::B, 0);
-    let mac = tautline::MacAddress(peer.mac()).to_string();
-    let ip = peer.address().to_string();
     let neigh = |rest: &[&str]| run(&hosts, &[&["neigh"], rest].concat());
     let nowhere = neigh(&["show"]);
     assert_eq!(nowhere.0, Some(2));
     assert!(nowhere.2.contains("no interface has a control process"));
-    // Without a control process the answer is for a configuration, which takes it.
-    let (status, block, error) = neigh(&["solicit", "drive \"1\"", &ip, "--interface", "taut0"]);
-    assert_eq!(status, Some(0), "{error}");
-    assert!(error.contains("`taut0` has no control process"), "{error}");
-    let file = std::env::temp_dir().join(format!("taut-solicit-{}.json", std::process::id()));
-    let to_file = format!("--json={}", file.display());
-    let (status, beside, error) = neigh(&[
-        "solicit",
-        "drive \"1\"",
-        &ip,
-        "--interface",
-        "taut0",
-        &to_file,
-    ]);
-    assert_eq!((status, &beside), (Some(0), &block), "{error}");
-    let entry: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    fs::remove_file(&file).unwrap();
-    assert_eq!(entry["mac"], *mac);
-    assert!(entry["control_process"].is_null());
-    let config = Config::new("neigh", &block);
+    let mac = "02:00:00:00:00:fe";
+    let entries = format!(
+        "[[neighbour]]\nname = \"drive \\\"1\\\"\"\nmac = \"{mac}\"\nip = \"10.9.0.7\"\n\
+         [[neighbour]]\nname = \"arm\"\nip = \"10.9.0.8\"\n"
+    );
+    let config = Config::new("neigh", &entries);
     let control = Control::start(&hosts, &config);
 
     let (status, out, error) = neigh(&["show", "--json"]);
     assert_eq!(status, Some(0), "{error}");
     let table: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(table["control_process"], control.child.id());
-    assert_eq!(table["neighbour_table"]["state"], "open");
     let drive = &table["neighbours"][0];
-    assert_eq!(drive["name"], "drive \"1\"");
-    assert_eq!(drive["mac"], *mac);
-    assert_eq!(drive["origin"], "configured");
-
-    let (status, _, error) = neigh(&["solicit", "twin", &ip]);
-    assert_eq!(status, Some(1));
-    assert!(
-        error.contains("has the same MAC address as neighbour"),
-        "{error}"
+    assert_eq!(
+        (&drive["name"], &drive["mac"]),
+        (&"drive \"1\"".into(), &mac.into())
     );
-    let (status, _, error) = neigh(&["solicit", "nobody", "10.77.0.200", "--timeout", "0.2"]);
-    assert_eq!(status, Some(1));
-    assert!(
-        error.contains("answered for 10.77.0.200 within 200ms"),
-        "{error}"
-    );
-    let (status, out, error) = neigh(&[
-        "add",
-        "arm",
-        "--ip",
-        "10.9.0.7",
-        "--mac",
-        "02:00:00:00:00:fe",
-    ]);
-    assert_eq!(status, Some(0), "{error}");
-    assert_eq!(out, "arm is 02:00:00:00:00:fe, 10.9.0.7 on taut0\n");
+    assert_eq!(table["neighbours"][1]["form"], "udp");
+    let (status, out, _) = neigh(&["show"]);
+    assert_eq!(status, Some(0));
+    assert!(out.contains(mac) && out.contains("arm"), "{out}");
     let (status, out, _) = run(&hosts, &["status"]);
     assert_eq!(status, Some(0));
-    for expected in ["arm", "added", "configured", "the neighbour table is open"] {
-        assert!(out.contains(expected), "{expected} in {out}");
-    }
-
-    // The first port of a client locks it.
-    let mut echo = taut(&hosts, &["echo", "--interface", "taut0"]);
-    let mut echo = Control {
-        child: echo.stdout(Stdio::null()).spawn().unwrap(),
-    };
-    let locked = || neigh(&["show"]).1.contains("locked: port 4095 was opened");
-    let started = Instant::now();
-    while !locked() {
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "it is not locked"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let late = ["add", "late", "--ip", "10.9.0.8"];
-    let (status, _, error) = neigh(&late);
-    assert_eq!(status, Some(1));
-    assert!(
-        error.contains("the neighbour table is locked: port 4095 was opened"),
-        "{error}"
-    );
-    assert!(
-        error.contains("what to do: ") && error.contains("taut neigh unlock"),
-        "{error}"
-    );
-    let (status, out, _) = neigh(&["unlock"]);
-    assert_eq!(status, Some(0));
-    assert!(out.contains("without guarantees"), "{out}");
-    assert_eq!(neigh(&late).0, Some(0));
-    let (status, out, _) = neigh(&["lock", "--json"]);
-    assert_eq!(status, Some(0));
-    let lock: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(lock["neighbour_table"]["state"], "locked");
+    assert!(out.contains("arm") && out.contains("configured"), "{out}");
 
     // Clients name their peers by that table.
-    let arguments = ["send", "arm", "7", "hello", "--interface", "taut0"];
+    let arguments = ["send", "drive \"1\"", "7", "hello", "--interface", "taut0"];
     let (status, _, error) = run(&hosts, &arguments);
     assert_eq!(status, Some(0), "{error}");
     let (status, _, error) = run(&hosts, &["ping", "nobody", "--interface", "taut0"]);
     assert_eq!(status, Some(2));
     assert!(
-        error.contains("no neighbour `nobody` (there are: drive \"1\", arm, late)"),
+        error.contains("no neighbour `nobody` (there are: drive \"1\", arm)"),
         "{error}"
     );
-    assert_eq!(echo.end(Signal::TERM), Some(0));
 }
 
 /// A socket of the kind of a control socket, bound to a path, on which this process listens.
@@ -741,27 +668,7 @@ fn wrong_use_is_told() {
         &["node", "tune", "--interface", "taut-none"],
         &["node", "untune", "--interface", "taut-none"],
         &["neigh"],
-        &["neigh", "add"],
-        &["neigh", "add", "x"],
-        &["neigh", "add", "x", "--mac", "02:00:00"],
-        &["neigh", "add", "x", "--ip", "10.0.0"],
-        &["neigh", "add", "x", "--ip", "10.0.0.2", "--form", "bus"],
-        &["neigh", "add", "", "--ip", "10.0.0.2"],
-        &["neigh", "solicit", "x"],
-        &["neigh", "solicit", "x", "10.0.0.2", "--timeout", "0"],
-        &["neigh", "solicit", "x", "10.0.0.2", "--timeout", "11"],
-        &["neigh", "solicit", "x", "10.0.0.2", "--timeout", "NaN"],
-        &[
-            "neigh",
-            "solicit",
-            "x",
-            "10.0.0.2",
-            "--interface",
-            "taut-none",
-        ],
         &["neigh", "show", "--interface", "taut-none"],
-        &["neigh", "unlock", "now"],
-        &["neigh", "lock", "--interface", "taut-none"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
         let output = command.args(arguments).output().unwrap();

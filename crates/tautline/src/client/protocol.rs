@@ -12,32 +12,30 @@ mod remote;
 
 use std::net::Ipv4Addr;
 use std::ops::Deref;
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tautline_proto::neighbour::{Form, NAME_BYTES_MAX, Neighbour};
+use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::PortNumber;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::layout::PEER_COUNT;
 use tautline_shm::region::Shape;
 
 use crate::kind::XdpMode;
-use crate::limits::{DEPTH_MAX, SOLICIT_TIME_MAX};
+use crate::limits::DEPTH_MAX;
 use crate::link::NodeCounters;
 use crate::sys::handed::Kind;
 use crate::sys::unix;
-use crate::table_state::{Origin, TableState};
 
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 9;
+const VERSION: u16 = 10;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
-/// Most bytes of a request: one with the longest name of a neighbour has 89. Lower: that is refused. Higher: a stranger
-/// may make the control process read more.
-pub(crate) const REQUEST_BYTES_MAX: usize = 128;
+/// Most bytes of a request: the longest has 27. Lower: that is refused. Higher: a stranger may make the control process
+/// read more.
+pub(crate) const REQUEST_BYTES_MAX: usize = 32;
 /// Most bytes of a reply: that of all counters, at ten bytes each, is the longest. Lower: it does not fit. Higher: more
 /// of each client's stack.
 pub(crate) const REPLY_BYTES_MAX: usize = 384;
@@ -86,18 +84,8 @@ pub(crate) enum Request {
     CloseUdp { port: u16 },
     /// Counters of the demux for the whole node.
     Counters,
-    /// An entry of the neighbour table, and how the table is.
+    /// A neighbour of the control process's configuration.
     Neighbour { index: u16 },
-    /// To enter one.
-    AddNeighbour {
-        #[serde(with = "remote::NeighbourFields")]
-        neighbour: Neighbour,
-        origin: Origin,
-    },
-    /// To ask the network which station has an address.
-    Solicit { ip: Ipv4Addr, timeout: Duration },
-    /// To lock the table, or to unlock it.
-    LockNeighbours { locked: bool },
     /// A raw port.
     OpenRaw {
         #[serde(with = "remote::ethertype")]
@@ -130,22 +118,9 @@ pub(crate) enum Reply {
     Closed,
     /// Counters of the demux.
     Counters(NodeCounters),
-    /// How the table is, and the entry if there is one.
-    Neighbour {
-        state: TableState,
-        count: u16,
-        changes: u32,
-        entry: Option<Entry>,
-    },
-    /// The neighbour is entered.
-    NeighbourAdded,
-    /// The station that has the address.
-    Station {
-        #[serde(with = "remote::mac")]
-        mac: MacAddress,
-    },
-    /// The table is locked, or unlocked.
-    LockSet,
+    /// The neighbour in this place, if there is one. `begun_ns` tells one control process's neighbours from those of
+    /// another: CLOCK_MONOTONIC when it read its configuration.
+    Neighbour { begun_ns: u64, entry: Option<Entry> },
     /// The request is refused and the connection stays open.
     Refused(Refusal),
     /// As [`Reply::Opened`], of a raw port; whether its frames may carry any source address.
@@ -156,13 +131,9 @@ pub(crate) enum Reply {
     },
 }
 
-/// An entry of the neighbour table, and where it comes from.
+/// A neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    #[serde(with = "remote::NeighbourFields")]
-    pub(crate) neighbour: Neighbour,
-    pub(crate) origin: Origin,
-}
+pub(crate) struct Entry(#[serde(with = "remote::NeighbourFields")] pub(crate) Neighbour);
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,12 +160,6 @@ pub(crate) enum Reason {
     Kernel,
     /// The request makes no sense.
     BadRequest,
-    /// The neighbour table is locked; the text says by what.
-    Locked,
-    /// The neighbour cannot be entered, or not be asked for.
-    NotEntered,
-    /// The network did not answer in time.
-    NoAnswer,
 }
 
 /// Bytes of a message, at most `N`.
@@ -213,8 +178,6 @@ impl<const N: usize> Deref for Packet<N> {
 }
 
 impl Request {
-    /// # Panics
-    /// If it adds a neighbour that [`is_shareable`] refuses: its name may not fit.
     pub(crate) fn encode(&self, serial: u32) -> Packet<REQUEST_BYTES_MAX> {
         encode(serial, self)
     }
@@ -234,25 +197,11 @@ impl Request {
             Self::OpenUdp { port, shape } => *port != 0 && is_queuing_shape(*shape),
             Self::OpenRaw { shape, .. } => is_queuing_shape(*shape),
             Self::CloseUdp { port } => *port != 0,
-            Self::AddNeighbour { neighbour, origin } => {
-                let origins = [Origin::Added, Origin::Solicited];
-                origins.contains(origin) && is_shareable(neighbour)
-            }
             Self::Hello { .. }
             | Self::Close { .. }
             | Self::CloseRaw { .. }
             | Self::Counters
-            | Self::Neighbour { .. }
-            | Self::Solicit { .. }
-            | Self::LockNeighbours { .. } => true,
-        }
-    }
-
-    /// How long answering may take beside what answering takes.
-    pub(crate) fn time_of_its_own(&self) -> Duration {
-        match self {
-            Self::Solicit { timeout, .. } => (*timeout).min(SOLICIT_TIME_MAX),
-            _ => Duration::ZERO,
+            | Self::Neighbour { .. } => true,
         }
     }
 }
@@ -268,13 +217,7 @@ impl Reply {
             Self::Welcome { .. } => &[Kind::Keeper],
             Self::Opened { .. } | Self::RawOpened { .. } => &OF_PORT[..4],
             Self::UdpOpened { .. } => &OF_PORT,
-            Self::Closed
-            | Self::Counters(_)
-            | Self::Neighbour { .. }
-            | Self::NeighbourAdded
-            | Self::Station { .. }
-            | Self::LockSet
-            | Self::Refused(_) => &[],
+            Self::Closed | Self::Counters(_) | Self::Neighbour { .. } | Self::Refused(_) => &[],
         }
     }
 
@@ -340,11 +283,6 @@ fn is_queuing_shape(shape: Shape) -> bool {
     matches!(shape, Shape::Queuing { .. }) && is_shape(shape)
 }
 
-/// Whether a neighbour is one for all clients: not of a bus, and with a name that the table can keep.
-pub(super) fn is_shareable(neighbour: &Neighbour) -> bool {
-    neighbour.form != Form::Bus && neighbour.name.len() <= NAME_BYTES_MAX
-}
-
 /// As much of the text as fits, cut between characters.
 fn shortened(text: &str, bytes_max: usize) -> &str {
     let end = (0..=text.len().min(bytes_max))
@@ -356,8 +294,8 @@ fn shortened(text: &str, bytes_max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table_state::LockedBy;
-    use tautline_proto::wire::ParseError;
+    use tautline_proto::neighbour::Form;
+    use tautline_proto::wire::{MacAddress, ParseError};
 
     fn port(number: u16) -> PortNumber {
         PortNumber::new(number).unwrap()
@@ -402,15 +340,6 @@ mod tests {
             Request::CloseUdp { port: 53 },
             Request::Counters,
             Request::Neighbour { index: 255 },
-            Request::AddNeighbour {
-                neighbour: neighbour(),
-                origin: Origin::Solicited,
-            },
-            Request::Solicit {
-                ip: Ipv4Addr::new(10, 0, 0, 2),
-                timeout: Duration::from_millis(1_500),
-            },
-            Request::LockNeighbours { locked: true },
             Request::OpenRaw {
                 ethertype: EtherType::ETHERCAT,
                 shape: Shape::Queuing { depth: 8 },
@@ -457,25 +386,13 @@ mod tests {
             },
             Reply::Closed,
             Reply::Neighbour {
-                state: TableState::Locked(LockedBy::UdpPort(60_000)),
-                count: 256,
-                changes: 300,
-                entry: Some(Entry {
-                    neighbour: neighbour(),
-                    origin: Origin::Configured,
-                }),
+                begun_ns: 300,
+                entry: Some(Entry(neighbour())),
             },
             Reply::Neighbour {
-                state: TableState::Unlocked,
-                count: 0,
-                changes: 2,
+                begun_ns: 2,
                 entry: None,
             },
-            Reply::NeighbourAdded,
-            Reply::Station {
-                mac: neighbour().mac,
-            },
-            Reply::LockSet,
             Reply::Counters(NodeCounters {
                 malformed: std::array::from_fn(|index| index as u64),
                 no_port: u64::MAX,
@@ -499,7 +416,7 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(9u16.to_ne_bytes());
+        expected.extend(10u16.to_ne_bytes());
         // Number of the request, open, port 258, queuing, depth.
         expected.extend([5, 1, 0x82, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
@@ -509,7 +426,7 @@ mod tests {
         };
         // Number of the request, open raw, 0x88a4, queuing, depth.
         expected.truncate(HEAD_BYTES);
-        expected.extend([5, 10, 0xA4, 0x91, 0x02, 0, 64]);
+        expected.extend([5, 7, 0xA4, 0x91, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
     }
 
@@ -526,13 +443,8 @@ mod tests {
         for reply in [
             Reply::Counters(counters),
             Reply::Neighbour {
-                state: TableState::Locked(LockedBy::UdpPort(u16::MAX)),
-                count: u16::MAX,
-                changes: u32::MAX,
-                entry: Some(Entry {
-                    neighbour: neighbour(),
-                    origin: Origin::Solicited,
-                }),
+                begun_ns: u64::MAX,
+                entry: Some(Entry(neighbour())),
             },
         ] {
             assert_eq!(
@@ -540,11 +452,13 @@ mod tests {
                 Ok((reply, u32::MAX))
             );
         }
-        let timeout = Duration::MAX;
-        let ip = Ipv4Addr::BROADCAST;
-        for request in [&requests()[9], &Request::Solicit { ip, timeout }] {
-            assert!(request.encode(u32::MAX).len() <= REQUEST_BYTES_MAX);
-        }
+        let hello = Request::Hello {
+            ethertype: u16::MAX,
+            vlan: u16::MAX,
+            ip: Some(Ipv4Addr::BROADCAST),
+            mode: Some(XdpMode::Tc),
+        };
+        assert!(hello.encode(u32::MAX).len() <= REQUEST_BYTES_MAX);
     }
 
     #[test]
@@ -559,11 +473,11 @@ mod tests {
             assert_eq!(Request::decode(&longer), Err(Malformed::Rubbish));
         }
         let mut other_version = requests()[2].encode(0).to_vec();
-        other_version[4..6].copy_from_slice(&10u16.to_ne_bytes());
-        assert_eq!(Request::decode(&other_version), Err(Malformed::Version(10)));
+        other_version[4..6].copy_from_slice(&9u16.to_ne_bytes());
+        assert_eq!(Request::decode(&other_version), Err(Malformed::Version(9)));
         assert_eq!(
             Request::decode(&other_version[..6]),
-            Err(Malformed::Version(10))
+            Err(Malformed::Version(9))
         );
     }
 
@@ -572,15 +486,6 @@ mod tests {
         let open = |shape| Request::Open {
             port: port(1),
             shape,
-        };
-        let add = |neighbour, origin| Request::AddNeighbour { neighbour, origin };
-        let bus = Neighbour {
-            form: Form::Bus,
-            ..neighbour()
-        };
-        let long = Neighbour {
-            name: "n".repeat(NAME_BYTES_MAX + 1),
-            ..neighbour()
         };
         let shape = Shape::Queuing { depth: 64 };
         let sampling = Shape::Sampling { sources: 1 };
@@ -604,10 +509,6 @@ mod tests {
                 ethertype: EtherType::ETHERCAT,
                 shape: sampling,
             },
-            add(neighbour(), Origin::Configured),
-            add(neighbour(), Origin::Shared),
-            add(bus, Origin::Added),
-            add(long, Origin::Added),
         ] {
             let bytes = request.encode(1);
             assert_eq!(

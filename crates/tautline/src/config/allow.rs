@@ -8,9 +8,7 @@ use toml::{Spanned, Value};
 
 use super::Wrong;
 use super::port::ethertype;
-use super::rule::{
-    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
-};
+use super::rule::{CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,9 +26,6 @@ pub(super) struct AllowEntry {
     memory_bytes_max: Option<u64>,
     ports_max: Option<usize>,
     connections_max: Option<usize>,
-    neighbours_max: Option<usize>,
-    #[serde(default)]
-    neighbours: bool,
 }
 
 /// `own`: EtherType of the node, which no raw port can have.
@@ -56,8 +51,6 @@ pub(super) fn rule(entry: Spanned<AllowEntry>, own: u16) -> Result<Rule, Wrong> 
         memory_bytes_max: entry.memory_bytes_max.unwrap_or(MEMORY_BYTES_DEFAULT),
         ports_max: entry.ports_max.unwrap_or(PORTS_DEFAULT),
         connections_max: entry.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
-        neighbours_max: entry.neighbours_max.unwrap_or(NEIGHBOURS_DEFAULT),
-        neighbours: entry.neighbours,
     })
 }
 

@@ -13,9 +13,6 @@ pub const PORTS_DEFAULT: usize = 256;
 /// Connections of one user at a time that an entry allows, unless configured. Lower: a user with many processes is
 /// refused. Higher: fewer users fill the table of clients.
 pub const CONNECTIONS_DEFAULT: usize = 128;
-/// Neighbours that one user may enter, unless configured. Lower: a large network's operator is refused. Higher: fewer
-/// operators fill the table, from which nothing is taken out.
-pub const NEIGHBOURS_DEFAULT: usize = 64;
 
 /// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,10 +36,6 @@ pub struct Rule {
     pub ports_max: usize,
     /// Connections that one user may have at a time. Of several entries, the one that gives most counts.
     pub connections_max: usize,
-    /// Neighbours that one user may enter, if it may change them. Of several entries, the one that gives most counts.
-    pub neighbours_max: usize,
-    /// Whether the neighbour table that all clients share may be changed.
-    pub neighbours: bool,
 }
 
 /// User or group of an entry: a name, or the number in digits.

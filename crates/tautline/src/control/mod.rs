@@ -14,7 +14,7 @@ mod server;
 pub use confinement::Confinement;
 pub use server::{InheritedListener, Server};
 
-pub use crate::client::{ControlProcess, SharedTable, TableContent, look};
+pub use crate::client::{ControlProcess, SharedNeighbours, look, shared_neighbours};
 
 /// Bytes that a client's port takes beside its memory, of the kernel's: its doorbell, the tap that it sends through,
 /// and the frames that may be on their way there. They count towards `memory_bytes_max`.

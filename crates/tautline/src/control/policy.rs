@@ -9,9 +9,7 @@ use nix::unistd::{Group, Uid, User};
 use tautline_proto::wire::PortNumber;
 use tautline_proto::wire::raw::EtherType;
 
-pub use crate::config::{
-    CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, NEIGHBOURS_DEFAULT, PORTS_DEFAULT, Rule, Who,
-};
+pub use crate::config::{CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 use crate::error::OpenError;
 
 /// A user who asks.
@@ -191,14 +189,6 @@ impl Policy {
         self.most(asker, |rule| rule.connections_max)
     }
 
-    /// The same of neighbours that the user may enter.
-    pub(super) fn neighbours<'s>(&'s self, asker: &Asker) -> Option<Quota<'s>> {
-        self.most(asker, |rule| match rule.neighbours {
-            true => rule.neighbours_max,
-            false => 0,
-        })
-    }
-
     /// Of the user's entries, the first of those that give most.
     fn most<'s>(&'s self, asker: &Asker, of: impl Fn(&Rule) -> usize) -> Option<Quota<'s>> {
         if self.needs_no_rule(asker) {
@@ -260,18 +250,6 @@ impl Policy {
             }
         }
         Err(format!("{}: {}", self.name(asker.uid), refused.join("; ")))
-    }
-
-    /// Whether the user may change the neighbour table of all clients. The error says what would be needed.
-    pub(super) fn may_change_neighbours(&self, asker: &Asker) -> Result<(), String> {
-        let allowed = self.rules_of(asker).any(|(_, rule)| rule.neighbours);
-        if self.needs_no_rule(asker) || allowed {
-            return Ok(());
-        }
-        Err(format!(
-            "no [[allow]] entry with `neighbours = true` is for {} or a group of theirs",
-            self.name(asker.uid)
-        ))
     }
 
     /// The entries with the names that they apply to.
@@ -361,8 +339,6 @@ mod tests {
             memory_bytes_max,
             ports_max: 2,
             connections_max: 3,
-            neighbours_max: 4,
-            neighbours: false,
         }
     }
 
@@ -477,7 +453,6 @@ mod tests {
     fn the_entry_that_gives_most_counts() {
         let more = Rule {
             connections_max: 9,
-            neighbours: true,
             ..rule(Who::Group("987655".to_owned()), 1..=1, 0)
         };
         let policy = Policy::new(&[rule(Who::User(ASKER.to_string()), 10..=19, 0), more]).unwrap();
@@ -485,30 +460,9 @@ mod tests {
         assert_eq!(connections(&asker(ASKER, &[])), Some(3));
         assert_eq!(connections(&asker(ASKER, &[987_655])), Some(9));
         assert_eq!(connections(&asker(0, &[])), None);
-        let neighbours = |asker: &Asker| policy.neighbours(asker).map(|quota| quota.max);
-        assert_eq!(neighbours(&asker(ASKER, &[])), Some(0));
-        let quota = policy.neighbours(&asker(ASKER, &[987_655])).unwrap();
-        assert_eq!((quota.max, quota.entry), (4, 1));
+        let quota = policy.connections(&asker(ASKER, &[987_655])).unwrap();
+        assert_eq!(quota.entry, 1);
         assert_eq!(quota.to_string(), "[[allow]] entry 2 (group 987655)");
-    }
-
-    #[test]
-    fn the_table_of_all_is_changed_by_root_and_whom_an_entry_names() {
-        let operator = Rule {
-            neighbours: true,
-            ports: Vec::new(),
-            ..rule(Who::Group("987655".to_owned()), 1..=1, 0)
-        };
-        let policy = Policy::new(&[rule(Who::User(ASKER.to_string()), 10..=19, 1_000), operator]);
-        let policy = policy.unwrap();
-        assert_eq!(policy.may_change_neighbours(&asker(0, &[])), Ok(()));
-        let member = asker(ASKER, &[987_655]);
-        assert_eq!(policy.may_change_neighbours(&member), Ok(()));
-        let refused = policy.may_change_neighbours(&asker(ASKER, &[1]));
-        assert_eq!(
-            refused.unwrap_err(),
-            "no [[allow]] entry with `neighbours = true` is for user 987654 or a group of theirs"
-        );
     }
 
     #[test]

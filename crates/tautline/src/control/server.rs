@@ -1,7 +1,6 @@
 //! The control process's side: one thread, one epoll, nothing that waits for a client or for what a client handed over.
 
 mod clients;
-mod neighbours;
 mod ports;
 mod report;
 
@@ -15,11 +14,12 @@ use rustix::event::epoll;
 use rustix::net::SocketType;
 
 use self::clients::{Client, Clients};
-use self::neighbours::PendingQuestion;
 use self::ports::OpenPort;
 use super::policy::{AnyPort, Policy};
 use crate::claim::{Claim, ClaimError, Holder};
-use crate::client::protocol::{Malformed, REQUEST_BYTES_MAX, Reason, Refusal, Reply, Request};
+use crate::client::protocol::{
+    Entry, Malformed, REQUEST_BYTES_MAX, Reason, Refusal, Reply, Request,
+};
 use crate::config::ServiceConfig;
 use crate::error::{OpenError, ServeError};
 use crate::link::bpf::DemuxOwner;
@@ -27,15 +27,16 @@ use crate::link::bpf::demux::{Demux, Setup};
 use crate::link::bpf::taps::Taps;
 use crate::link::xdp::modes_on;
 use crate::link::{LinkKind, XdpMode};
-use crate::neighbours::{Neighbours, Own};
 use crate::node::{Attachment, check_ethernet};
 use crate::runtime::{self, Room};
 use crate::status::{InterfaceStatus, OpenReport, gone};
 use crate::sys::activation;
+use crate::sys::clock;
 use crate::sys::interface::InterfaceWatch;
 use crate::sys::keeper::Keeper;
 use crate::sys::unix;
 use crate::sys::wait;
+use tautline_proto::neighbour::NeighbourTable;
 use tautline_proto::wire::ethernet::Vlan;
 use tautline_state::foreign::{ForeignListener, ForeignSocket};
 use tautline_state::fork::OwnerProcess;
@@ -48,9 +49,6 @@ const BACKLOG: i32 = 4096;
 const ACCEPTED_AT_ONCE: usize = 64;
 /// Events taken at once. Lower than the connections that there can be: those beyond it get no turn in a round.
 const EVENTS_MAX: usize = 2048;
-/// Questions to the network at once, for all clients of one user. Lower: a user's programs wait for each other. Higher:
-/// one user takes more descriptors.
-const QUESTIONS_OF_USER_MAX: usize = 8;
 /// How long a connection may stay without having said what it wants. Lower: a client that is scheduled
 /// late is turned away. Higher: connections that nobody uses keep others out for longer.
 const HELLO_TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -72,8 +70,6 @@ const STOP: u64 = 2;
 /// The end of the interface.
 const INTERFACE: u64 = 3;
 const FIRST_CLIENT: u64 = 4;
-/// Added to the number of a client for whom the network has been asked.
-const ASKING: u64 = 1 << 63;
 
 /// The control process of an interface: owns its demux, and hands out what ports consist of.
 ///
@@ -95,8 +91,10 @@ pub struct Server {
     keeper: Keeper,
     taps: Taps,
     policy: Policy,
-    neighbours: Neighbours,
-    asked: Vec<PendingQuestion>,
+    /// Those of the configuration.
+    neighbours: NeighbourTable,
+    /// CLOCK_MONOTONIC when the configuration was read.
+    begun_ns: u64,
     report: OpenReport,
     taken_over: usize,
     replaced: Option<OpenError>,
@@ -109,8 +107,6 @@ pub struct Server {
     accepting: bool,
     heartbeat: Option<Heartbeat>,
     clients: Clients,
-    /// Neighbours that each user has entered, and who needs an entry for that.
-    entered: BTreeMap<u32, usize>,
     ports: BTreeMap<AnyPort, OpenPort>,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
     leaving: BTreeSet<AnyPort>,
@@ -182,8 +178,6 @@ impl Server {
         let ethernet = config.ethernet_form();
         check_ethernet(LinkKind::Xdp, &name, &interface)?;
         let policy = Policy::new(&allow)?;
-        let neighbours =
-            Neighbours::new(config.neighbours, Own::of(Some(&interface), attachment.ip));
         let claim = claim_interface(&name, interface.index)?;
         if let Some(holder) = serves_elsewhere(interface.index) {
             return Err(OpenError::ControlTaken {
@@ -224,8 +218,8 @@ impl Server {
             keeper,
             taps,
             policy,
-            neighbours,
-            asked: Vec::new(),
+            neighbours: config.neighbours,
+            begun_ns: clock::monotonic().as_nanos(),
             report,
             taken_over: 0,
             replaced,
@@ -236,7 +230,6 @@ impl Server {
             accepting: true,
             heartbeat: None,
             clients: Clients::new(FIRST_CLIENT, allow.len()),
-            entered: BTreeMap::new(),
             ports: BTreeMap::new(),
             leaving: BTreeSet::new(),
             claimed: BTreeMap::new(),
@@ -245,7 +238,6 @@ impl Server {
         };
         server.take_ports_over();
         server.taken_over = server.ports.len();
-        server.take_neighbours_over();
         Ok(server)
     }
 
@@ -302,15 +294,12 @@ impl Server {
                     STATUS => self.tell_status(),
                     STOP => return Ok(()),
                     INTERFACE => return Err(self.interface_gone()),
-                    // All are looked at below.
-                    asked if asked & ASKING != 0 => {}
                     client => ready.push(client),
                 }
             }
             for client in self.clients.turn(&ready) {
                 self.serve(client);
             }
-            self.look_for_answers();
             self.look();
             self.withdraw(LEAVING_AT_ONCE);
             self.beat();
@@ -367,7 +356,7 @@ impl Server {
                 let elapsed = heartbeat.last.elapsed();
                 heartbeat.interval.saturating_sub(elapsed)
             });
-            let limits = interval.into_iter().chain(self.question_left());
+            let limits = interval.into_iter();
             limits.chain(next_beat).min()
         } else {
             Some(Duration::ZERO)
@@ -439,13 +428,6 @@ impl Server {
             Ok(length) => length.min(bytes.len()),
         };
         let (answer, serial) = match Request::decode(&bytes[..length]) {
-            Ok((Request::Solicit { ip, timeout }, serial)) => {
-                match self.solicit(number, serial, (ip, timeout)) {
-                    // It is answered when the network has answered.
-                    Ok(()) => return,
-                    Err(refusal) => (Err(refusal), serial),
-                }
-            }
             Ok((request, serial)) => (self.answer(number, request), serial),
             Err(malformed) => {
                 let why = match malformed {
@@ -492,12 +474,6 @@ impl Server {
             Request::Neighbour { index } => {
                 self.greeted(number).map(|_| self.tell_neighbour(index))
             }
-            Request::AddNeighbour { neighbour, origin } => {
-                self.add_neighbour(number, neighbour, origin)
-            }
-            Request::LockNeighbours { locked } => self.set_lock(number, locked),
-            // Not answered at once.
-            Request::Solicit { .. } => Err(no(Reason::BadRequest, "that is asked for elsewhere")),
         }
     }
 
@@ -547,6 +523,16 @@ impl Server {
         Ok((answer, vec![keeper]))
     }
 
+    /// One entry of the table.
+    fn tell_neighbour(&self, index: u16) -> Granted {
+        let entry = self.neighbours.iter().nth(index.into());
+        let answer = Reply::Neighbour {
+            begun_ns: self.begun_ns,
+            entry: entry.map(|(_, neighbour)| Entry(neighbour.clone())),
+        };
+        (answer, Vec::new())
+    }
+
     /// A client that has said what it needs.
     fn greeted(&self, number: u64) -> Result<&Client, Refusal> {
         let client = self.clients.get(number).filter(|client| client.greeted);
@@ -564,7 +550,6 @@ impl Server {
         for port in ports {
             self.close(port);
         }
-        self.asked.retain(|asked| !asked.is_of(number));
         // Its socket may be closed later, elsewhere.
         if let Some(client) = self.clients.get(number) {
             let _closed_already = epoll::delete(&self.epoll, client);

@@ -15,11 +15,8 @@ use crate::limits::SOLICIT_TIME_MAX;
 #[non_exhaustive]
 pub enum NeighbourTableError {
     /// The table takes no entries any more.
-    #[error("the neighbour table is locked: {by}")]
-    Locked {
-        /// Cause of the lock, in words.
-        by: String,
-    },
+    #[error("the neighbour table is locked since the node's first port was opened")]
+    Locked,
     /// Another neighbour has the same name or address.
     #[error("neighbour `{name}` has the same {what} as neighbour `{other}`")]
     Duplicate {
@@ -97,26 +94,15 @@ pub enum NeighbourTableError {
     /// Asking needs a privilege that this process lacks.
     #[error("asking by ARP needs CAP_NET_RAW")]
     NotPermitted,
-    /// The calling thread is in another network namespace than the node's interface.
-    #[error("the calling thread is in another network namespace than the node was opened in")]
-    OtherNamespace,
     /// The node was opened by the process that this one was forked from.
     #[error("the node was opened by another process")]
     OtherProcess,
-    /// The control process does not let this user do that.
+    /// The control process does not take this process as a client.
     #[error("control process {pid}: {why}")]
     NotAllowed {
         /// The control process.
         pid: i32,
         /// Which entry would be needed, in words.
-        why: String,
-    },
-    /// The control process did not enter it, or could not ask.
-    #[error("control process {pid}: {why}")]
-    ControlRefused {
-        /// The control process.
-        pid: i32,
-        /// Why not.
         why: String,
     },
     /// The control process does not answer.
@@ -148,9 +134,7 @@ impl NeighbourTableError {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::Locked { .. } => {
-                "write it into the configuration and start again, or unlock the table for maintenance (taut neigh unlock), without guarantees until it is locked again"
-            }
+            Self::Locked => "write it into the configuration, or add it before the first port",
             Self::Duplicate { .. } => {
                 "use the neighbour that is there, or correct it in the configuration and start again"
             }
@@ -164,7 +148,7 @@ impl NeighbourTableError {
             }
             Self::UnusableAddress { .. } => "correct the address",
             Self::OutsideNetwork { .. } => {
-                "solicit the router, and set it as `gateway` or enter the peer with the router's MAC address"
+                "ask for the router, and set it as `gateway` or enter the peer with the router's MAC address"
             }
             Self::NoAnswer { .. } => {
                 "check that the peer is up and on this network, or enter its MAC address by hand"
@@ -173,14 +157,12 @@ impl NeighbourTableError {
             Self::NoArp { .. } => "enter the MAC address by hand, or name an Ethernet interface",
             Self::NoSuchInterface { .. } => "name one of the interfaces that there are",
             Self::NotPermitted => {
-                "run as root or grant the capability (setcap), or start a control process (taut node run)"
+                "run as root or grant the capability (setcap), or write the MAC address down"
             }
             Self::OtherProcess => AFTER_FORK,
-            Self::OtherNamespace => "ask on a thread in the node's network namespace",
             Self::NotAllowed { .. } => {
-                "run as root, or have `neighbours = true` set in an [[allow]] entry of the control process"
+                "run as root, or have an [[allow]] entry for your user in the file of the control process"
             }
-            Self::ControlRefused { .. } => "`taut neigh show` shows what the table has",
             Self::ControlGone { .. } => {
                 "start it again (taut node run); ports that are open work on meanwhile"
             }

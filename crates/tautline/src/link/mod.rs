@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{Header, MacAddress, ParseError, PortNumber, Priority};
+use tautline_proto::wire::{Header, ParseError, PortNumber, Priority};
 use tautline_shm::region::Shape;
 
 pub(crate) use frame::{OutFrame, PlacedPayload, Route};
@@ -40,7 +40,7 @@ pub(crate) use raw::RawPortLink;
 pub use crate::kind::{LinkKind, XdpMode};
 use vbus::BusPort;
 
-use crate::error::{NeighbourTableError, PortError, RAW_FRAMES, ReceiveError, SendError};
+use crate::error::{PortError, RAW_FRAMES, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::clock;
 use crate::sys::interface::{InterfaceWatch, readable_or_gone};
@@ -252,19 +252,9 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
         from: PortNumber,
     ) -> Result<Route, PortError>;
 
-    /// Neighbour table of the control process that the link was opened through; `None` if there is no control
-    /// process, if it does not answer, or if nothing is new since the last call.
+    /// Neighbours of the control process that the link was opened through, and none if that was asked already; `None`
+    /// if there is no control process, or if it does not answer.
     fn shared_neighbours(&self) -> Option<Vec<Neighbour>> {
-        None
-    }
-
-    /// Asks the network which station has an address, through the control process where the link was opened
-    /// through one.
-    fn solicit(
-        &self,
-        _ip: std::net::Ipv4Addr,
-        _timeout: Duration,
-    ) -> Option<Result<MacAddress, NeighbourTableError>> {
         None
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use tautline_proto::ip::arp;
@@ -10,8 +10,7 @@ use tautline_proto::wire::MacAddress;
 
 use super::{NeighbourTableError, Own};
 use crate::limits::SOLICIT_TIME_MAX;
-use crate::sys::interface::{self, Interface};
-use crate::sys::station::StationQuestion;
+use crate::sys::interface;
 use crate::sys::{packet, socket, wait};
 
 /// Shortest. Lower: zero, and nobody can answer.
@@ -20,119 +19,6 @@ const SOLICIT_TIME_MIN: Duration = Duration::from_millis(1);
 /// Frames that one look takes from the socket. Lower: more looks on a network with much ARP. Higher: somebody
 /// who floods us with it holds the looker up for longer.
 const FRAMES_MAX: usize = 64;
-
-/// A question that has been asked.
-#[derive(Debug)]
-pub(crate) struct Question {
-    asked: Asked,
-    own: MacAddress,
-    ip: Ipv4Addr,
-    deadline: Instant,
-}
-
-/// Process or kernel that asks the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AskedBy {
-    /// This process, by a socket for whole frames. Needs CAP_NET_RAW.
-    Itself,
-    /// The kernel, whose neighbour table has the answer. Needs CAP_NET_ADMIN.
-    Kernel,
-}
-
-#[derive(Debug)]
-enum Asked {
-    Itself(OwnedFd),
-    Kernel(StationQuestion),
-}
-
-impl Question {
-    /// Asks, if an answer can be expected. The socket belongs to the network namespace of the calling
-    /// thread.
-    pub(crate) fn ask(
-        place: ArpInterface<'_>,
-        ip: Ipv4Addr,
-        timeout: Duration,
-        asked_by: AskedBy,
-    ) -> Result<Self, NeighbourTableError> {
-        let ArpInterface {
-            name,
-            interface,
-            own,
-        } = place;
-        if !(SOLICIT_TIME_MIN..=SOLICIT_TIME_MAX).contains(&timeout) {
-            return Err(NeighbourTableError::BadTimeout { timeout });
-        }
-        own.check_ip(ip)?;
-        if interface.mac.is_unspecified() {
-            return Err(NeighbourTableError::NoArp {
-                what: format!("`{name}` has no MAC address"),
-            });
-        }
-        if own.ip.is_some_and(|own| !interface.is_near(own, ip)) {
-            return Err(NeighbourTableError::OutsideNetwork {
-                ip,
-                interface: name.to_owned(),
-            });
-        }
-        let asked = match asked_by {
-            AskedBy::Itself => {
-                let socket =
-                    packet::of_ethertype(interface.index, arp::ETHERTYPE_ARP).map_err(not_asked)?;
-                let frame = arp::question(interface.mac, own.ip, ip);
-                socket::send(socket.as_fd(), &frame).map_err(not_asked)?;
-                Asked::Itself(socket)
-            }
-            AskedBy::Kernel => {
-                Asked::Kernel(StationQuestion::ask(interface.index, ip).map_err(not_asked)?)
-            }
-        };
-        Ok(Self {
-            asked,
-            own: interface.mac,
-            ip,
-            deadline: Instant::now() + timeout,
-        })
-    }
-
-    /// Readable when a look is worth while.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        match &self.asked {
-            Asked::Itself(socket) => socket.as_fd(),
-            Asked::Kernel(question) => question.descriptor(),
-        }
-    }
-
-    /// How long the answer may take yet.
-    pub(crate) fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
-    }
-
-    /// The answer, if it has come. Never waits.
-    pub(crate) fn look(&self) -> Result<Option<MacAddress>, NeighbourTableError> {
-        let socket = match &self.asked {
-            Asked::Itself(socket) => socket,
-            Asked::Kernel(question) => {
-                let answer = question.look().map_err(not_asked)?;
-                return Ok(answer.map(MacAddress));
-            }
-        };
-        // As much as is looked at.
-        let mut frame = [0; arp::FRAME_BYTES];
-        for _ in 0..FRAMES_MAX {
-            match rustix::net::recv(socket, &mut frame, rustix::net::RecvFlags::DONTWAIT) {
-                Ok((bytes, _)) => {
-                    let answer = arp::answer(&frame[..bytes.min(frame.len())], self.own, self.ip);
-                    if answer.is_some() {
-                        return Ok(answer);
-                    }
-                }
-                Err(rustix::io::Errno::AGAIN) => return Ok(None),
-                Err(error) => return Err(not_asked(error.into())),
-            }
-        }
-        Ok(None)
-    }
-}
 
 /// Asks the network of an interface once, by ARP, which station has an IPv4 address, and waits at most
 /// `timeout` for the answer. Nothing is entered anywhere.
@@ -164,44 +50,62 @@ pub fn solicit(
             source,
         },
     })?;
-    let own = Own::of(Some(&found), found.ip);
-    let place = ArpInterface {
-        name: interface,
-        interface: &found,
-        own: &own,
-    };
-    ask(place, ip, timeout)
-}
-
-/// Interface that a question goes out through.
-#[derive(Clone, Copy)]
-pub(crate) struct ArpInterface<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) interface: &'a Interface,
-    pub(crate) own: &'a Own,
-}
-
-/// The same, where the interface is known.
-pub(crate) fn ask(
-    place: ArpInterface<'_>,
-    ip: Ipv4Addr,
-    timeout: Duration,
-) -> Result<MacAddress, NeighbourTableError> {
-    let question = Question::ask(place, ip, timeout, AskedBy::Itself)?;
+    if !(SOLICIT_TIME_MIN..=SOLICIT_TIME_MAX).contains(&timeout) {
+        return Err(NeighbourTableError::BadTimeout { timeout });
+    }
+    Own::of(Some(&found), found.ip).check_ip(ip)?;
+    if found.mac.is_unspecified() {
+        return Err(NeighbourTableError::NoArp {
+            what: format!("`{interface}` has no MAC address"),
+        });
+    }
+    if found.ip.is_some_and(|own| !found.is_near(own, ip)) {
+        return Err(NeighbourTableError::OutsideNetwork {
+            ip,
+            interface: interface.to_owned(),
+        });
+    }
+    let deadline = Instant::now() + timeout;
+    let socket = packet::of_ethertype(found.index, arp::ETHERTYPE_ARP).map_err(not_asked)?;
+    let frame = arp::question(found.mac, found.ip, ip);
+    socket::send(socket.as_fd(), &frame).map_err(not_asked)?;
     loop {
-        if let Some(station) = question.look()? {
+        if let Some(station) = answer(&socket, found.mac, ip)? {
             return Ok(station);
         }
-        let left = question.left();
+        let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(NeighbourTableError::NoAnswer {
                 ip,
-                interface: place.name.to_owned(),
+                interface: interface.to_owned(),
                 waited: timeout,
             });
         }
-        wait::readable(question.descriptor(), Some(left)).map_err(not_asked)?;
+        wait::readable(socket.as_fd(), Some(left)).map_err(not_asked)?;
     }
+}
+
+/// The answer to `own`, if it has come. Never waits.
+fn answer(
+    socket: &OwnedFd,
+    own: MacAddress,
+    ip: Ipv4Addr,
+) -> Result<Option<MacAddress>, NeighbourTableError> {
+    // As much as is looked at.
+    let mut frame = [0; arp::FRAME_BYTES];
+    for _ in 0..FRAMES_MAX {
+        match rustix::net::recv(socket, &mut frame, rustix::net::RecvFlags::DONTWAIT) {
+            Ok((bytes, _)) => {
+                let answer = arp::answer(&frame[..bytes.min(frame.len())], own, ip);
+                if answer.is_some() {
+                    return Ok(answer);
+                }
+            }
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(not_asked(error.into())),
+        }
+    }
+    Ok(None)
 }
 
 fn not_asked(source: io::Error) -> NeighbourTableError {

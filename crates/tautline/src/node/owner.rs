@@ -18,7 +18,6 @@ use crate::port::udp_list::UdpPorts;
 use crate::send_pool::SendPool;
 use crate::sys::interface::{self, InterfaceWatch};
 use crate::sys::namespace;
-use crate::table_state::LockedBy;
 
 impl NodeInner {
     fn is_near(&self, ip: Ipv4Addr) -> bool {
@@ -89,8 +88,8 @@ impl PortOwner for NodeInner {
         self.watch.as_ref()
     }
 
-    fn port_opened(&self, by: LockedBy) {
-        self.neighbours().port_opened(by);
+    fn port_opened(&self) {
+        self.neighbours().lock();
     }
 
     fn neighbour_named(&self, name: &str) -> Result<Neighbour, PortError> {

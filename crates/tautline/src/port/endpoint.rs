@@ -28,7 +28,6 @@ use crate::policing::Policing;
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 use crate::sys::clock;
-use crate::table_state::LockedBy;
 use crate::types::PortTypes;
 
 /// Common parts of both kinds of port: a number, a core, destinations. `R` is the receiving state of frames.
@@ -136,7 +135,7 @@ impl<R> Endpoint<R> {
         with_core!(&half, core => core.police(bucket));
         let spinner = Spinner::new(node.as_ref(), opening.spin);
         let statistics = Arc::new(Statistics::default());
-        node.port_opened(LockedBy::Port(number.get()));
+        node.port_opened();
         let memory = with_core!(&half, core => core.open_memory());
         let registration = reservation.fill(OpenPort {
             name: opening.name.map(str::to_owned),

@@ -15,7 +15,6 @@ use crate::link::Link;
 use crate::link::frame::Marking;
 use crate::send_pool::SendPool;
 use crate::sys::interface::InterfaceWatch;
-use crate::table_state::LockedBy;
 
 /// Owner of ports: their link, their list, and the table by which they resolve peers. Asked when a port or a
 /// destination is opened, never on the way of a message.
@@ -55,9 +54,9 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     fn watch(&self) -> Option<&Arc<InterfaceWatch>>;
 
     /// A port has been opened.
-    fn port_opened(&self, by: LockedBy);
+    fn port_opened(&self);
 
-    /// The neighbour of this name; also one that the control process was given meanwhile.
+    /// The neighbour of this name; also one that a new control process has.
     fn neighbour_named(&self, name: &str) -> Result<Neighbour, PortError>;
 
     /// The IPv4 address of a neighbour by its name, or the address that the text is.

@@ -29,7 +29,6 @@ use crate::limits::DEPTH_DEFAULT;
 use crate::link::RawPortLink;
 use crate::policing::Policing;
 use crate::sys::interface::InterfaceWatch;
-use crate::table_state::LockedBy;
 
 /// Options of a raw port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +152,7 @@ impl RawPort {
         police::set(link.memory().port().control, bucket);
         let spinner = Spinner::new(node.as_ref(), options.spin);
         let statistics = Arc::new(RawStatistics::default());
-        node.port_opened(LockedBy::RawPort(ethertype.get()));
+        node.port_opened();
         let registration = reservation.fill(OpenRawPort {
             name: name.map(str::to_owned),
             memory: Arc::clone(link.memory()),

@@ -28,7 +28,6 @@ use crate::link::plain_udp::WholeDatagram;
 use crate::message::{Destination, Outgoing, bytes_of};
 use crate::send_pool::LentBuffer;
 use crate::sys::memory::lock_slice;
-use crate::table_state::LockedBy;
 
 pub use receiver::LentDatagram;
 use receiver::Receiver;
@@ -130,7 +129,7 @@ impl UdpPort {
         police::set(link.memory().port().control, bucket);
         let spinner = Spinner::new(node.as_ref(), options.spin);
         let statistics = Arc::new(UdpStatistics::default());
-        node.port_opened(LockedBy::UdpPort(number));
+        node.port_opened();
         let registration = reservation.fill(OpenUdpPort {
             name: name.map(str::to_owned),
             memory: Arc::clone(link.memory()),

@@ -8,7 +8,6 @@ use super::{InterfaceStatus, PortStatus, RawPortStatus, UdpPortStatus};
 use crate::kind::LinkKind;
 use crate::link::{Capabilities, NodeCounters};
 use crate::send_pool::SendPoolStatus;
-use crate::table_state::{Origin, TableState};
 
 /// Result of opening a node: its link, why not a better one, and the settings that took effect.
 #[derive(Clone, Debug, Serialize)]
@@ -108,8 +107,6 @@ pub struct NodeStatus {
     pub interface_now: Option<InterfaceStatus>,
     /// Its neighbours.
     pub neighbours: Vec<NeighbourStatus>,
-    /// Whether more can be entered.
-    pub neighbour_table: NeighbourTableStatus,
     /// Frames that were ours and reached no port.
     pub counters: NodeCounters,
     /// Its open ports.
@@ -157,10 +154,6 @@ pub struct RuleStatus {
     pub ports_max: usize,
     /// Connections that one user may have at a time.
     pub connections_max: usize,
-    /// Neighbours that one user may enter, if it may.
-    pub neighbours_max: usize,
-    /// Whether it lets the neighbour table be changed.
-    pub neighbours: bool,
 }
 
 /// A client of a control process, as `taut status` shows it.
@@ -215,24 +208,15 @@ pub struct NeighbourStatus {
     pub origin: Origin,
 }
 
-/// Whether a neighbour table takes entries, as `taut status` shows it.
-#[derive(Clone, Debug, Serialize)]
+/// Where a neighbour comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub struct NeighbourTableStatus {
-    /// `open`, `locked` or `unlocked`.
-    pub state: &'static str,
-    /// Cause of the lock.
-    pub locked_by: Option<String>,
-}
-
-impl From<TableState> for NeighbourTableStatus {
-    fn from(state: TableState) -> Self {
-        Self {
-            state: state.name(),
-            locked_by: match state {
-                TableState::Locked(by) => Some(by.to_string()),
-                TableState::Open | TableState::Unlocked => None,
-            },
-        }
-    }
+pub enum Origin {
+    /// The configuration.
+    Configured,
+    /// The program added it before its first port.
+    Added,
+    /// The control process that the node is open through has it in its configuration.
+    Shared,
 }

@@ -20,7 +20,6 @@ const LINK_CREATE: libc::c_long = 28;
 const LINK_BY_ID: libc::c_long = 30;
 const LINK_NEXT_ID: libc::c_long = 31;
 const LINK_DETACH: libc::c_long = 34;
-const PROGRAM_BIND_MAP: libc::c_long = 35;
 
 /// `BPF_F_INNER_MAP`: maps of different size fit one map of maps.
 pub(crate) const INNER_MAP: u32 = 1 << 12;
@@ -61,13 +60,6 @@ struct ElementAttributes {
 struct PinAttributes {
     path: u64,
     object_fd: u32,
-    flags: u32,
-}
-
-#[repr(C)]
-struct BindAttributes {
-    program_fd: u32,
-    map_fd: u32,
     flags: u32,
 }
 
@@ -229,17 +221,6 @@ pub(crate) fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<
     // SAFETY: the layout is that of the element commands; `key` and `value` have the sizes that the kernel has just
     // told for this array, and live through the call.
     unsafe { call(MAP_UPDATE_ELEMENT, &mut attributes) }.map(drop)
-}
-
-/// Has a map live as long as a program that does not use it.
-pub(crate) fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
-    let mut attributes = BindAttributes {
-        program_fd: program.as_raw_fd() as u32,
-        map_fd: map.as_raw_fd() as u32,
-        flags: 0,
-    };
-    // SAFETY: the layout is that of the command; there are no addresses in it.
-    unsafe { call(PROGRAM_BIND_MAP, &mut attributes) }.map(drop)
 }
 
 /// Empties one element of a map of maps.

@@ -19,7 +19,6 @@ pub(crate) mod schedule;
 pub(crate) mod seqpacket;
 pub(crate) mod shared;
 pub(crate) mod socket;
-pub(crate) mod station;
 pub(crate) mod tap;
 pub(crate) mod ticks;
 pub(crate) mod unix;

@@ -10,8 +10,7 @@ use crate::common::stranger::{connect, control_socket, hello, send};
 use crate::common::unprivileged::become_user;
 use crate::common::{hosts, port};
 use rustix::net::RecvFlags;
-use tautline::control::SharedTable;
-use tautline::{LinkKind, MacAddress, Node, NodeConfig, QueuingOptions, neighbour};
+use tautline::{LinkKind, Node, NodeConfig, QueuingOptions};
 use tautline_testbed::hosts::{Host, Hosts};
 
 /// Users with an entry each, beside [`NOBODY`]; the first of them.
@@ -194,67 +193,4 @@ fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
     let _control = start_control(&hosts, TEST, &allow("\"60-69\"", "ports_max = 2"));
     hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
     root_is_served(&hosts);
-}
-
-#[test]
-fn a_user_enters_the_neighbours_of_its_entry_and_root_has_places_left() {
-    const TEST: &str = "a_user_enters_the_neighbours_of_its_entry_and_root_has_places_left";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
-        let user: u32 = role.parse().unwrap();
-        become_user(user);
-        let mut table = SharedTable::connect("taut0").unwrap().unwrap();
-        let mut entered = 0;
-        let error = loop {
-            match table.add(&of(user, entered)) {
-                Ok(()) => entered += 1,
-                Err(error) => break error.to_string(),
-            }
-        };
-        println!("entered {entered}: {error}");
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
-    let operators = entry(CROWD, "neighbours = true\nneighbours_max = 5")
-        + &entry(CROWD + 1, "neighbours = true\nneighbours_max = 300");
-    let _control = start_control(&hosts, TEST, &operators);
-    let start = |user: u32| {
-        let mut command = child::again(TEST, &user.to_string());
-        command.stdin(std::process::Stdio::null());
-        let output = hosts.inside(Host::B, || command.output().unwrap()).unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let said = start(CROWD);
-    assert!(said.contains("entered 5: "), "{said}");
-    assert!(said.contains("raise its neighbours_max"), "{said}");
-    let said = start(CROWD + 1);
-    assert!(said.contains("entered 219: "), "{said}");
-    assert!(
-        said.contains("32 places left of 256, which are kept for root"),
-        "{said}"
-    );
-    let enter = || {
-        let mut table = SharedTable::connect("taut0").unwrap().unwrap();
-        table.add(&of(0, 0)).unwrap();
-    };
-    hosts.inside(Host::B, enter).unwrap();
-}
-
-/// A neighbour that nobody else enters.
-fn of(user: u32, number: u32) -> tautline::Neighbour {
-    let last = user.wrapping_mul(1_000) + number;
-    let mut neighbour = neighbour(&format!("n{user}-{number}"), [10, 9, 0, 1].into());
-    neighbour.form = tautline::Form::Ethernet;
-    neighbour.ip = None;
-    neighbour.mac = MacAddress([
-        2,
-        1,
-        (last >> 24) as u8,
-        (last >> 16) as u8,
-        (last >> 8) as u8,
-        last as u8,
-    ]);
-    neighbour
 }

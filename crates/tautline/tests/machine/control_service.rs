@@ -14,12 +14,12 @@ use crate::common::service::{
     SERVICE, become_service, pin_again, role_of_service, start_as_service, start_service,
     with_runtime_of_its_own,
 };
-use crate::common::{PACKET, PATIENCE, XDP, hosts, open, port, stranger};
+use crate::common::{PACKET, XDP, hosts, open, port, stranger};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
 use tautline::control::{Server, look};
 use tautline::{
-    Form, LinkKind, Node, NodeConfig, OpenError, PortError, QueuingOptions, QueuingPort,
-    ServiceConfig, Typed,
+    LinkKind, Node, NodeConfig, OpenError, PortError, QueuingOptions, QueuingPort, ServiceConfig,
+    Typed,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -98,10 +98,6 @@ fn clients_of_all_users_are_served_and_outlive_it() {
     drop(start_client(&hosts, TEST, "stranger"));
     let root = root_node(&hosts).unwrap();
     assert_eq!(root.report().control_process, Some(control.pid() as i32));
-    // The kernel asks for it, which needs no socket for whole frames.
-    let peer = hosts.end(Host::A, 0);
-    let ask = || root.solicit_neighbour("a", peer.address(), Form::Ethernet, PATIENCE);
-    assert_eq!(hosts.inside(Host::B, ask).unwrap().unwrap().0, peer.mac());
     let of_root = open_port(&hosts, &root, 61).unwrap();
     let node = open(&hosts, Host::A, XDP);
     assert!(answers(&hosts, &node, 60));

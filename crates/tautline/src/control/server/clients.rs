@@ -203,15 +203,6 @@ impl Clients {
             .collect()
     }
 
-    /// Clients of one user.
-    pub(super) fn of_user(&self, uid: u32) -> impl Iterator<Item = u64> {
-        let of_user = move |client: &Client| client.asker.uid == uid;
-        self.connected
-            .iter()
-            .filter(move |(_, client)| of_user(client))
-            .map(|(number, _)| *number)
-    }
-
     /// Clients that have said what they need.
     pub(super) fn greeted(&self) -> impl Iterator<Item = (u64, &Client)> {
         self.connected

@@ -18,7 +18,6 @@ use crate::link::bpf::demux::PortObjects;
 use crate::link::bpf::taps::{Form, Permit};
 use crate::link::plain_udp::reserve_for_another;
 use crate::link::raw;
-use crate::neighbours::LockedBy;
 use tautline_state::foreign::Credentials;
 
 /// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
@@ -103,25 +102,15 @@ impl Server {
             grant.priorities,
             grant.rule.map_or(0, |index| (index + 1) as u16),
         );
-        let (locked_by, answer) = match port {
-            AnyPort::Port(port) => (
-                LockedBy::Port(port.get()),
-                Reply::Opened { priorities, entry },
-            ),
-            AnyPort::Udp(port) => (
-                LockedBy::UdpPort(port),
-                Reply::UdpOpened { priorities, entry },
-            ),
-            AnyPort::Raw(ethertype) => (
-                LockedBy::RawPort(ethertype.get()),
-                Reply::RawOpened {
-                    priorities,
-                    entry,
-                    any_source_address: grant.any_source_address,
-                },
-            ),
+        let answer = match port {
+            AnyPort::Port(_) => Reply::Opened { priorities, entry },
+            AnyPort::Udp(_) => Reply::UdpOpened { priorities, entry },
+            AnyPort::Raw(_) => Reply::RawOpened {
+                priorities,
+                entry,
+                any_source_address: grant.any_source_address,
+            },
         };
-        self.neighbours.port_opened(locked_by);
         let mut descriptors = vec![made.map, made.doorbell, tap, claim];
         descriptors.extend(reserved);
         Ok((answer, descriptors))

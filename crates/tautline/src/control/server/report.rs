@@ -16,7 +16,7 @@ use crate::node::{
 };
 use crate::status::{
     ClientPortStatus, ClientStatus, ControlStatus, InterfaceStatus, NodeStatus, NotBetter,
-    OpenReport, RuleStatus,
+    OpenReport, Origin, RuleStatus,
 };
 use crate::sys::clock;
 
@@ -63,6 +63,8 @@ pub(super) fn opened(
 pub(super) fn status(server: &Server) -> Vec<u8> {
     let interface_now = InterfaceStatus::of(&server.watch);
     let own = Holder::of(std::process::id() as i32);
+    let neighbours = server.neighbours.iter();
+    let configured = neighbours.map(|(_, entry)| (entry, Origin::Configured));
     let status = NodeStatus {
         process: std::process::id(),
         now_ns: clock::monotonic().as_nanos(),
@@ -70,8 +72,7 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
         report: server.report.clone(),
         interface_up: interface_now.as_ref().map(|now| now.up),
         interface_now,
-        neighbours: neighbours_status(&server.neighbours),
-        neighbour_table: server.neighbours.state().into(),
+        neighbours: neighbours_status(configured),
         counters: server.demux.counters(),
         ports: Vec::new(),
         udp_ports: Vec::new(),
@@ -96,8 +97,6 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
         memory_bytes_max: rule.memory_bytes_max,
         ports_max: rule.ports_max,
         connections_max: rule.connections_max,
-        neighbours_max: rule.neighbours_max,
-        neighbours: rule.neighbours,
     });
     rules.collect()
 }

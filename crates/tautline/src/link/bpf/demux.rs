@@ -13,7 +13,6 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
-use tautline_proto::neighbour::NEIGHBOUR_COUNT_MAX;
 use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber};
@@ -22,7 +21,6 @@ use tautline_shm::region::Shape;
 use tautline_state::privilege::may_load_bpf;
 
 use super::counters::Counters;
-use super::entry::ENTRY_BYTES;
 use super::out_of_order::OutOfOrderFragments;
 use super::raw_table::{self, RawTable};
 use super::sender::Sender;
@@ -47,9 +45,6 @@ const PORT_MAP_FLAGS: u32 = 1 << 10 | bpf::INNER_MAP;
 /// `struct tl_ring_debt` of `bpf/tautline.h`, and where in it the count is.
 const RING_DEBT_BYTES: usize = 40;
 const WITHHELD: usize = 8;
-
-/// Name of the map of neighbours.
-pub(super) const NEIGHBOURS: &str = "neighbours";
 
 /// Settings of the demux.
 #[derive(Clone, Debug)]
@@ -79,16 +74,18 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn from_bytes(config: &[u8; CONFIG_BYTES]) -> Self {
+    /// Settings at the beginning of the constants of a demux; `None` if there is not room for them.
+    pub(super) fn from_constants(constants: &[u8]) -> Option<Self> {
+        let config: &[u8; CONFIG_BYTES] = constants.first_chunk()?;
         let part = |at: usize| [config[at], config[at + 1]];
         let whole = |at: usize| [config[at], config[at + 1], config[at + 2], config[at + 3]];
-        Self {
+        Some(Self {
             mac: MacAddress(std::array::from_fn(|at| config[at])),
             ethertype: u16::from_be_bytes(part(6)),
             ip: whole(8).into(),
             owner: u32::from_ne_bytes(whole(12)),
             vlan: u16::from_be_bytes(part(24)),
-        }
+        })
     }
 }
 
@@ -145,8 +142,6 @@ impl Setup {
 pub(crate) struct Demux {
     setup: Setup,
     maps: Maps,
-    /// Where a control process leaves its neighbours to its successor.
-    neighbours: Option<OwnedFd>,
     /// Detaches the demux when dropped, unless somebody else holds it too.
     attached: Attached,
 }
@@ -193,17 +188,9 @@ impl Demux {
             ebpf.take_map(name)
                 .ok_or_else(|| format!("the demux has no map `{name}`").into())
         });
-        let neighbours = match setup.shared {
-            true => {
-                let program = program(&mut ebpf, program_of(setup.mode))?;
-                Some(bind_neighbours(program).map_err(not_loaded)?)
-            }
-            false => None,
-        };
         Ok(Self {
             setup,
             maps: maps.map_err(not_loaded)?,
-            neighbours,
             attached,
         })
     }
@@ -234,16 +221,11 @@ impl Demux {
     pub(super) fn from_running(
         setup: Setup,
         link: OwnedFd,
-        mut map: impl FnMut(&'static str) -> Result<Map, Error>,
+        map: impl FnMut(&'static str) -> Result<Map, Error>,
     ) -> Result<Self, OpenError> {
-        let neighbours = map(NEIGHBOURS).and_then(|map| match map {
-            Map::Array(map) => Ok(map.fd().as_fd().try_clone_to_owned()?),
-            _ => Err("the table of neighbours is no array".into()),
-        });
         Ok(Self {
             setup,
             maps: Maps::take(map).map_err(not_loaded)?,
-            neighbours: Some(neighbours.map_err(not_loaded)?),
             attached: Attached::Shared { link },
         })
     }
@@ -388,23 +370,6 @@ impl Demux {
         let id = u32::from_ne_bytes(id.try_into().ok()?);
         let memory = MapInfo::from_id(id).ok()?;
         Some(u64::from(memory.max_entries()) * u64::from(memory.value_size()))
-    }
-
-    /// Leaves an entry to a successor, in a place from 0 on.
-    pub(crate) fn keep_neighbour(&self, place: u32, entry: &[u8; ENTRY_BYTES]) -> io::Result<()> {
-        match &self.neighbours {
-            Some(map) => bpf::update(map.as_fd(), place, entry),
-            None => Ok(()),
-        }
-    }
-
-    /// Neighbours that a predecessor has left; unused entries are zero.
-    pub(crate) fn kept_neighbours(&self) -> Vec<[u8; ENTRY_BYTES]> {
-        let Some(map) = &self.neighbours else {
-            return Vec::new();
-        };
-        let entry = |place| bpf::lookup(map.as_fd(), place).ok()?.try_into().ok();
-        (0..NEIGHBOUR_COUNT_MAX as u32).filter_map(entry).collect()
     }
 
     /// The link that holds the demux on the interface, if it can be shared.
@@ -585,21 +550,6 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
         instructions: info.verified_instruction_count(),
         took,
     })
-}
-
-/// Makes a map that lives as long as the program, which does not look into it: nothing else of a control process
-/// is there when its successor comes. Needs Linux 5.10.
-fn bind_neighbours(program: &Program) -> Result<OwnedFd, Error> {
-    let map = aya_obj::Map::new_from_params(
-        BPF_MAP_TYPE_ARRAY as u32,
-        4,
-        ENTRY_BYTES as u32,
-        NEIGHBOUR_COUNT_MAX as u32,
-        0,
-    );
-    let map = MapData::create(map, NEIGHBOURS, None)?;
-    bpf::bind_map(program.fd()?.as_fd(), map.fd().as_fd())?;
-    Ok(map.fd().as_fd().try_clone_to_owned()?)
 }
 
 pub(super) fn program<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Program, OpenError> {

@@ -7,7 +7,6 @@
 pub(super) mod counters;
 pub(crate) mod demux;
 pub(super) mod doorbell;
-pub(crate) mod entry;
 mod holders;
 pub(super) mod out_of_order;
 pub(super) mod raw_table;
@@ -18,14 +17,13 @@ pub(crate) mod taps;
 pub(super) mod udp_table;
 mod verifier;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
+use tautline_proto::wire::PortNumber;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{MacAddress, PortNumber};
 use tautline_shm::region::Shape;
 use tautline_state::fork::OwnerProcess;
 
@@ -33,7 +31,7 @@ use self::out_of_order::OutOfOrderFragments;
 use self::sender::Sender;
 use super::NodeCounters;
 use crate::claim::Claim;
-use crate::error::{NeighbourTableError, PortError, Priorities};
+use crate::error::{PortError, Priorities};
 use crate::memory::MappedPort;
 
 /// Maker of ports that the demux delivers to.
@@ -63,15 +61,6 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
 
     /// As [`super::Link::shared_neighbours`].
     fn neighbours(&self) -> Option<Vec<Neighbour>> {
-        None
-    }
-
-    /// As [`super::Link::solicit`].
-    fn solicit(
-        &self,
-        _ip: Ipv4Addr,
-        _timeout: Duration,
-    ) -> Option<Result<MacAddress, NeighbourTableError>> {
         None
     }
 

@@ -8,8 +8,7 @@ use aya::maps::{Map, MapData, MapInfo};
 use aya::programs::ProgramInfo;
 
 use super::demux::{
-    CONFIG_BYTES, Demux, Found, NEIGHBOURS, Settings, Setup, load, not_loaded, on_interface,
-    program, program_of, taken,
+    Demux, Found, Settings, Setup, load, not_loaded, on_interface, program, program_of, taken,
 };
 use super::holders;
 use crate::error::OpenError;
@@ -18,11 +17,11 @@ use crate::sys::bpf;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The map that the compiler puts constants into, which the settings are.
+/// The map that the compiler puts constants into: the settings, in every version at its beginning.
 const CONSTANTS: &str = ".rodata";
 
-/// Maps of the demux of a control process, in every version. A process's own demux has no neighbours.
-const MARKS: [&str; 3] = ["ports", "node_counters", NEIGHBOURS];
+/// Maps that a demux has in every version.
+const MARKS: [&str; 2] = ["ports", "node_counters"];
 
 /// [`Demux::take_over`].
 pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>, OpenError> {
@@ -77,14 +76,21 @@ pub(super) fn detach(setup: &Setup) -> Result<(), OpenError> {
     };
     let maps = running(found.id).map(|running| maps_of(&running));
     let maps = maps.transpose().map_err(not_loaded)?.unwrap_or_default();
-    let has = |name: &str| maps.iter().any(|map| map.name_as_str() == Some(name));
     let link = bpf::link_of_program(found.id).map_err(kernel)?;
     match link {
-        Some(link) if MARKS.into_iter().all(has) => {
-            bpf::detach(link.as_fd(), interface).map_err(kernel)
-        }
+        Some(link) if is_shared(&maps) => bpf::detach(link.as_fd(), interface).map_err(kernel),
         _ => Err(taken(setup)),
     }
+}
+
+/// Whether a demux with these maps is that of a control process.
+fn is_shared(maps: &[MapInfo]) -> bool {
+    let has = |name: &str| maps.iter().any(|map| map.name_as_str() == Some(name));
+    let settings = map(maps, CONSTANTS)
+        .and_then(|map| constants(&map))
+        .ok()
+        .and_then(|constants| Settings::from_constants(&constants));
+    MARKS.into_iter().all(has) && settings.is_some_and(|settings| settings.owner != 0)
 }
 
 fn running(id: u32) -> Option<ProgramInfo> {
@@ -108,15 +114,17 @@ fn map(maps: &[MapInfo], name: &str) -> Result<Map, Error> {
     Ok(Map::from_map_data(MapData::from_id(found.id())?)?)
 }
 
+/// Content of the map of constants.
+fn constants(map: &Map) -> Result<Vec<u8>, Error> {
+    let Map::Array(data) = map else {
+        return Err("its constants are not in an array".into());
+    };
+    Ok(bpf::lookup(data.fd().as_fd(), 0)?)
+}
+
 /// The same code, told by the kernel's digest of the instructions, and the same constants.
 fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(), Error> {
     let mut own = setup.load()?;
-    let constants = |map: &Map| {
-        let Map::Array(data) = map else {
-            return Err(Error::from("its constants are no array"));
-        };
-        Ok(bpf::lookup(data.fd().as_fd(), 0)?)
-    };
     let ours = constants(own.map(CONSTANTS).ok_or("the demux has no constants")?)?;
     let program = program(&mut own, program_of(setup.mode))?;
     load(program)?;
@@ -125,19 +133,17 @@ fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(),
     }
     let theirs = constants(&map(maps, CONSTANTS)?)?;
     if ours != theirs {
-        return Err(difference(&setup.config_bytes(), &ours, &theirs).into());
+        return Err(difference(&ours, &theirs).into());
     }
     Ok(())
 }
 
-/// Settings among the constants of a demux that are not ours.
-fn difference(config: &[u8; CONFIG_BYTES], ours: &[u8], theirs: &[u8]) -> String {
-    let at = ours.windows(CONFIG_BYTES).position(|part| part == config);
-    let theirs = at.and_then(|at| theirs.get(at..)?.first_chunk());
-    let Some(theirs) = theirs else {
+/// Settings of another demux that are not ours.
+fn difference(ours: &[u8], theirs: &[u8]) -> String {
+    let settings = Settings::from_constants(ours).zip(Settings::from_constants(theirs));
+    let Some((ours, theirs)) = settings else {
         return "it has other settings".to_owned();
     };
-    let [ours, theirs] = [config, theirs].map(Settings::from_bytes);
     let mut differences = Vec::new();
     match theirs.owner {
         _ if theirs.owner == ours.owner => {}
@@ -181,6 +187,7 @@ fn address(ip: Ipv4Addr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::demux::CONFIG_BYTES;
     use super::*;
 
     #[test]
@@ -188,25 +195,24 @@ mod tests {
         let mut ours = [0u8; CONFIG_BYTES];
         ours[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
         ours[12..16].copy_from_slice(&1u32.to_ne_bytes());
-        let constants = |config: &[u8]| [&[7; 4], config, &[9; 8]].concat();
-        let told = |theirs: &[u8]| difference(&ours, &constants(&ours), theirs);
+        let told = |theirs: &[u8]| difference(&ours, theirs);
         let mut theirs = ours;
         theirs[5] = 9;
         assert_eq!(
-            told(&constants(&theirs)),
+            told(&theirs),
             "it listens on 02:00:00:00:00:09, and the interface's MAC address is now 02:00:00:00:00:01"
         );
         theirs = ours;
         theirs[8..12].copy_from_slice(&[10, 0, 0, 7]);
         theirs[12..16].fill(0);
         assert_eq!(
-            told(&constants(&theirs)),
+            told(&theirs),
             "it is a single process's own, its IPv4 address is 10.0.0.7, and here none is wanted"
         );
         // The rest is no setting that a person knows.
         theirs = ours;
         theirs[20] = 1;
-        assert_eq!(told(&constants(&theirs)), "it has other settings");
+        assert_eq!(told(&theirs), "it has other settings");
         assert_eq!(told(&[]), "it has other settings");
     }
 }

@@ -12,12 +12,11 @@ pub use super::bpf::demux::{Verified, try_demux};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{MacAddress, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::wire::{PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use self::port::XdpPort;
@@ -30,7 +29,7 @@ use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, RawFrames, RawPortLink, Route, UdpPortLink, XdpMode,
 };
-use crate::error::{NeighbourTableError, OpenError, PortError};
+use crate::error::{OpenError, PortError};
 use crate::sys::interface::{self, Interface};
 
 /// The node's half.
@@ -203,14 +202,6 @@ impl Link for XdpLink {
 
     fn shared_neighbours(&self) -> Option<Vec<Neighbour>> {
         self.owner.neighbours()
-    }
-
-    fn solicit(
-        &self,
-        ip: Ipv4Addr,
-        timeout: Duration,
-    ) -> Option<Result<MacAddress, NeighbourTableError>> {
-        self.owner.solicit(ip, timeout)
     }
 
     fn counters(&self) -> NodeCounters {
