@@ -66,8 +66,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Why a frame was not sent. A packet socket answers `ENOBUFS` to whatever the driver does not take; where it is for want
-/// of a carrier, this is `ENOLINK`.
+/// Why a frame was not sent. A packet socket answers `ENOBUFS` to whatever the driver does not take; where it is for
+/// want of a carrier, this is `ENOLINK`.
 #[cold]
 fn refused(socket: BorrowedFd<'_>, error: io::Error) -> io::Error {
     if error.raw_os_error() != Some(libc::ENOBUFS) {
