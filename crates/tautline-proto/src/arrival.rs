@@ -8,9 +8,9 @@
 //! phase-locked loop; and a peer that answers one's own sends after a usual delay. A model earns looks by arrivals that
 //! come when it expects them, and loses them otherwise. A flow without rhythm gets no window.
 //!
-//! Looking can harm: a thread that looks can hold up the very thread that brings its message. So each model begins with
-//! a trial. The model's times are known from sleeping; arrivals that are looked for must be found earlier than that. If
-//! they are not, looking pauses. A wrong prediction costs a wake-up and loses nothing.
+//! Looking can harm: a thread that looks can hold up the very thread that brings its message. So a flow begins with a
+//! trial. A model's times are known from sleeping; arrivals that are looked for must be found earlier than that. If they
+//! are not, looking pauses. A wrong prediction costs a wake-up and loses nothing.
 //!
 //! ```
 //! use core::time::Duration;
@@ -41,7 +41,6 @@ mod track;
 
 use answer::Answer;
 use rhythm::{ARRIVALS_MAX, Rhythm};
-use track::Track;
 
 /// Senders with a period that are followed in one flow. Lower: a socket that several devices send to has no rhythm.
 /// Higher: each arrival is compared with more.
@@ -77,8 +76,13 @@ pub enum Seen {
 enum Stamp {
     Asleep,
     Looking,
+    /// Looked for while nobody knows yet whether that pays.
+    Trial,
     /// The kernel woke the thread just after a look in vain.
-    AfterLooking,
+    AfterLooking {
+        /// The look was not cut short by what the thread may spend.
+        was_whole: bool,
+    },
     Before,
 }
 
@@ -135,6 +139,9 @@ struct Offer {
 pub struct Predictor {
     rhythms: [Option<Rhythm>; RHYTHMS_MAX],
     answer: Answer,
+    /// By how much looking finds arrivals earlier than sleeping, once a trial of one model has shown it. Then the times
+    /// of all models are those of looking; before, they are those of sleeping.
+    gain_ns: Option<i64>,
     /// Arrivals that no rhythm explains, oldest first.
     unexplained: [i64; ARRIVALS_MAX],
     unexplained_count: usize,
@@ -159,6 +166,7 @@ impl Predictor {
         Self {
             rhythms: [None; RHYTHMS_MAX],
             answer: Answer::new(),
+            gain_ns: None,
             unexplained: [0; ARRIVALS_MAX],
             unexplained_count: 0,
             search_in: 0,
@@ -183,40 +191,82 @@ impl Predictor {
         if seen == Seen::Asleep {
             self.settle(at_ns);
         }
-        self.offer = None;
+        let offer = self.offer.take();
         let since_last_ns = at_ns - self.last_ns;
         self.last_ns = at_ns;
-        let gain_ns = self.gain_ns();
-        let stamp = self.stamp(Source::Answer, at_ns, seen);
-        self.answer.takes(at_ns, stamp, gain_ns);
-        if since_last_ns < BURST_NS {
-            return;
-        }
-        // An answer may have a rhythm as well, and a sharper one: a server's requests come some time after its replies.
-        let mut is_explained = false;
-        for index in 0..RHYTHMS_MAX {
-            let stamp = self.stamp(Source::Rhythm(index), at_ns, seen);
-            let place = &mut self.rhythms[index];
-            if let Some(rhythm) = place {
-                is_explained |= rhythm.takes(at_ns, stamp);
-                if rhythm.track.is_over() {
-                    *place = None;
-                    self.search_pause = SEARCH_EVERY.into();
-                }
+        let looked_for = match seen {
+            Seen::Looking => offer,
+            Seen::Asleep => self.vain.filter(|vain| at_ns - vain.until_ns < AFTER_NS),
+            Seen::Before => None,
+        };
+        let stamp = |source| self.stamp(source, seen, looked_for);
+        let stamps = [0, 1, 2].map(|index| stamp(Source::Rhythm(index)));
+        let at_ns = match seen {
+            Seen::Asleep => at_ns - self.gain_ns.unwrap_or(0),
+            Seen::Looking | Seen::Before => at_ns,
+        };
+        let answer_error = self.answer.takes(at_ns, stamp(Source::Answer));
+        let mut errors = [None; RHYTHMS_MAX];
+        if since_last_ns >= BURST_NS {
+            errors = self.rhythms_take(at_ns, stamps);
+            // An answer may have a rhythm as well, and a sharper one: a server's requests come some time after its
+            // replies.
+            if errors == [None; RHYTHMS_MAX] && seen != Seen::Before {
+                self.note(at_ns);
             }
         }
-        if !is_explained && seen != Seen::Before {
-            self.note(at_ns);
+        let (Some(offer), None) = (looked_for, self.gain_ns) else {
+            return;
+        };
+        let gain_ns = match offer.source {
+            Source::Rhythm(index) => self.rhythms[index]
+                .as_mut()
+                .zip(errors[index])
+                .and_then(|(rhythm, error_ns)| rhythm.track.tried(error_ns)),
+            Source::Answer => answer_error.and_then(|error_ns| self.answer.track.tried(error_ns)),
+        };
+        if let Some(gain_ns) = gain_ns {
+            self.gains(gain_ns);
         }
     }
 
-    fn stamp(&self, source: Source, at_ns: i64, seen: Seen) -> Stamp {
-        let is_after = |vain: Offer| vain.source == source && at_ns - vain.until_ns < AFTER_NS;
-        match seen {
-            Seen::Looking => Stamp::Looking,
-            Seen::Before => Stamp::Before,
-            Seen::Asleep if self.vain.is_some_and(is_after) => Stamp::AfterLooking,
-            Seen::Asleep => Stamp::Asleep,
+    /// Looking finds arrivals earlier by so much: the times of all models become those of looking.
+    fn gains(&mut self, gain_ns: i64) {
+        self.gain_ns = Some(gain_ns);
+        self.answer.shift(-gain_ns);
+        for rhythm in self.rhythms.iter_mut().flatten() {
+            rhythm.shift(-gain_ns);
+        }
+    }
+
+    /// Errors of the rhythms to which an arrival belongs.
+    fn rhythms_take(
+        &mut self,
+        at_ns: i64,
+        stamps: [Stamp; RHYTHMS_MAX],
+    ) -> [Option<i64>; RHYTHMS_MAX] {
+        let mut errors = [None; RHYTHMS_MAX];
+        for ((place, error), stamp) in self.rhythms.iter_mut().zip(&mut errors).zip(stamps) {
+            let Some(rhythm) = place else { continue };
+            *error = rhythm.takes(at_ns, stamp);
+            if rhythm.track.is_over() {
+                *place = None;
+                self.search_pause = SEARCH_EVERY.into();
+            }
+        }
+        errors
+    }
+
+    /// What the stamp of an arrival means to a model; `looked_for`: the window in which the thread looked for it.
+    fn stamp(&self, source: Source, seen: Seen, looked_for: Option<Offer>) -> Stamp {
+        match (seen, looked_for) {
+            (Seen::Before, _) => Stamp::Before,
+            (Seen::Looking, _) | (_, Some(_)) if self.gain_ns.is_none() => Stamp::Trial,
+            (Seen::Looking, _) => Stamp::Looking,
+            (Seen::Asleep, Some(offer)) if offer.source == source => Stamp::AfterLooking {
+                was_whole: offer.is_whole,
+            },
+            (Seen::Asleep, _) => Stamp::Asleep,
         }
     }
 
@@ -281,7 +331,7 @@ impl Predictor {
                 (rhythm.next_ns(), Some(rhythm.period_ns()), &rhythm.track)
             }
         };
-        let (early, late) = track.window_ns()?;
+        let (early, late) = track.window_ns(self.gain_ns.is_none())?;
         let passed = next_ns + late <= now_ns;
         let next_ns = match (passed, again_ns) {
             (false, _) => next_ns,
@@ -291,20 +341,21 @@ impl Predictor {
         Some((next_ns + early, next_ns + late, track.spread_ns()))
     }
 
-    /// A window that ended without any arrival counts as a look in vain.
+    /// A window that ended without any arrival was a look in vain. A rhythm counts what does not come by itself.
     fn settle(&mut self, now_ns: i64) {
         if let Some(offer) = self.offer.take_if(|offer| offer.until_ns <= now_ns) {
             self.vain = Some(offer);
-            if let Some(track) = self.track(offer.source) {
-                track.in_vain(offer.is_whole);
+            match offer.source {
+                Source::Rhythm(index) => {
+                    if let Some(rhythm) = &mut self.rhythms[index] {
+                        rhythm.track.in_vain();
+                    }
+                }
+                Source::Answer => {
+                    self.answer.track.in_vain();
+                    self.answer.track.missed(1);
+                }
             }
-        }
-    }
-
-    fn track(&mut self, source: Source) -> Option<&mut Track> {
-        match source {
-            Source::Answer => Some(&mut self.answer.track),
-            Source::Rhythm(index) => self.rhythms[index].as_mut().map(|rhythm| &mut rhythm.track),
         }
     }
 
@@ -325,7 +376,7 @@ impl Predictor {
     fn search(&mut self) {
         let found = Rhythm::find(&self.unexplained[..self.unexplained_count]);
         let place = self.rhythms.iter().position(Option::is_none);
-        let (Some(mut rhythm), Some(place)) = (found, place) else {
+        let (Some(rhythm), Some(place)) = (found, place) else {
             self.search_in = self.search_pause;
             self.search_pause = (self.search_pause * 2).min(SEARCH_PAUSE_MAX);
             return;
@@ -341,9 +392,6 @@ impl Predictor {
             }
         }
         self.unexplained_count = kept;
-        if let Some(gain_ns) = self.gain_ns() {
-            rhythm.track.trust(gain_ns);
-        }
         self.rhythms[place] = Some(rhythm);
     }
 
@@ -353,7 +401,7 @@ impl Predictor {
             .rhythms
             .iter()
             .flatten()
-            .filter(|rhythm| rhythm.track.window_ns().is_some())
+            .filter(|rhythm| rhythm.track.is_good())
             .min_by_key(|rhythm| rhythm.track.spread_ns());
         let is_answered = self.answer.next_is_known() && !self.are_requests();
         let answer = is_answered.then_some(&self.answer);
@@ -377,23 +425,15 @@ impl Predictor {
 
     /// By how much arrivals are found earlier by looking than asleep, where that is known.
     pub fn gain(&self) -> Option<Duration> {
-        self.gain_ns().map(duration)
-    }
-
-    fn gain_ns(&self) -> Option<i64> {
-        let rhythms = self.rhythms.iter().flatten();
-        let gains = rhythms.filter_map(|rhythm| rhythm.track.gain_ns());
-        gains.chain(self.answer.track.gain_ns()).max()
+        self.gain_ns.map(duration)
     }
 
     /// Whether arrivals come later after a send than the next one of a rhythm: then they are requests, and the times of
     /// one's own replies only blur them.
     fn are_requests(&self) -> bool {
         let mut rhythms = self.rhythms.iter().flatten();
-        rhythms.any(|rhythm| {
-            let is_known = rhythm.track.window_ns().is_some();
-            is_known && 2 * self.answer.delay_ns() > rhythm.period_ns()
-        })
+        rhythms
+            .any(|rhythm| rhythm.track.is_good() && 2 * self.answer.delay_ns() > rhythm.period_ns())
     }
 }
 

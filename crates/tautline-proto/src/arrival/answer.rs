@@ -44,30 +44,30 @@ impl Answer {
 
     /// Whether answers are looked for.
     pub(super) fn next_is_known(&self) -> bool {
-        self.learned >= LEARNED_MIN && self.track.window_ns().is_some()
+        self.learned >= LEARNED_MIN && self.track.is_good()
     }
 
     pub(super) const fn delay_ns(&self) -> i64 {
         self.delay_ns
     }
 
-    /// Takes the first arrival after a send. `gain_ns` is what looking gains in this flow, if that is known.
-    pub(super) fn takes(&mut self, at_ns: i64, stamp: Stamp, gain_ns: Option<i64>) {
-        let Some(sent) = self.sent_ns.take() else {
-            return;
-        };
-        let delay_ns = at_ns - sent;
+    /// Moves all its times.
+    pub(super) fn shift(&mut self, by_ns: i64) {
+        self.delay_ns = (self.delay_ns + by_ns).max(0);
+        self.track.shift(by_ns);
+    }
+
+    /// Takes the first arrival after a send: how much later than usual it came.
+    pub(super) fn takes(&mut self, at_ns: i64, stamp: Stamp) -> Option<i64> {
+        let delay_ns = at_ns - self.sent_ns.take()?;
         if stamp == Stamp::Before || !(0..=PERIOD_NS_MAX).contains(&delay_ns) {
-            return;
+            return None;
         }
         if self.learned < LEARNED_MIN {
             self.learned += 1;
             let share = i64::from(self.learned.min(4));
             self.delay_ns += (delay_ns - self.delay_ns) / share;
-            if let (LEARNED_MIN, Some(gain_ns)) = (self.learned, gain_ns) {
-                self.track.trust(gain_ns);
-            }
-            return;
+            return None;
         }
         let error_ns = delay_ns - self.delay_ns;
         if error_ns.abs() > (self.delay_ns / 4).max(TOLERANCE_NS_MIN) {
@@ -75,8 +75,9 @@ impl Answer {
             if self.track.is_over() {
                 *self = Self::new();
             }
-            return;
+            return None;
         }
         self.delay_ns += self.track.came(error_ns, stamp);
+        Some(error_ns)
     }
 }

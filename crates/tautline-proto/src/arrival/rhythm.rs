@@ -44,8 +44,8 @@ impl Rhythm {
         }
     }
 
-    /// Whether this arrival is the rhythm's; learns from it then.
-    pub(super) fn takes(&mut self, at_ns: i64, stamp: Stamp) -> bool {
+    /// How much later than expected this arrival came, if it is the rhythm's; learns from it then.
+    pub(super) fn takes(&mut self, at_ns: i64, stamp: Stamp) -> Option<i64> {
         self.advance(at_ns);
         let error_ns = at_ns - self.next_ns();
         if error_ns < -2 * self.period_ns() {
@@ -66,7 +66,13 @@ impl Rhythm {
                 PERIOD_NS_MAX << FRACTION_BITS,
             );
         }
-        is_own
+        is_own.then_some(error_ns)
+    }
+
+    /// Moves all its times.
+    pub(super) fn shift(&mut self, by_ns: i64) {
+        self.next += by_ns << FRACTION_BITS;
+        self.track.shift(by_ns);
     }
 
     /// Finds a rhythm in arrivals, oldest first: the shortest period at whose multiples enough of them lie.

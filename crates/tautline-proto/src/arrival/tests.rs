@@ -194,6 +194,38 @@ fn a_sender_that_stops_and_restarts_is_found_again() {
     assert_found("restarts", &mut machine, &arrivals, 95);
 }
 
+/// The kernel keeps a spinning real-time thread off its CPU for 50 ms of each second: sockperf sends what is overdue at
+/// once then, and goes on at the same phase.
+#[test]
+fn a_sender_that_catches_up_after_a_stall_keeps_its_rhythm() {
+    for answers in [false, true] {
+        let mut machine = Machine::new(10);
+        let mut predictor = Predictor::new();
+        let mut share = Share::new(10);
+        let mut outcome = Outcome::default();
+        let (mut now, mut sent) = (MS, 0);
+        for k in 0..20_000_i64 {
+            let due = k * MS + machine.below(3 * US);
+            let stall = (k / 1_000) * 1_000 * MS + 47 * MS;
+            let is_late = k >= 1_000 && due < stall;
+            sent = (sent + 18 * US).max(if is_late { stall } else { due });
+            now = machine.wait(
+                &mut predictor,
+                now.max(MS),
+                sent.max(now),
+                &mut share,
+                &mut outcome,
+            );
+            if answers {
+                predictor.sent(instant(now + US));
+            }
+            now += 2 * US;
+            outcome.span_ns = now;
+        }
+        assert!(outcome.looked_per_cent() >= 90, "{outcome:?}");
+    }
+}
+
 #[test]
 fn several_senders_are_followed_each() {
     let mut machine = Machine::new(10);
