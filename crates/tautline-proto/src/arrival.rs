@@ -57,6 +57,9 @@ const BURST_NS: i64 = 40_000;
 const AFTER_NS: i64 = 200_000;
 /// Arrivals between two searches for a rhythm. Lower: flows without one cost more. Higher: it is found later.
 const SEARCH_EVERY: u8 = 4;
+/// An arrival asleep corrects what looking gains by a thirty-second of its error, which counts up to this. Lower: a
+/// machine whose wake-ups become slow is followed late. Higher: a stall is believed.
+const GAIN_ERROR_NS: i64 = 50_000;
 /// A search after which nothing was found doubles the distance to the next, up to this.
 const SEARCH_PAUSE_MAX: u16 = 1_024;
 
@@ -215,14 +218,29 @@ impl Predictor {
                 self.note(at_ns);
             }
         }
-        let (Some(offer), None) = (looked_for, self.gain_ns) else {
-            return;
-        };
-        let gain_ns = match offer.source {
-            Source::Rhythm(index) => self.rhythms[index]
-                .as_mut()
-                .zip(errors[index])
-                .and_then(|(rhythm, error_ns)| rhythm.track.tried(error_ns)),
+        match (self.gain_ns, looked_for) {
+            (None, Some(offer)) => self.tried(offer.source, errors, answer_error),
+            (Some(gain_ns), None) if seen == Seen::Asleep => {
+                let error_ns = errors.into_iter().flatten().next().or(answer_error);
+                let moved_ns = error_ns.unwrap_or(0).clamp(-GAIN_ERROR_NS, GAIN_ERROR_NS) / 32;
+                self.gain_ns = Some((gain_ns + moved_ns).max(0));
+            }
+            _ => {}
+        }
+    }
+
+    /// An arrival of a trial: its errors, by model, and whose window it was looked for in.
+    fn tried(
+        &mut self,
+        source: Source,
+        errors: [Option<i64>; RHYTHMS_MAX],
+        answer_error: Option<i64>,
+    ) {
+        let gain_ns = match source {
+            Source::Rhythm(index) => {
+                let rhythm = self.rhythms[index].as_mut().zip(errors[index]);
+                rhythm.and_then(|(rhythm, error_ns)| rhythm.track.tried(error_ns))
+            }
             Source::Answer => answer_error.and_then(|error_ns| self.answer.track.tried(error_ns)),
         };
         if let Some(gain_ns) = gain_ns {

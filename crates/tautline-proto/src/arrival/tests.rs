@@ -283,6 +283,24 @@ fn looking_that_delays_its_own_message_stops() {
     assert!(outcome.looked_per_cent() <= 2, "{outcome:?}");
 }
 
+/// A trial on a machine whose wake-ups are quick does not fix for good what looking gains.
+#[test]
+fn wake_ups_that_become_slow_are_learned() {
+    let mut predictor = Predictor::new();
+    let arrival = |k: i64| instant(MS * (k + 1));
+    for k in 0..2_000 {
+        let waking_ns = if k < 100 { 3 * US } else { 60 * US };
+        let mut window = || predictor.window(arrival(k - 1), duration(0), Duration::MAX);
+        // For one in four the share of the CPU is spent.
+        match (k % 4 != 0).then(&mut window).flatten() {
+            Some(_) => predictor.arrived(arrival(k), Seen::Looking),
+            None => predictor.arrived(arrival(k) + duration(waking_ns), Seen::Asleep),
+        }
+    }
+    let gain = predictor.gain().unwrap();
+    assert!(gain > Duration::from_micros(40), "{gain:?}");
+}
+
 #[test]
 fn an_answer_is_awaited_after_the_send() {
     let mut machine = Machine::new(13);
