@@ -17,6 +17,7 @@ const CPUS_MAX: usize = 256;
 /// times leave no look. Higher: others on the CPU notice.
 pub const SHARE_PERCENT: u64 = 10;
 
+#[derive(Debug)]
 struct Cpu {
     is_taken: AtomicBool,
     /// Only the thread that has taken the place reads and writes it.
@@ -36,7 +37,8 @@ static CPUS: [Cpu; CPUS_MAX] = [const {
 }; CPUS_MAX];
 
 /// The CPU on which this thread looks, until dropped.
-pub(crate) struct Looker {
+#[derive(Debug)]
+pub struct Looker {
     cpu: &'static Cpu,
     number: usize,
     since: Instant,
@@ -51,7 +53,7 @@ fn current() -> usize {
 impl Looker {
     /// The place on this thread's CPU: for at most until `until`. `None` if another thread looks there, or nothing of
     /// the CPU's share is left.
-    pub(crate) fn begin(now: Instant, until: Instant) -> Option<Self> {
+    pub fn begin(now: Instant, until: Instant) -> Option<Self> {
         let number = current();
         let cpu = &CPUS[number];
         // Acquire: partner is the release in `drop`.
@@ -67,6 +69,11 @@ impl Looker {
             until: until.min(now + available),
         };
         (looker.until > now).then_some(looker)
+    }
+
+    /// When looking ends.
+    pub fn until(&self) -> Instant {
+        self.until
     }
 
     /// Whether looking goes on at `now`: there is time, and the thread is still on its CPU.

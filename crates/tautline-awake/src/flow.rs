@@ -3,11 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use tautline_proto::arrival::{Pattern, Predictor, Seen, Window};
+use tautline_proto::arrival::{Pattern, Predictor};
+pub use tautline_proto::arrival::{Seen, Window};
 use tautline_proto::time::Instant;
+
+use crate::thread;
 
 /// A wait shorter than this found its message there: below it lie system calls, above it sleeps.
 const SLEPT_MIN: Duration = Duration::from_micros(4);
+
+/// Shortest look. Lower: what it costs to begin one is more than it finds.
+pub(crate) const LOOK_MIN: Duration = Duration::from_micros(3);
 
 /// Wake-up assumed for the windows of a flow that is only watched.
 const WAKING_USUAL: Duration = Duration::from_micros(60);
@@ -70,6 +76,18 @@ impl Flow {
             .is_some()
     }
 
+    /// When the calling thread should be awake for the next arrival, if one is expected for which looking pays, and
+    /// the thread has time left for it.
+    pub fn next_window(&mut self, now: Instant) -> Option<Window> {
+        let longest = thread::available(now);
+        if longest < LOOK_MIN {
+            return None;
+        }
+        let window = self.predictor.window(now, thread::waking(now), longest)?;
+        thread::begin();
+        Some(window)
+    }
+
     /// Where the next arrival is expected, if looking for it pays and is allowed.
     pub(crate) fn window(
         &mut self,
@@ -98,7 +116,7 @@ impl Flow {
     }
 
     /// A message came.
-    pub(crate) fn arrived(&mut self, at: Instant, seen: Seen) {
+    pub fn arrived(&mut self, at: Instant, seen: Seen) {
         self.predictor.arrived(at, seen);
         match seen {
             Seen::Looking => self.counts.awake += 1,
@@ -107,7 +125,9 @@ impl Flow {
         }
     }
 
-    pub(crate) fn looked(&mut self, time: Duration, found: bool) {
+    /// The thread looked for so long.
+    pub fn looked(&mut self, time: Duration, found: bool) {
+        thread::spend(time);
         self.counts.looked_ns += time.as_nanos() as u64;
         self.counts.in_vain += u64::from(!found);
     }
@@ -120,6 +140,11 @@ impl Flow {
     /// Rhythm of the sender, as far as it is known.
     pub fn pattern(&self) -> Pattern {
         self.predictor.pattern()
+    }
+
+    /// Whether the sender has a rhythm.
+    pub fn has_rhythm(&self) -> bool {
+        self.predictor.has_rhythm()
     }
 
     /// Share in per cent of the arrivals of ordinary calls that lay in a window.

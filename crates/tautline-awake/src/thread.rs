@@ -78,7 +78,7 @@ pub(crate) fn waking(now: Instant) -> Duration {
 }
 
 /// A timer that was set to `due` woke the thread at `now`.
-pub(crate) fn woke(due: Instant, now: Instant) {
+pub fn woke(due: Instant, now: Instant) {
     let late = now.saturating_duration_since(due);
     let ns = late.as_nanos().min(10_000_000) as i64;
     with(|thread| thread.waking.iter_mut().for_each(|waking| waking.add(ns)));

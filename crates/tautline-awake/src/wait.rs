@@ -1,18 +1,13 @@
 //! Waits that end awake: sleep until shortly before the expected arrival, look until it is there, sleep again.
 
-use std::time::Duration;
-
 use libc::{pollfd, sigset_t};
 use tautline_proto::arrival::{Seen, Window};
 use tautline_proto::time::Instant;
 
 use crate::cpu::Looker;
-use crate::flow::Flow;
+use crate::flow::{Flow, LOOK_MIN};
 use crate::raw::{self, Polled};
 use crate::thread;
-
-/// Shortest look. Lower: what it costs to begin one is more than it finds.
-const LOOK_MIN: Duration = Duration::from_micros(3);
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +77,6 @@ pub fn until_ready(
         now = raw::now();
         if seen == Seen::Looking {
             let time = now.saturating_duration_since(woken);
-            thread::spend(time);
             if let Some(flow) = flows[index].as_mut() {
                 flow.looked(time, found == Polled::Ready);
             }

@@ -413,6 +413,11 @@ impl Predictor {
         self.rhythms[place] = Some(rhythm);
     }
 
+    /// Whether a rhythm is followed.
+    pub fn has_rhythm(&self) -> bool {
+        self.rhythms.iter().any(Option::is_some)
+    }
+
     /// The best model, for a report.
     pub fn pattern(&self) -> Pattern {
         let rhythm = self

@@ -24,6 +24,7 @@ const CRATES: [(&str, &[&str]); 29] = [
     (
         "tautline",
         &[
+            "tautline-awake",
             "tautline-bpf",
             "tautline-derive",
             "tautline-proto",

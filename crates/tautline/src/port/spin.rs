@@ -1,6 +1,11 @@
-//! How long a wait spins before it sleeps, and whether that pays.
+//! When a wait spins: before a message that is expected, and before it sleeps where that pays.
 
+use std::sync::LazyLock;
 use std::time::Duration;
+
+use tautline_awake::cpu;
+use tautline_awake::flow::{Flow, Seen, Window};
+use tautline_proto::time::Instant;
 
 use crate::limits::SPIN_ADAPTIVE_MAX;
 use crate::link::ArrivalClock;
@@ -14,10 +19,12 @@ const MISSES_FREE: u32 = 2;
 /// spinning is hopeless spins more often. Higher: a port for which it begins to pay notices that later.
 const BACKOFF_MAX: u32 = 10;
 
-/// How long a wait spins before it sleeps.
+/// How a wait spins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// Up to [`SPIN_ADAPTIVE_MAX`], in waits for which [`AdaptiveSpin`] expects that it pays.
+    /// Where the sender has a rhythm, the wait sleeps until shortly before the next message and spins from there, a
+    /// tenth of the thread's time at most. Otherwise it spins up to [`SPIN_ADAPTIVE_MAX`] before it sleeps, in waits
+    /// for which [`AdaptiveSpin`] expects that it pays.
     #[default]
     Adaptive,
     /// So long in each wait. With zero a wait sleeps at once.
@@ -77,11 +84,16 @@ impl AdaptiveSpin {
     }
 }
 
+/// Whether a cgroup limits the CPU time of this process: then waits are not cut short by looks.
+static IS_LIMITED: LazyLock<bool> = LazyLock::new(cpu::is_limited);
+
 /// The spins of one port.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Spinner {
     setting: Spin,
     adaptive: AdaptiveSpin,
+    /// When messages come.
+    flow: Flow,
 }
 
 impl Spinner {
@@ -98,11 +110,34 @@ impl Spinner {
         Self {
             setting,
             adaptive: AdaptiveSpin::default(),
+            flow: Flow::new(),
         }
     }
 
     pub(super) fn setting(&self) -> Spin {
         self.setting
+    }
+
+    /// When the wait should be awake for a message that is expected.
+    pub(super) fn window(&mut self, now: Instant) -> Option<Window> {
+        if self.setting != Spin::Adaptive || !self.flow.has_rhythm() || *IS_LIMITED {
+            return None;
+        }
+        self.flow.next_window(now)
+    }
+
+    /// A message came; `now` is asked for where that teaches anything. Messages that are there before a wait begins
+    /// cost nothing where no rhythm is known.
+    pub(super) fn arrived(&mut self, seen: Seen, now: impl FnOnce() -> Instant) {
+        let teaches = seen == Seen::Asleep || self.flow.has_rhythm();
+        if self.setting == Spin::Adaptive && teaches {
+            self.flow.arrived(now(), seen);
+        }
+    }
+
+    /// The thread spun for a message that was expected.
+    pub(super) fn looked(&mut self, time: Duration, found: bool) {
+        self.flow.looked(time, found);
     }
 
     pub(super) fn begin(&mut self) -> Duration {

@@ -1,7 +1,10 @@
-//! How a port waits: it spins first, then sleeps on its doorbell.
+//! How a port waits: it is awake when a message is expected; otherwise it spins first, then sleeps on its doorbell.
 
 use std::time::Duration;
 
+use tautline_awake::cpu::Looker;
+use tautline_awake::flow::Seen;
+use tautline_awake::thread;
 use tautline_proto::time::Instant;
 
 use super::spin::Spinner;
@@ -48,7 +51,7 @@ pub(super) fn check_interface(watch: Option<&InterfaceWatch>) -> Result<(), Rece
     }
 }
 
-/// Repeats `look` until it finds something or the deadline has come: spins first, then sleeps. Looks at least once.
+/// Repeats `look` until it finds something or the deadline has come. Looks at least once.
 pub(super) fn wait_for<W: Bell, T>(
     waiter: &mut W,
     spinner: &mut Spinner,
@@ -56,12 +59,17 @@ pub(super) fn wait_for<W: Bell, T>(
     mut look: impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
 ) -> Result<Option<T>, ReceiveError> {
     if let Some(found) = look_often(waiter, &mut look)? {
+        spinner.arrived(Seen::Before, || waiter.now());
         return Ok(Some(found));
     }
     let started = waiter.now();
     if started >= deadline {
         return Ok(None);
     }
+    let started = match await_expected(waiter, spinner, (started, deadline), &mut look)? {
+        Awaited::Over(found) => return Ok(found),
+        Awaited::Unknown(now) => now,
+    };
     let spin = spinner.begin();
     if !spin.is_zero() {
         let spun = started.checked_add(spin).unwrap_or(deadline);
@@ -69,11 +77,60 @@ pub(super) fn wait_for<W: Bell, T>(
         if found.is_some() || spun < deadline {
             spinner.end(found.is_some());
         }
+        if found.is_some() {
+            spinner.arrived(Seen::Looking, || waiter.now());
+        }
         if found.is_some() || spun >= deadline {
             return Ok(found);
         }
     }
-    sleep(waiter, deadline, look)
+    let found = sleep(waiter, deadline, &mut look)?;
+    if found.is_some() {
+        spinner.arrived(Seen::Asleep, || waiter.now());
+    }
+    Ok(found)
+}
+
+/// How a wait for expected messages ended.
+enum Awaited<T> {
+    /// A message came, or the deadline did.
+    Over(Option<T>),
+    /// Nothing is expected, or no time for looking is left. With the time.
+    Unknown(Instant),
+}
+
+/// Sleeps until shortly before the next message is expected, and spins from there. Each round is a window that passed;
+/// a rhythm whose messages stay away has no window soon.
+fn await_expected<W: Bell, T>(
+    waiter: &mut W,
+    spinner: &mut Spinner,
+    (mut now, deadline): (Instant, Instant),
+    look: &mut impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
+) -> Result<Awaited<T>, ReceiveError> {
+    while let Some(window) = spinner.window(now).filter(|window| window.from < deadline) {
+        if window.from > now {
+            if let Some(found) = sleep(waiter, window.from, &mut *look)? {
+                spinner.arrived(Seen::Asleep, || waiter.now());
+                return Ok(Awaited::Over(Some(found)));
+            }
+            now = waiter.now();
+            thread::woke(window.from, now);
+        }
+        let Some(looker) = Looker::begin(now, window.until.min(deadline)) else {
+            break;
+        };
+        let found = look_until(waiter, (now, looker.until()), look)?;
+        let ended = waiter.now();
+        spinner.looked(ended.saturating_duration_since(now), found.is_some());
+        if found.is_some() {
+            spinner.arrived(Seen::Looking, || ended);
+        }
+        if found.is_some() || ended >= deadline {
+            return Ok(Awaited::Over(found));
+        }
+        now = ended;
+    }
+    Ok(Awaited::Unknown(now))
 }
 
 /// Looks a few times in a row.
@@ -147,11 +204,16 @@ fn sleep<W: Bell, T>(
 mod tests {
     use std::cell::Cell;
 
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
     use super::*;
     use crate::limits::SPIN_ADAPTIVE_MAX;
     use crate::port::spin::Spin;
 
     const LATE: Duration = Duration::from_millis(1);
+    /// How long this machine takes to wake a thread up.
+    const WAKING_US: u64 = 40;
     const SOON: Duration = Duration::from_micros(90);
     const LIMIT: Duration = Duration::from_millis(100);
 
@@ -162,6 +224,8 @@ mod tests {
         /// When the message comes.
         arrival: u64,
         sleeps: u32,
+        /// Sleeps that a message ended.
+        woken: u32,
     }
 
     impl Fake {
@@ -189,9 +253,10 @@ mod tests {
                 .expect("each of these waits has a deadline")
                 .as_micros() as u64;
             let end = self.micros.get() + timeout;
-            self.micros
-                .set(self.arrival.min(end).max(self.micros.get()));
+            let ended = self.arrival.min(end).max(self.micros.get());
+            self.micros.set(ended + WAKING_US);
             self.sleeps += 1;
+            self.woken += u32::from(self.arrival < end);
             Ok(())
         }
 
@@ -207,9 +272,28 @@ mod tests {
     #[test]
     fn late_messages_are_slept_for_and_seldom_spun_for() {
         let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
-        assert!((0..1_100).all(|_| fake.sleeps(&mut spinner, LATE, LIMIT)));
+        // Without rhythm.
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut irregular = || LATE + Duration::from_micros(random.next_u64() % 5_000);
+        let slept = (0..1_100).filter(|_| fake.sleeps(&mut spinner, irregular(), LIMIT));
+        assert!(slept.count() >= 1_080);
         // From here on spins are rare, also for what comes soon.
         assert!((0..100).all(|_| fake.sleeps(&mut spinner, SOON, LIMIT)));
+    }
+
+    #[test]
+    fn messages_with_a_rhythm_are_met_awake() {
+        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        for round in 0..2_000 {
+            let due = Duration::from_millis(round + 1).as_micros() as u64;
+            let after = Duration::from_micros(due.saturating_sub(fake.micros.get()));
+            assert!(fake.sleeps(&mut spinner, after, LIMIT));
+        }
+        assert!(fake.woken < 200, "{} of 2,000 woke it", fake.woken);
+        // A port that is told how to spin predicts nothing.
+        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Duration::ZERO.into()));
+        assert!((0..200).all(|_| fake.sleeps(&mut spinner, LATE, LIMIT)));
+        assert_eq!(fake.woken, 200);
     }
 
     #[test]
