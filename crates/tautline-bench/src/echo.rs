@@ -72,6 +72,12 @@ pub enum Path {
     UdpBusy,
     /// Kernel UDP, blocking sockets.
     UdpBlock,
+    /// Kernel UDP, blocking sockets once more: by how much the kernel differs from itself.
+    UdpBlockAgain,
+    /// Kernel UDP, sockets that are looked at for 50 µs before they block.
+    UdpLinger,
+    /// Kernel UDP, blocking sockets whose waits and sleeps end awake, as those of a program under `taut exec`.
+    UdpAwake,
     /// Kernel TCP without delay, non-blocking sockets that both sides spin on.
     TcpPoll,
     /// Kernel TCP without delay, blocking sockets.
@@ -84,7 +90,7 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 23] = [
+    pub const ALL: [Path; 26] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -104,6 +110,9 @@ impl Path {
         Path::UdpPoll,
         Path::UdpBusy,
         Path::UdpBlock,
+        Path::UdpBlockAgain,
+        Path::UdpLinger,
+        Path::UdpAwake,
         Path::TcpPoll,
         Path::TcpBlock,
         Path::Floor,
@@ -132,6 +141,9 @@ impl Path {
             Path::UdpPoll => "udp-poll",
             Path::UdpBusy => "udp-busy",
             Path::UdpBlock => "udp-block",
+            Path::UdpBlockAgain => "udp-block-again",
+            Path::UdpLinger => "udp-linger",
+            Path::UdpAwake => "udp-awake",
             Path::TcpPoll => "tcp-poll",
             Path::TcpBlock => "tcp-block",
             Path::Floor => "floor",
@@ -154,6 +166,9 @@ impl Path {
             Path::UdpPoll => 7100,
             Path::UdpBusy => 7104,
             Path::UdpBlock => 7101,
+            Path::UdpBlockAgain => 7105,
+            Path::UdpLinger => 7106,
+            Path::UdpAwake => 7107,
             Path::UdpPort => 7102,
             Path::UdpPortBlock => 7103,
             Path::TcpPoll => 7200,
@@ -170,7 +185,10 @@ impl Path {
             | Path::UdpPortBlock
             | Path::QueuingSleep
             | Path::UdpBlock
+            | Path::UdpBlockAgain
             | Path::TcpBlock => Waiting::Block,
+            Path::UdpLinger => Waiting::Linger,
+            Path::UdpAwake => Waiting::Awake,
             _ => Waiting::Spin,
         }
     }
@@ -213,7 +231,7 @@ impl Path {
     pub fn reference(self) -> Path {
         match self.waiting() {
             Waiting::Spin => Path::UdpPoll,
-            Waiting::Block => Path::UdpBlock,
+            Waiting::Block | Waiting::Linger | Waiting::Awake => Path::UdpBlock,
         }
     }
 }
@@ -310,9 +328,14 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         | Path::SamplingAuthenticated
         | Path::QueuingAuthenticated
         | Path::QueuingEncrypted => sides::DEMUX_CABLE,
-        Path::UdpPoll | Path::UdpBusy | Path::UdpBlock | Path::TcpPoll | Path::TcpBlock => {
-            sides::KERNEL_CABLE
-        }
+        Path::UdpPoll
+        | Path::UdpBusy
+        | Path::UdpBlock
+        | Path::UdpBlockAgain
+        | Path::UdpLinger
+        | Path::UdpAwake
+        | Path::TcpPoll
+        | Path::TcpBlock => sides::KERNEL_CABLE,
         Path::SamplingTc
         | Path::QueuingTc
         | Path::SamplingGeneric
@@ -416,7 +439,15 @@ impl<'a> Opening<'a> {
         }
         let (number, waiting) = (path.port(), path.waiting());
         match path {
-            Path::UdpPoll | Path::UdpBlock => udp_ends(self.sides(cable), number, waiting),
+            Path::UdpPoll
+            | Path::UdpBlock
+            | Path::UdpBlockAgain
+            | Path::UdpLinger => udp_ends(self.sides(cable), number, waiting),
+            Path::UdpAwake => {
+                let ends = udp::awake_pair(self.sides(cable), number)?;
+                let description = format!("kernel UDP, {}; no demux on its cable", waiting.text());
+                Ok(Ends::new(ends, description))
+            }
             Path::UdpBusy => {
                 let ends = udp::pair(self.sides(cable), number, waiting)?;
                 let [a, b] = ends.map(|end| end.with_busy_poll(BUSY_POLL));
@@ -514,8 +545,8 @@ impl<'a> Opening<'a> {
     fn spin(&self, path: Path) -> Spin {
         match path.waiting() {
             Waiting::Spin => self.options.time_limit.max(BLOCKED_LOOK).into(),
-            Waiting::Block if path == Path::QueuingSleep => Duration::ZERO.into(),
-            Waiting::Block => Spin::Adaptive,
+            _ if path == Path::QueuingSleep => Duration::ZERO.into(),
+            _ => Spin::Adaptive,
         }
     }
 }
@@ -551,8 +582,8 @@ fn queuing(
 fn describe(port: &str, path: Path, nodes: &NodePair<'_>) -> String {
     let sides = match path.waiting() {
         Waiting::Spin => "both sides spin",
-        Waiting::Block if path == Path::QueuingSleep => "who waits sleeps at once",
-        Waiting::Block => "who waits spins where that pays, then sleeps",
+        _ if path == Path::QueuingSleep => "who waits sleeps at once",
+        _ => "who waits spins where that pays, then sleeps",
     };
     format!("{port}, {sides}; {}", nodes.describe())
 }
@@ -568,7 +599,7 @@ mod tests {
         assert_eq!(
             cables,
             [
-                0, 0, 2, 2, 3, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 5, 6
+                0, 0, 2, 2, 3, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 5, 6
             ]
         );
         assert_eq!(cable_count(&all), 8);

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use tautline_lab::Machine;
 use tautline_report::{LatencyHistogram, Summary};
@@ -41,6 +42,9 @@ pub struct Settings {
     /// Pause before each round trip, in which both sides of a path that sleeps go to sleep.
     #[serde(rename = "gap_ns", serialize_with = "as_ns")]
     pub gap: Duration,
+    /// Time from one request to the next, which the asking side sleeps for; zero: as soon as there is an answer.
+    #[serde(rename = "period_ns", serialize_with = "as_ns")]
+    pub period: Duration,
     /// How long one round trip may take before it counts as lost.
     #[serde(rename = "time_limit_ns", serialize_with = "as_ns")]
     pub time_limit: Duration,
@@ -65,6 +69,7 @@ impl Settings {
             slice: 1_000,
             warm_up_slices: 1,
             gap: Duration::ZERO,
+            period: Duration::ZERO,
             time_limit: Duration::from_millis(100),
             placement: Placement::default(),
             one_way: false,
@@ -145,6 +150,39 @@ pub struct Row {
     /// From before the request is sent until the other side has it, by the clock that both read; empty unless
     /// [`Settings::one_way`].
     pub one_way: LatencyHistogram,
+    /// What the slices took: time that passed, and CPU time of the asking and of the answering side.
+    pub spent: Spent,
+    /// Round trips that took longer than half a period, in rows: one disturbance makes several late.
+    pub late: Episodes,
+}
+
+/// Time that slices took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// On the clock.
+    pub elapsed: Duration,
+    /// CPU time of the asking thread.
+    pub asking: Duration,
+    /// CPU time of the answering thread.
+    pub answering: Duration,
+}
+
+/// Late round trips, and rows of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Episodes {
+    /// Late round trips, lost ones included.
+    pub count: u64,
+    /// Rows of late round trips without one in time between them.
+    pub episodes: u64,
+    is_late: bool,
+}
+
+impl Episodes {
+    fn add(&mut self, is_late: bool) {
+        self.count += u64::from(is_late);
+        self.episodes += u64::from(is_late && !self.is_late);
+        self.is_late = is_late;
+    }
 }
 
 /// Result of a run.
@@ -202,6 +240,16 @@ impl Outcome {
         json["path"] = row.path.name().into();
         json["payload_bytes"] = row.payload_bytes.into();
         json["lost"] = row.lost.into();
+        json["p9999_ns"] = row.histogram.at_quantile(0.9999).into();
+        if !self.settings.period.is_zero() {
+            json["late"] = row.late.count.into();
+            json["late_episodes"] = row.late.episodes.into();
+        }
+        json["asking_cpu_percent"] = percent(row.spent.asking, row.spent.elapsed).into();
+        json["answering_cpu_percent"] = percent(row.spent.answering, row.spent.elapsed).into();
+        if self.settings.one_way {
+            json["one_way"] = serde_json::to_value(row.one_way.summary()).expect("plain data");
+        }
         let of = |path| self.summary(path, row.payload_bytes);
         for (name, reference) in [
             ("udp_poll", of(Path::UdpPoll)),
@@ -220,6 +268,17 @@ impl Outcome {
 /// A quotient for display, rounded to a thousandth.
 pub fn ratio(value: u64, of: u64) -> f64 {
     (value as f64 / of.max(1) as f64 * 1000.0).round() / 1000.0
+}
+
+/// A part of a time in per cent, rounded to a tenth.
+pub fn percent(part: Duration, of: Duration) -> f64 {
+    (part.as_secs_f64() * 1000.0 / of.as_secs_f64().max(1e-9)).round() / 10.0
+}
+
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
 /// Measures. `progress` is called between slices with the round trips done and those of the whole
@@ -275,10 +334,11 @@ fn run_on_threads(
                     seen.push(Moment::of(message, Instant::now()));
                 }
             };
+            let before = cpu_time();
             servers[slice.path_index]
                 .serve(slice.payload_bytes, stop, &mut see)
                 .map_err(failed(settings.paths[slice.path_index], "answer"))?;
-            arrivals.add(&mut seen);
+            arrivals.add(&mut seen, cpu_time() - before);
             Ok(())
         },
         // The clients outlive both threads: a stream that is closed early would be an error of the server's.
@@ -286,21 +346,23 @@ fn run_on_threads(
     )
 }
 
-/// When the messages of a slice arrived: filled by the answering thread at the end of a slice, emptied by the other.
+/// When the messages of a slice arrived, and the answering thread's CPU time: filled by the answering thread at the end of a slice, emptied by the other.
 #[derive(Default)]
-struct Arrivals(Mutex<Vec<Moment>>);
+struct Arrivals(Mutex<(Vec<Moment>, Duration)>);
 
 impl Arrivals {
-    fn add(&self, moments: &mut Vec<Moment>) {
-        self.list().append(moments);
+    fn add(&self, moments: &mut Vec<Moment>, cpu_time: Duration) {
+        let mut all = self.all();
+        all.0.append(moments);
+        all.1 += cpu_time;
     }
 
-    fn take(&self) -> Vec<Moment> {
-        std::mem::take(&mut *self.list())
+    fn take(&self) -> (Vec<Moment>, Duration) {
+        std::mem::take(&mut *self.all())
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Moment>> {
-        // A list of moments is whole after every operation on it.
+    fn all(&self) -> MutexGuard<'_, (Vec<Moment>, Duration)> {
+        // They are whole after every operation on them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -377,6 +439,8 @@ impl<'a> Asking<'a> {
                 lost: 0,
                 histogram: LatencyHistogram::new(),
                 one_way: LatencyHistogram::new(),
+                spent: Spent::default(),
+                late: Episodes::default(),
             })
         });
         let bytes_max = settings.sizes.iter().copied().max().unwrap_or(0);
@@ -425,12 +489,19 @@ impl<'a> Asking<'a> {
         })?;
         let mut lost = 0;
         let mut lost_in_a_row = 0;
+        let (began, cpu_time_before) = (Instant::now(), cpu_time());
+        let mut due = began;
         for _ in 0..length {
             let tag = payload_bytes.min(TAG_BYTES);
             self.payload[..tag].copy_from_slice(&self.sequence.to_le_bytes()[..tag]);
             self.sequence = self.sequence.wrapping_add(1);
             if !self.settings.gap.is_zero() {
                 thread::sleep(self.settings.gap);
+            }
+            if !self.settings.period.is_zero() {
+                // After a stall the loop goes on from now: it does not catch up.
+                due = (due + self.settings.period).max(Instant::now());
+                self.clients[path_index].sleep_until(due);
             }
             let start = Instant::now();
             let result = self.clients[path_index]
@@ -440,7 +511,12 @@ impl<'a> Asking<'a> {
                 let sent = Moment::of(&self.payload[..payload_bytes], start);
                 self.departures.push(sent);
             }
-            if result.map_err(failed(self.settings.paths[path_index], "ask"))? {
+            let came = result.map_err(failed(self.settings.paths[path_index], "ask"))?;
+            if measured {
+                let is_late = !came || latency > self.settings.period / 2;
+                self.rows[row_index].late.add(is_late);
+            }
+            if came {
                 lost_in_a_row = 0;
                 if measured {
                     self.rows[row_index].histogram.record_duration(latency);
@@ -451,6 +527,7 @@ impl<'a> Asking<'a> {
                 self.consider_giving_up(row_index, lost_in_a_row)?;
             }
         }
+        let (elapsed, asking) = (began.elapsed(), cpu_time() - cpu_time_before);
         if lost > 0 {
             // Late replies arrive while the server still serves this size.
             thread::sleep(self.settings.time_limit);
@@ -459,12 +536,13 @@ impl<'a> Asking<'a> {
             self.rows[row_index].lost += lost;
         }
         self.handover.end()?;
+        let (arrivals, answering) = self.arrivals.take();
         if measured {
-            let one_way = &mut self.rows[row_index].one_way;
-            ways(&self.departures, &self.arrivals.take())
-                .for_each(|way| one_way.record_duration(way));
-        } else {
-            self.arrivals.take();
+            let row = &mut self.rows[row_index];
+            ways(&self.departures, &arrivals).for_each(|way| row.one_way.record_duration(way));
+            row.spent.elapsed += elapsed;
+            row.spent.asking += asking;
+            row.spent.answering += answering;
         }
         self.departures.clear();
         interrupt::interrupted().map_or(Ok(()), |signal| Err(RttError::Interrupted(signal)))

@@ -341,12 +341,7 @@ fn recover_first() {
 
 /// Settings of flights of these variants.
 fn settings(arguments: &ShowArguments, variants: Vec<Variant>) -> Result<Settings, CommandError> {
-    let program = std::env::current_exe().map_err(|error| {
-        CommandError::failed(
-            format!("this program cannot be found: {error}"),
-            "mount /proc",
-        )
-    })?;
+    let program = crate::lab::this_program()?;
     if let Some(image) = &arguments.guest_image
         && !image.is_file()
     {

@@ -11,17 +11,19 @@ pub mod paths;
 pub mod run;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tautline_lab::interrupt::child;
 use tautline_lab::kernels::{KernelsError, guest};
-use tautline_lab::load;
+use tautline_lab::load::{self, Load};
 use tautline_lab::report;
 use tautline_lab::result::LabResult;
 use tautline_lab::result_file::ResultFileError;
 
 use crate::cli::{self, CommandError, write_file};
 use crate::commands::output::JsonArguments;
+use tautline_testbed::child::allowed_cpus;
 use tautline_testbed::interrupt::interrupted;
 
 /// Arguments of `taut lab`.
@@ -53,6 +55,40 @@ pub enum LabCommand {
         /// Part, CPUs and largest size in MiB; or the words of a probe.
         arguments: Vec<String>,
     },
+}
+
+/// Time for a load to be at work. Lower: what is measured first runs beside a load that starts. Higher: nothing is
+/// gained.
+const SETTLE: Duration = Duration::from_millis(500);
+/// A load's largest file and its memory block, as in `taut lab run`.
+const SIZE_MIB_MAX: u64 = 256;
+
+/// Starts a load on all CPUs that this process may use, and waits until it is at work.
+pub(crate) fn start_load(load: Load) -> Result<load::Running, CommandError> {
+    let settings = load::Settings {
+        worker_command: vec![this_program()?, "lab".into(), "worker".into()],
+        directory: std::env::temp_dir(),
+        cpu_count: allowed_cpus().map_or(1, |cpus| cpus.len()),
+        size_mib_max: SIZE_MIB_MAX,
+        external_tools: true,
+    };
+    let running = load::make_files_unnoted(&settings)
+        .and_then(|files| load::start(load, &settings, files))
+        .map_err(|error| CommandError::failed(error.to_string(), "choose other loads"))?;
+    if load != Load::Idle {
+        std::thread::sleep(SETTLE);
+    }
+    Ok(running)
+}
+
+/// The file of this program, to start it again.
+pub(crate) fn this_program() -> Result<PathBuf, CommandError> {
+    std::env::current_exe().map_err(|error| {
+        CommandError::failed(
+            format!("this program cannot be found: {error}"),
+            "mount /proc",
+        )
+    })
 }
 
 /// Does the work of a guest's first process and never returns, if this process is one. To be called first of all: the

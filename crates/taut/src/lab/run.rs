@@ -152,12 +152,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
         (_, true) => vec![State::Tuned],
         _ => vec![State::Untouched, State::Tuned],
     };
-    let program = std::env::current_exe().map_err(|error| {
-        CommandError::failed(
-            format!("this program cannot be found: {error}"),
-            "mount /proc",
-        )
-    })?;
+    let program = super::this_program()?;
     Ok(Settings {
         label: arguments.label.clone().unwrap_or_else(host_name),
         total: arguments.seconds,

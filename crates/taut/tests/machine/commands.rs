@@ -108,6 +108,44 @@ fn an_interrupted_run_clears_up_itself() {
 }
 
 #[test]
+fn a_loop_is_measured_beside_each_load() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let paths = ["udp-block", "udp-block-again", "udp-awake", "udp-linger"];
+    let list = paths.join(",");
+    let words = ["bench", "loop", "--paths", &list, "--beside", "idle,cpu"];
+    let output = run(&[&words[..], &["--for", "17s", "--json"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (run, load) in runs["runs"].as_array().unwrap().iter().zip(["idle", "cpu"]) {
+        assert_eq!(run["beside"], load);
+        assert_eq!(run["settings"]["period_ns"], 1_000_000);
+        let rows = run["rows"].as_array().unwrap();
+        let names: Vec<_> = rows
+            .iter()
+            .map(|row| row["path"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, paths);
+        for row in rows {
+            let count = row["count"].as_u64().unwrap() + row["lost"].as_u64().unwrap();
+            assert_eq!(count, 1_125, "{row}");
+            assert_eq!(row["one_way"]["count"], row["count"], "{row}");
+            assert!(
+                row["late"].as_u64() >= row["late_episodes"].as_u64(),
+                "{row}"
+            );
+            assert!(row["p9999_ns"].as_u64() >= row["p999_ns"].as_u64(), "{row}");
+            // The loop sleeps between its messages.
+            assert!(row["asking_cpu_percent"].as_f64() < Some(60.0), "{row}");
+        }
+    }
+    let output = run(&["bench", "loop", "--for", "1s"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("too short"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_benchmark_writes_table_json_and_page() {
     if skipped_without_privilege() {
         return;

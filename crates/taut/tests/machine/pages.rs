@@ -49,5 +49,14 @@ fn pages_of_round_trips_do_so_too() {
     let mut words = vec!["bench", "rtt", "--paths", "queuing,udp-poll"];
     words.extend(["--sizes", "16", "--count", "200", "--html", &page]);
     taut(&words);
-    all_fit_and_answer(&[page], Percentiles::Switched, &scratch);
+    let tails = scratch.0.join("loop.html").display().to_string();
+    let mut words = vec![
+        "bench",
+        "loop",
+        "--paths",
+        "udp-block,udp-awake,queuing-block",
+    ];
+    words.extend(["--beside", "idle", "--for", "7s", "--html", &tails]);
+    taut(&words);
+    all_fit_and_answer(&[page, tails], Percentiles::Switched, &scratch);
 }

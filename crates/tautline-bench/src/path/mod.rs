@@ -34,6 +34,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 65_507;
 /// read, higher only delays giving up.
 const LOOKS_PER_CLOCK: u32 = 64;
 
+/// How long an end looks before it sleeps, where it does. Lower finds fewer messages, higher costs more time.
+pub const LINGER: Duration = Duration::from_micros(50);
+
 /// How long an answering end waits before it looks whether it is to stop. Lower costs idle CPU, higher makes changing
 /// from one path to the next slow; neither is inside a measurement.
 pub const BLOCKED_LOOK: Duration = Duration::from_millis(20);
@@ -56,6 +59,11 @@ pub trait End: Send {
     /// end has another way.
     fn wait(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
         spin(self, bytes, limit)
+    }
+
+    /// Sleeps until `due`, as a program that waits as this end does.
+    fn sleep_until(&mut self, due: Instant) {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
 
     /// Waits for messages, and returns how many came at once. [`End::message`] may be any of them.
@@ -175,6 +183,10 @@ pub enum Waiting {
     Spin,
     /// It sleeps in the kernel.
     Block,
+    /// It looks for [`LINGER`], then sleeps in the kernel.
+    Linger,
+    /// It sleeps in the kernel until shortly before the message is expected, then looks (crate `tautline-awake`).
+    Awake,
 }
 
 impl Waiting {
@@ -183,6 +195,8 @@ impl Waiting {
         match self {
             Waiting::Spin => "non-blocking sockets, both sides spin",
             Waiting::Block => "blocking sockets",
+            Waiting::Linger => "blocking sockets after looking for 50 µs",
+            Waiting::Awake => "blocking sockets, waits and sleeps end awake",
         }
     }
 }

@@ -69,7 +69,7 @@ impl KernelTcp {
         stream.set_nodelay(true)?;
         match waiting {
             Waiting::Spin => stream.set_nonblocking(true)?,
-            Waiting::Block => stream.set_write_timeout(Some(BLOCKED_LOOK))?,
+            _ => stream.set_write_timeout(Some(BLOCKED_LOOK))?,
         }
         Ok(KernelTcp {
             stream,
@@ -133,7 +133,7 @@ impl KernelTcp {
 
     /// Has the next blocking read wait for `limit` at most.
     fn limit(&mut self, limit: Duration) -> io::Result<RecvFlags> {
-        if self.waiting == Waiting::Block && limit != self.limit {
+        if self.waiting != Waiting::Spin && limit != self.limit {
             // Zero would mean for ever.
             let limit = limit.max(Duration::from_micros(1));
             self.stream.set_read_timeout(Some(limit))?;
@@ -206,7 +206,7 @@ impl End for KernelTcp {
     fn wait(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
         match self.waiting {
             Waiting::Spin => super::spin(self, bytes, limit),
-            Waiting::Block => {
+            _ => {
                 let flags = self.limit(limit)?;
                 self.fill(bytes, flags)
             }

@@ -2,16 +2,18 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, recv, sockopt};
 use tautline::port::BATCH_FRAMES;
+use tautline_awake::{Awake, raw, sleep};
 use tautline_testbed::hosts::Host;
 use tautline_testbed::sys;
 
 use super::sides::Sides;
 use super::stamps::{self, StampPoint};
-use super::{Arrival, End, PathError, Sends, Stamp, Waiting, is_nothing_yet};
+use super::{Arrival, End, LINGER, PathError, Sends, Stamp, Waiting, is_nothing_yet};
 
 /// Bytes of the largest datagram, and some.
 const BUFFER_BYTES: usize = 65_536;
@@ -185,8 +187,14 @@ impl End for KernelUdp {
     }
 
     fn wait(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
-        if self.waiting == Waiting::Spin {
-            return super::spin(self, bytes, limit);
+        match self.waiting {
+            Waiting::Spin => return super::spin(self, bytes, limit),
+            Waiting::Linger => {
+                if let Some(arrival) = super::spin(self, bytes, LINGER)? {
+                    return Ok(Some(arrival));
+                }
+            }
+            Waiting::Block | Waiting::Awake => {}
         }
         if limit != self.limit {
             // Zero would mean for ever.
@@ -216,5 +224,60 @@ impl End for KernelUdp {
             Some(StampPoint::Queue | StampPoint::Driver) => stamps::of_sent(&self.socket),
             _ => Ok(None),
         }
+    }
+}
+
+/// One end whose waits and sleeps end awake.
+pub struct AwakeUdp {
+    awake: Awake<'static>,
+    udp: KernelUdp,
+}
+
+/// As [`pair`], with waits and sleeps that end awake.
+pub fn awake_pair(sides: Sides<'_>, port: u16) -> Result<[AwakeUdp; 2], PathError> {
+    let [a, b] = pair(sides, port, Waiting::Awake)?;
+    Ok([AwakeUdp::new(a)?, AwakeUdp::new(b)?])
+}
+
+impl AwakeUdp {
+    fn new(udp: KernelUdp) -> Result<AwakeUdp, PathError> {
+        let descriptor = raw::open_descriptor(udp.socket.as_raw_fd());
+        let descriptor = descriptor.map_err(PathError::io("wait for a UDP socket"))?;
+        Ok(AwakeUdp {
+            awake: descriptor.into(),
+            udp,
+        })
+    }
+}
+
+impl End for AwakeUdp {
+    fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+        self.awake.sent();
+        self.udp.send(message)
+    }
+
+    fn send_back(&mut self) -> io::Result<bool> {
+        self.awake.sent();
+        self.udp.send_back()
+    }
+
+    fn take(&mut self, bytes: usize) -> io::Result<Option<Arrival>> {
+        self.udp.take(bytes)
+    }
+
+    fn message(&self) -> &[u8] {
+        self.udp.message()
+    }
+
+    fn wait(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
+        match self.awake.wait(Some(limit))? {
+            true => self.udp.take(bytes),
+            false => Ok(None),
+        }
+    }
+
+    fn sleep_until(&mut self, due: Instant) {
+        let left = due.saturating_duration_since(Instant::now());
+        sleep::until(raw::now() + left);
     }
 }

@@ -89,6 +89,7 @@ const CRATES: [(&str, &[&str]); 29] = [
         &[
             "tautline-bpf",
             "tautline",
+            "tautline-awake",
             "tautline-lab",
             "tautline-proto",
             "tautline-report",

@@ -1,5 +1,6 @@
 //! `taut bench`: measures paths side by side.
 
+mod cycle;
 mod flood;
 mod ordinary;
 mod publish;
@@ -30,6 +31,8 @@ pub struct Arguments {
 enum Benchmark {
     /// Round-trip times between two hosts, the paths interleaved in short slices.
     Rtt(rtt::Arguments),
+    /// A loop whose two ends sleep between messages: its round trips and their tail, beside loads.
+    Loop(cycle::Arguments),
     /// Delay of one port's messages while a third host floods another port, policed and not.
     Flood(flood::Arguments),
     /// Cost of sending a datagram of plain UDP, from the caller's memory and from a lent buffer.
@@ -46,6 +49,7 @@ enum Benchmark {
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.benchmark {
         Benchmark::Rtt(arguments) => rtt::run(&arguments),
+        Benchmark::Loop(arguments) => cycle::run(&arguments),
         Benchmark::Flood(arguments) => flood::run(&arguments),
         Benchmark::Send(arguments) => send::run(&arguments),
         Benchmark::Ordinary(arguments) => ordinary::run(&arguments),

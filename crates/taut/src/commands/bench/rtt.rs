@@ -106,7 +106,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     ])
 }
 
-fn explain(error: RttError) -> CommandError {
+pub(super) fn explain(error: RttError) -> CommandError {
     let what = error.to_string();
     match error {
         RttError::Settings(_) => CommandError::usage(what, "see `taut bench rtt --help`"),

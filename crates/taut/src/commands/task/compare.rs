@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tautline_lab::load::{self, Load};
+use tautline_lab::load::Load;
 use tautline_lab::result::Achieved;
 use tautline_report::table::{self, Cell};
 use tautline_tasks::file;
@@ -23,10 +23,6 @@ use super::{latency_line, time_cell};
 
 /// Name of the partition that is made for a run.
 const PARTITION: &str = "task-compare";
-/// Time for a load to be at work. Lower: the first jobs run beside a load that starts. Higher: nothing is gained.
-const SETTLE: Duration = Duration::from_millis(500);
-/// The load's largest file and its memory block, as in `taut lab run`.
-const SIZE_MIB_MAX: u64 = 256;
 
 /// Arguments of `taut task compare`.
 #[derive(Debug, Args)]
@@ -63,12 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         ));
     }
     let cpu = cpu(arguments.cpu)?;
-    let program = std::env::current_exe().map_err(|error| {
-        CommandError::failed(
-            format!("this program cannot be found: {error}"),
-            "mount /proc",
-        )
-    })?;
+    let program = crate::lab::this_program()?;
     let mut conditions = Vec::new();
     for load in &arguments.loads {
         for in_partition in [false, true] {
@@ -109,22 +100,7 @@ fn condition(
     load: Load,
     in_partition: bool,
 ) -> Result<Condition, CommandError> {
-    let allowed = tautline_testbed::child::allowed_cpus().map_or(1, |cpus| cpus.len());
-    let settings = load::Settings {
-        worker_command: vec![program.clone(), "lab".into(), "worker".into()],
-        directory: std::env::temp_dir(),
-        cpu_count: allowed,
-        size_mib_max: SIZE_MIB_MAX,
-        external_tools: true,
-    };
-    let not_loaded = |error: load::LoadError| {
-        CommandError::failed(error.to_string(), "leave that load out with --load")
-    };
-    let files = load::make_files_unnoted(&settings).map_err(not_loaded)?;
-    let running = load::start(load, &settings, files).map_err(not_loaded)?;
-    if load != Load::Idle {
-        std::thread::sleep(SETTLE);
-    }
+    let running = crate::lab::start_load(load)?;
     let mut command = Command::new(program);
     if in_partition {
         command.args([
