@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -198,6 +199,8 @@ pub fn main() -> ExitCode {
         Command::Exec(_) | Command::Gateway(_) => true,
         _ => false,
     };
+    // A write beyond `ulimit -f` is an error then, and not the end.
+    let _as_before = signal_hook::flag::register(libc::SIGXFSZ, Arc::default());
     if !is_for_program && let Err(error) = interrupt::watch() {
         return CommandError::failed(
             format!("cannot watch for signals: {error}"),

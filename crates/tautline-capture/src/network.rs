@@ -43,6 +43,8 @@ pub struct NetworkTap {
     interface: OsString,
     /// As it is shown.
     name: String,
+    /// Whether whatever is sent comes back, so that it passes twice.
+    is_loopback: bool,
     /// That of the nodes.
     ethertype: u16,
     socket: PacketSocket,
@@ -66,13 +68,14 @@ impl NetworkTap {
     pub fn open(interface: impl AsRef<OsStr>, ethertype: u16) -> Result<Self, CaptureError> {
         let interface = interface.as_ref();
         let name = interface.to_string_lossy().into_owned();
-        let index = index(interface).map_err(CaptureError::of("look at the interface"))?;
-        let index = index.ok_or_else(|| CaptureError::NoInterface(name.clone()))?;
+        let found = find(interface).map_err(CaptureError::of("look at the interface"))?;
+        let (index, flags) = found.ok_or_else(|| CaptureError::NoInterface(name.clone()))?;
         let socket = PacketSocket::open(index, ethertype);
         let socket = socket.map_err(CaptureError::of("open a packet socket"))?;
         ring::may_look()?;
         let mut tap = Self {
             interface: interface.to_owned(),
+            is_loopback: flags & libc::IFF_LOOPBACK as u32 != 0,
             name,
             ethertype,
             socket,
@@ -123,6 +126,9 @@ impl NetworkTap {
                 if was_seen && sys::is_kept_by_socket(&self.buffer, self.ethertype) {
                     continue;
                 }
+                if self.is_loopback && copied.way == Way::Sent {
+                    continue;
+                }
                 batch.push(
                     origin,
                     copied.time_ns.saturating_add(self.epoch_offset),
@@ -147,6 +153,9 @@ impl NetworkTap {
             let Some(seen) = seen.map_err(CaptureError::of("read from the packet socket"))? else {
                 break;
             };
+            if self.is_loopback && seen.way == Way::Sent {
+                continue;
+            }
             let bytes = &self.buffer[..seen.length.min(FRAME_BYTES_MAX)];
             batch.push(origin, seen.time_ns, seen.way, seen.length, &[bytes], 0);
         }
@@ -158,8 +167,8 @@ impl NetworkTap {
         self.refreshed = Instant::now();
         // The clock of the files is set while one runs.
         self.epoch_offset = sys::epoch_offset();
-        let programs = match index(&self.interface) {
-            Ok(Some(index)) => programs_on(index).unwrap_or_default(),
+        let programs = match find(&self.interface) {
+            Ok(Some((index, _))) => programs_on(index).unwrap_or_default(),
             _ => Vec::new(),
         };
         let mut there: Vec<_> = programs.into_iter().filter_map(ring::receiver).collect();
@@ -205,12 +214,14 @@ impl NetworkTap {
     }
 }
 
-/// Index of an interface of this thread's network namespace.
-fn index(name: &OsStr) -> io::Result<Option<u32>> {
+/// Index and flags of an interface of this thread's network namespace.
+fn find(name: &OsStr) -> io::Result<Option<(u32, u32)>> {
     let mut found = None;
     let mut request = Request::new(RTM_GETLINK, 0, &[0; LINK_HEAD_BYTES])
         .with(IFLA_IFNAME, &[name.as_bytes(), b"\0"].concat());
-    let asked = Route::open()?.ask(&mut request, |message| found = word(message, 4));
+    let asked = Route::open()?.ask(&mut request, |message| {
+        found = word(message, 4).zip(word(message, 8));
+    });
     match asked {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
         // A name that no interface can have.

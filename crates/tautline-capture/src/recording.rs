@@ -30,18 +30,27 @@ pub enum RecordingError {
     /// The disk is full.
     #[error("the disk is full; the recording is whole up to there")]
     Full,
+    /// The file has grown as far as this process may let files grow.
+    #[error("a file may not be larger here (ulimit -f); the recording is whole up to there")]
+    FileLimit,
     /// The file cannot be made.
     #[error("{0}")]
     File(#[from] StateError),
     /// The file cannot be used.
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The file is no MCAP file.
     #[error("it is not an MCAP file")]
     Foreign,
     /// The file ends too early.
     #[error("it ends in the middle: the recorder was killed, or a copy was cut short")]
     Truncated,
+    /// The messages are compressed.
+    #[error("its messages are compressed with {name}, which is not read")]
+    Compressed {
+        /// Name of the compression in the file.
+        name: String,
+    },
     /// The file is against the format.
     #[error("it is damaged: {0}")]
     Damaged(String),
@@ -74,6 +83,12 @@ impl RecordingError {
             Self::File(StateError::Locked { .. }) => {
                 "name another file, or end the program that writes this one"
             }
+            Self::FileLimit => {
+                "raise the limit (ulimit -f), or end the recording earlier with --count or --timeout"
+            }
+            Self::Compressed { .. } => {
+                "`mcap decompress FILE -o OTHER` writes it without compression"
+            }
             Self::Full => "make space, or name a file elsewhere",
             Self::File(_) | Self::Io(_) => {
                 "name a file in a directory that exists, that you may use, and that has space"
@@ -84,11 +99,20 @@ impl RecordingError {
     }
 }
 
+impl From<io::Error> for RecordingError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::FileTooLarge => Self::FileLimit,
+            _ => Self::Io(error),
+        }
+    }
+}
+
 impl From<McapError> for RecordingError {
     fn from(error: McapError) -> Self {
         match error {
             McapError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Self::Truncated,
-            McapError::Io(error) => Self::Io(error),
+            McapError::Io(error) => error.into(),
             McapError::UnexpectedEof | McapError::UnexpectedEoc => Self::Truncated,
             McapError::BadMagic => Self::Foreign,
             other => Self::Damaged(other.to_string()),

@@ -61,12 +61,29 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 struct Source {
     tap: Tap,
     messages: Messages,
+    /// Its interface went down or is gone, and nothing came since.
+    has_failed: bool,
 }
 
 impl Source {
     fn new(tap: Tap, arguments: &Arguments) -> Source {
         let messages = Messages::new(&tap.name, tap.is_bus(), arguments.sources.ethertype);
-        Source { tap, messages }
+        Source {
+            tap,
+            messages,
+            has_failed: false,
+        }
+    }
+
+    /// Copies what has passed. Others go on without it.
+    fn look(&mut self, origin: u32, batch: &mut Batch) -> Result<(), CaptureError> {
+        let before = batch.len();
+        let looked = self.tap.look(origin, batch);
+        self.has_failed = match &looked {
+            Ok(()) => self.has_failed && batch.len() == before,
+            Err(_) => true,
+        };
+        looked
     }
 }
 
@@ -88,10 +105,7 @@ impl Running<'_> {
         loop {
             // Read before the last look, so that everything up to the deadline is seen.
             let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            for (source, origin) in self.sources.iter_mut().zip(0..) {
-                let looked = source.tap.look(origin, &mut batch);
-                looked.map_err(|error: CaptureError| failed(&error))?;
-            }
+            self.look(&mut batch)?;
             let taps = self.sources.iter().map(|source| &source.tap);
             let rest = sources::pause_after(taps, batch.len());
             self.write(&mut batch)
@@ -114,6 +128,24 @@ impl Running<'_> {
         }
     }
 
+    /// Looks at all sources. Fails if none is left.
+    fn look(&mut self, batch: &mut Batch) -> Result<(), CommandError> {
+        for place in 0..self.sources.len() {
+            let source = &mut self.sources[place];
+            let Err(error) = source.look(place as u32, batch) else {
+                continue;
+            };
+            if self.sources.iter().all(|source| source.has_failed) {
+                return Err(failed(&error));
+            }
+            say!(
+                "{}: {error}; the others go on",
+                self.sources[place].tap.name
+            );
+        }
+        Ok(())
+    }
+
     fn is_full(&self) -> bool {
         let recorded = self.recorder.messages();
         self.arguments.count.is_some_and(|count| recorded >= count)
@@ -128,7 +160,7 @@ impl Running<'_> {
         } = self;
         let count = arguments.count.unwrap_or(u64::MAX);
         batch.drain(|item, bytes| {
-            let Source { tap, messages } = &mut sources[item.origin as usize];
+            let Source { tap, messages, .. } = &mut sources[item.origin as usize];
             if !arguments.sources.wants(tap, bytes) {
                 return Ok(());
             }
@@ -175,7 +207,7 @@ pub(super) fn not_made(path: &Path, error: &RecordingError) -> CommandError {
     let why = match error {
         RecordingError::File(error) => error.kind(),
         RecordingError::Io(error) => error.kind(),
-        RecordingError::Full => ErrorKind::StorageFull,
+        RecordingError::Full | RecordingError::FileLimit => ErrorKind::StorageFull,
         _ => ErrorKind::Other,
     };
     CommandError::failed(error.about(path), error.remedy()).of_place(why)

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, TypedQueuingPort, bus_neighbour,
+    BusConfig, Form, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, QueuingOptions,
+    TypedQueuingPort, bus_neighbour,
 };
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::python;
@@ -345,6 +346,148 @@ fn channels_are_called_by_the_names_of_ports_and_neighbours() {
         assert_eq!(metadata["destination_port_name"], "state");
         assert_eq!(metadata["destination_port"], "7");
     }
+}
+
+#[test]
+fn a_limit_of_the_file_size_ends_the_recording_with_a_whole_file() {
+    let scratch = Scratch::new("record-limit");
+    let (bus, config) = motor(&scratch);
+    let file = scratch.0.join("f.mcap");
+    let mut echo = taut(&["echo", "--config", &config]);
+    let mut echo = echo.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(echo.stdout.take().unwrap());
+    while !line.contains("answering on port") {
+        assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
+    }
+    // Blocks of 512 or 1,024 bytes.
+    let script = "ulimit -f 2000; exec $1 record $2 --bus $3";
+    let mut record = Command::new("sh");
+    record.args(["-c", script, "sh"]);
+    record.args([TAUT.as_ref(), file.as_os_str(), bus.as_ref()]);
+    let mut record = Running::start(&mut record, "recording bus");
+    let ping = [
+        "ping",
+        "motor",
+        "--bus",
+        &bus,
+        "--count",
+        "100000",
+        "--interval",
+        "1ms",
+    ];
+    let mut ping = taut(&[&ping[..], &["--size", "16000"]].concat());
+    let mut ping = ping.stdout(Stdio::null()).spawn().unwrap();
+    let (status, said) = record.ended();
+    for child in [&mut ping, &mut echo] {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("ulimit -f"), "{said}");
+    let replay = taut(&["replay", file.to_str().unwrap(), "--sim"])
+        .output()
+        .unwrap();
+    assert!(replay.status.success(), "{replay:?}");
+}
+
+#[test]
+fn a_recording_goes_on_when_one_of_its_interfaces_goes_down() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let scratch = Scratch::new("record-down");
+    let file = scratch.0.join("f.mcap");
+    let options = HostsOptions {
+        cable_count: 2,
+        ..HostsOptions::default()
+    };
+    let hosts = Hosts::create(&options).unwrap();
+    let mut record = hosts.command(Host::B, TAUT);
+    record.args(["record", file.to_str().unwrap(), "--timeout", "2"]);
+    record.args(["--interface", "taut0", "--interface", "taut1"]);
+    let mut record = Running::start(&mut record, "recording taut0, taut1");
+    let down = ["link", "set", "taut0", "down"];
+    hosts.run(Host::B, "ip", &down).unwrap();
+    let (status, said) = record.ended();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("taut0") && said.contains("the others go on"),
+        "{said}"
+    );
+}
+
+/// The kernel shows each frame on loopback as sent and as received.
+#[test]
+fn a_message_on_loopback_is_recorded_once_and_replayed() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let scratch = Scratch::new("record-loopback");
+    let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
+    let hosts = Hosts::create(&HostsOptions::default()).unwrap();
+    let mut record = hosts.command(Host::B, TAUT);
+    record.args(["record", &file, "--interface", "lo", "--timeout", "2"]);
+    let mut record = Running::start(&mut record, "recording lo");
+    hosts
+        .inside(Host::B, || {
+            let open = |own: u8, other: u8| {
+                let neighbour = Neighbour {
+                    name: "peer".to_owned(),
+                    mac: MacAddress([0; 6]),
+                    ip: Some([127, 0, 0, other].into()),
+                    form: Form::Udp,
+                };
+                let config = NodeConfig::udp([127, 0, 0, own].into());
+                Node::open(config.with_neighbour(neighbour).unwrap()).unwrap()
+            };
+            let (one, other) = (open(1, 2), open(2, 1));
+            let options = QueuingOptions::default();
+            let port = |number| PortNumber::new(number).unwrap();
+            let _receiver = other.queuing_port(port(12), &options).unwrap();
+            let mut sender = one.queuing_port(port(11), &options).unwrap();
+            let to = sender.destination("peer", port(12)).unwrap();
+            for _ in 0..5 {
+                sender.send(to, Priority::NORMAL, b"once").unwrap();
+            }
+        })
+        .unwrap();
+    let (status, said) = record.ended();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("5 recorded, 0 lost"), "{said}");
+    let replay = taut(&["replay", &file, "--sim"]).output().unwrap();
+    let said = String::from_utf8_lossy(&replay.stdout);
+    assert!(replay.status.success() && said.contains('5'), "{replay:?}");
+}
+
+#[test]
+fn compressed_recordings_are_refused_by_the_name_of_their_compression() {
+    let scratch = Scratch::new("record-compressed");
+    let file = scratch.0.join("f.mcap");
+    for name in ["zstd", "lz4"] {
+        let mut bytes = mcap_magic();
+        let mut chunk = vec![0; 28];
+        chunk.extend((name.len() as u32).to_le_bytes());
+        chunk.extend(name.as_bytes());
+        chunk.extend([0; 8]);
+        bytes.push(0x06);
+        bytes.extend((chunk.len() as u64).to_le_bytes());
+        bytes.extend(chunk);
+        fs::write(&file, &bytes).unwrap();
+        let replay = taut(&["replay", file.to_str().unwrap(), "--sim"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&replay.stderr);
+        assert!(said.contains(&format!("compressed with {name}")), "{said}");
+        assert!(
+            said.contains("mcap decompress") && !said.contains("damaged"),
+            "{said}"
+        );
+    }
+}
+
+fn mcap_magic() -> Vec<u8> {
+    b"\x89MCAP0\r\n".to_vec()
 }
 
 #[test]

@@ -167,17 +167,25 @@ fn check_chunks(source: &mut (impl Read + Seek)) -> Result<(), RecordingError> {
 }
 
 fn check_chunk(chunk: &[u8]) -> Result<(), RecordingError> {
-    /// Bytes before the records of a chunk that is not compressed: two times, a length, a checksum, the length of an
-    /// empty name, and the length of the records.
+    /// Bytes before the name of a chunk's compression: two times, a length, a checksum, and the length of the name.
+    const NAME: usize = 32;
+    /// Bytes before the records of a chunk that is not compressed: an empty name, and the length of the records.
     const BEFORE: usize = 40;
-    let is_compressed = chunk.get(28..32) != Some(&[0; 4]);
-    let Some(length) = chunk.get(32..BEFORE).filter(|_| !is_compressed) else {
+    let name_bytes = chunk.get(28..NAME).map_or(0, number);
+    if name_bytes != 0 {
+        let end = NAME.saturating_add(usize::try_from(name_bytes).unwrap_or(usize::MAX));
+        let name = chunk.get(NAME..end).unwrap_or_default();
+        return match std::str::from_utf8(name) {
+            Ok(name @ ("zstd" | "lz4")) => Err(RecordingError::Compressed {
+                name: name.to_owned(),
+            }),
+            // The reader says what is wrong with it.
+            _ => Ok(()),
+        };
+    }
+    let Some(length) = chunk.get(NAME..BEFORE).map(number) else {
         return Ok(());
     };
-    let length = length
-        .iter()
-        .rev()
-        .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let records = &chunk[BEFORE..];
     let end = usize::try_from(length)
         .unwrap_or(usize::MAX)
@@ -197,6 +205,12 @@ fn check_chunk(chunk: &[u8]) -> Result<(), RecordingError> {
             "a chunk ends within a record".to_owned(),
         )),
     }
+}
+
+/// A number in little-endian order.
+fn number(bytes: &[u8]) -> u64 {
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
 /// Bytes of a record before its content: its kind and its length.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use mcap::records::{MessageHeader, Metadata};
 use mcap::{WriteOptions, Writer};
 use rustix::fs::FallocateFlags;
+use rustix::process::{Resource, getrlimit};
 use tautline::types::{Declaration, print};
 use tautline_state::Existing;
 
@@ -34,6 +35,10 @@ const CHUNK_BYTES: u64 = 256 << 10;
 const END_BYTES: u64 = 4 << 20;
 const INDEX_SHARE: u64 = 64;
 
+/// Bytes that are kept of what a process may write to a file (`ulimit -f`), for the figures and the file's last records,
+/// beside the index. Lower: the file cannot be ended. Higher: less of the limit is used.
+const LIMIT_BYTES: u64 = 16 << 10;
+
 /// Step in which space of the disk is taken. Lower: more system calls. Higher: more is taken than is needed.
 const SPACE_STEP: u64 = 8 << 20;
 
@@ -57,6 +62,8 @@ pub struct Recorder {
     /// Bytes that may have been written, and bytes that are taken on the disk.
     written: u64,
     taken: u64,
+    /// Bytes that the file may have.
+    bytes_max: u64,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -94,6 +101,7 @@ impl Recorder {
             left_out: 0,
             written: 0,
             taken: 0,
+            bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
         };
         recorder.take_space(0)?;
         Ok(recorder)
@@ -236,7 +244,12 @@ impl Recorder {
     /// Takes space on the disk for some bytes more, and for the end of the file.
     fn take_space(&mut self, more: u64) -> Result<(), RecordingError> {
         self.written += more;
-        let needed = self.written + self.written / INDEX_SHARE + END_BYTES;
+        let with_index = self.written + self.written / INDEX_SHARE;
+        if with_index + LIMIT_BYTES > self.bytes_max {
+            self.written -= more;
+            return Err(RecordingError::FileLimit);
+        }
+        let needed = with_index + END_BYTES;
         if needed <= self.taken {
             return Ok(());
         }
