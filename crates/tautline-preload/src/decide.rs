@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use libc::{SOL_SOCKET, c_int, c_ulong, sockaddr_in, socklen_t};
 
 use crate::errno::Kept;
-use crate::explain::{Named, explain};
+use crate::explain::{Named, explain, warn};
 use crate::lock::Undisturbed;
 use crate::options::{Options, integer, makes_ring, shares_port};
 use crate::policy::{Policy, policy};
@@ -148,6 +148,19 @@ pub(crate) fn is_candidate(descriptor: RawFd) -> bool {
         && (is_udp(descriptor) || packets::is_packet(descriptor))
 }
 
+/// The program has made a socket. One for IPv6 is the kernel's whatever it does.
+pub(crate) fn after_socket(descriptor: RawFd, domain: c_int, kind: c_int) {
+    let is_datagram = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_DGRAM;
+    if domain == libc::AF_INET6 && is_datagram && policy().is_some() && !owned::is_at_work() {
+        let _alone = Alone::new();
+        let named = Named::udp(descriptor, None, None);
+        explain(
+            &named,
+            format_args!("left to the kernel: it is for IPv6, also where it carries IPv4"),
+        );
+    }
+}
+
 /// The program has bound a socket.
 pub(crate) fn after_bind(descriptor: RawFd) {
     let Some(policy) = policy().filter(|_| !owned::is_at_work()) else {
@@ -171,7 +184,7 @@ pub(crate) fn after_bind(descriptor: RawFd) {
     let named = Named::udp(descriptor, Some(local), None);
     let network = match Network::of(policy) {
         Ok(network) => network,
-        Err(why) => return leave(&named, &why),
+        Err(why) => return leave_warning(&named, &why),
     };
     let is_here = local.ip().is_unspecified() || *local.ip() == network.address;
     if !is_here {
@@ -218,7 +231,7 @@ pub(crate) fn before_traffic(descriptor: RawFd, peer: SocketAddrV4) {
     let named = |local| Named::udp(descriptor, local, Some(peer));
     let network = match Network::of(policy) {
         Ok(network) => network,
-        Err(why) => return leave(&named(None), &why),
+        Err(why) => return leave_warning(&named(None), &why),
     };
     let is_wanted = match policy.has_rules() {
         true => policy.wants_remote(peer.port()),
@@ -266,8 +279,14 @@ fn leave(named: &Named, why: &str) {
     explain(named, format_args!("left to the kernel: {why}"));
 }
 
+/// [`leave`] where the program was to have a port: its user is told without asking.
+fn leave_warning(named: &Named, why: &str) {
+    leave(named, why);
+    warn(named, why);
+}
+
 fn take(named: &Named, network: Network, number: u16) {
-    match taken(named.descriptor, network, number) {
+    match taken(named, network, number) {
         Ok(()) => {
             watched::taken(named.descriptor);
             explain(named, format_args!("taken, port {number} of the node"));
@@ -276,7 +295,8 @@ fn take(named: &Named, network: Network, number: u16) {
     }
 }
 
-fn taken(descriptor: RawFd, network: Network, number: u16) -> Result<(), String> {
+fn taken(named: &Named, network: Network, number: u16) -> Result<(), String> {
+    let descriptor = named.descriptor;
     let _changing = table::CHANGING
         .enter()
         .ok_or("a signal handler interrupted the taking of another")?;
@@ -284,7 +304,7 @@ fn taken(descriptor: RawFd, network: Network, number: u16) -> Result<(), String>
         return Err(format!("{} sockets are taken already", table::SOCKETS_MAX));
     }
     let options = read_options(descriptor)?;
-    let port = owned::open_port(descriptor, number)?;
+    let port = owned::open_port(descriptor, number).inspect_err(|why| warn(named, why))?;
     let taken = Box::new(Taken::udp(port, network, options));
     table::enter(descriptor, taken, is_non_blocking(descriptor))
         .map_err(|_| "its number is too high".to_owned())

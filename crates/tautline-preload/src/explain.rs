@@ -1,13 +1,16 @@
 //! Says for each socket what became of it: TAUTLINE_EXPLAIN=1, or the name of a file.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::Write;
 use std::net::SocketAddrV4;
 use std::os::fd::RawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::policy::{Explain, policy};
+use crate::real;
 
 /// A socket in a line.
 pub(crate) struct Named {
@@ -67,14 +70,7 @@ pub(crate) fn explain(named: &Named, what: fmt::Arguments<'_>) {
         return;
     }
     let _kept = crate::errno::Kept::new();
-    let mut line = String::new();
-    let pid = std::process::id();
-    // Writing to a string does not fail.
-    let _written = writeln!(
-        line,
-        "taut exec: {}[{pid}]: {named}: {what}",
-        policy.program
-    );
+    let line = line(&policy.program, named, what);
     match &policy.explain {
         Explain::File(path) => {
             // `taut exec` has looked at the file; what is a link by now is somebody else's. Links of /dev are the
@@ -95,4 +91,26 @@ pub(crate) fn explain(named: &Named, what: fmt::Arguments<'_>) {
             let _lost = std::io::stderr().write_all(line.as_bytes());
         }
     }
+}
+
+/// Says on standard error, once for a process, that a socket stays the kernel's though it was to be taken; with
+/// `--explain` on standard error, its line is there already.
+pub(crate) fn warn(named: &Named, why: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let Some(policy) = policy() else { return };
+    if policy.explain == Explain::StandardError || SAID.swap(true, Relaxed) {
+        return;
+    }
+    let _kept = crate::errno::Kept::new();
+    // The program may have given the number to something else, or its reader may be gone, which would end it.
+    if policy.has_standard_error() && real::takes_bytes(libc::STDERR_FILENO) {
+        let what = format_args!("left to the kernel: {why} (--explain tells more)");
+        let line = line(&policy.program, named, what);
+        let _lost = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+fn line(program: &str, named: &Named, what: fmt::Arguments<'_>) -> String {
+    let pid = std::process::id();
+    format!("taut exec: {program}[{pid}]: {named}: {what}\n")
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -35,6 +36,8 @@ pub(crate) enum Explain {
 pub(crate) struct Policy {
     pub(crate) program: String,
     pub(crate) explain: Explain,
+    /// Device and number of the file that standard error was when the program began.
+    standard_error: Option<(u64, u64)>,
     config: Result<NodeConfig, String>,
     local: Vec<RangeInclusive<u16>>,
     remote: Vec<RangeInclusive<u16>>,
@@ -68,6 +71,7 @@ fn from_environment() -> Option<Policy> {
     Some(Policy {
         program,
         explain: explain(std::env::var_os(EXPLAIN)),
+        standard_error: standard_error(),
         config: config.and_then(on_demux),
         local: ranges(LOCAL),
         remote: ranges(REMOTE),
@@ -126,7 +130,17 @@ fn ethertypes() -> Vec<EtherType> {
     text.split(',').filter_map(ethertype).collect()
 }
 
+fn standard_error() -> Option<(u64, u64)> {
+    let found = std::fs::metadata("/proc/self/fd/2").ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 impl Policy {
+    /// Whether standard error is what it was when the program began.
+    pub(crate) fn has_standard_error(&self) -> bool {
+        self.standard_error.is_some() && self.standard_error == standard_error()
+    }
+
     pub(crate) fn config(&self) -> Result<&NodeConfig, &str> {
         self.config.as_ref().map_err(String::as_str)
     }

@@ -123,3 +123,15 @@ real! {
     epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
 }
+
+/// Whether a descriptor takes bytes without waiting, and somebody may read them.
+pub(crate) fn takes_bytes(descriptor: c_int) -> bool {
+    let mut asked = pollfd {
+        fd: descriptor,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one entry, which is writable.
+    let ready = unsafe { poll(&raw mut asked, 1, 0) };
+    ready == 1 && asked.revents == libc::POLLOUT
+}

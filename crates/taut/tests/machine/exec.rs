@@ -331,6 +331,67 @@ fn python_talks_by_socket_and_asyncio() {
     asks_alike(&bench, &server, &client, "", "asyncio: 20 answers");
 }
 
+/// Sends two datagrams from two sockets, and makes one for IPv6.
+const TWO_SOCKETS: &str = "
+import socket, sys
+for _ in range(2):
+    one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    one.sendto(b'x', (sys.argv[1], 9))
+six = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+print('done')
+";
+
+/// Lines of a program whose sockets cannot be taken, on standard error.
+fn complaints(mut command: Command) -> Vec<String> {
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stdout), "done\n", "{}", text(&output.stderr));
+    text(&output.stderr).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn sockets_that_stay_the_kernels_for_want_of_the_interface_or_a_privilege_are_told_once_unasked() {
+    let Some(bench) = Bench::new("exec-silent") else {
+        return;
+    };
+    let at = bench.address(Host::B);
+    let words = ["python3", "-c", TWO_SOCKETS, &at];
+    let told = complaints(bench.command(Host::A, true, &words));
+    assert!(told.is_empty(), "{told:#?}");
+    let explained = bench.explained(Host::A);
+    assert!(
+        explained.contains("left to the kernel: it is for IPv6"),
+        "{explained}"
+    );
+
+    let listen = format!("UDP4-RECVFROM:9001,bind={}", bench.address(Host::A));
+    let other = bench
+        .command(Host::A, true, &["socat", &listen, "-"])
+        .spawn();
+    let _other = KilledOnDrop(other.unwrap());
+    let start = Instant::now();
+    while !bench.explained(Host::A).contains(": taken, port") {
+        assert!(start.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(10));
+    }
+    let told = complaints(bench.command(Host::A, true, &words));
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(
+        told[0].contains("left to the kernel: ") && told[0].contains("another node has"),
+        "{told:#?}"
+    );
+    drop(_other);
+
+    let without = [
+        "setpriv",
+        "--bounding-set=-bpf,-sys_admin,-net_admin",
+        "--inh-caps=-all",
+    ];
+    let told = complaints(bench.command(Host::A, true, &[&without[..], &words].concat()));
+    let of_python: Vec<_> = told.iter().filter(|line| line.contains("python")).collect();
+    assert_eq!(of_python.len(), 1, "{told:#?}");
+    assert!(of_python[0].contains("CAP_"), "{told:#?}");
+}
+
 #[test]
 fn programs_that_cannot_be_taken_are_refused() {
     let scratch = Scratch::new("exec-refused");

@@ -9,7 +9,7 @@ use libc::{SOL_SOCKET, c_int, sockaddr_ll, socklen_t};
 use tautline::{EtherType, MacAddress};
 
 use super::{Alone, ask, give_back, index, is_non_blocking, leave, memory};
-use crate::explain::{Named, explain};
+use crate::explain::{Named, explain, warn};
 use crate::options::{Options, integer};
 use crate::owned::{self, NoRawPort};
 use crate::policy::{Policy, policy};
@@ -134,6 +134,7 @@ fn take(descriptor: RawFd, cable: Cable) -> Result<(), String> {
         Some(libc::SOCK_DGRAM) => true,
         _ => return Err("it is of the old kind SOCK_PACKET".to_owned()),
     };
+    let ethertype = cable.ethertype;
     let port = {
         let _changing = table::CHANGING
             .enter()
@@ -142,7 +143,7 @@ fn take(descriptor: RawFd, cable: Cable) -> Result<(), String> {
             return Err(format!("{} sockets are taken already", table::SOCKETS_MAX));
         }
         let options = read_options(descriptor)?;
-        match owned::open_raw_port(cable.ethertype) {
+        match owned::open_raw_port(ethertype) {
             Ok(port) => {
                 let taken = Box::new(Taken::raw(port, cable, is_cooked, options));
                 return table::enter(descriptor, taken, is_non_blocking(descriptor))
@@ -152,9 +153,12 @@ fn take(descriptor: RawFd, cable: Cable) -> Result<(), String> {
         }
     };
     match port {
-        NoRawPort::Other(why) => Err(why),
+        NoRawPort::Other(why) => {
+            warn(&Named::packet(descriptor, ethertype.get()), &why);
+            Err(why)
+        }
         NoRawPort::OpenHere => {
-            share(cable.ethertype);
+            share(ethertype);
             Err(SHARED_HERE.to_owned())
         }
     }

@@ -18,6 +18,7 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if fd >= 0 {
         // Closed in a way that this library does not see, and used again.
         gone(fd);
+        decide::after_socket(fd, domain, kind);
     }
     fd
 }

@@ -60,7 +60,13 @@ pub(crate) fn run(
     let said = String::from_utf8_lossy(&output.stdout);
     let status = output.status;
     assert!(status.success(), "{status}: {said}{complaints}");
-    assert_eq!(complaints, "");
+    // A child of a program whose sockets are taken is told that its parent has the interface.
+    let is_of_child = |line: &&str| line.contains("another node has");
+    let others: Vec<&str> = complaints
+        .lines()
+        .filter(|line| !is_of_child(line))
+        .collect();
+    assert!(others.is_empty(), "{others:#?}");
     let explained = match library {
         Some(_) => std::fs::read_to_string(&explained).unwrap(),
         None => String::new(),
