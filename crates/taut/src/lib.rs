@@ -15,6 +15,7 @@ macro_rules! say {
 pub mod cli;
 pub mod commands;
 pub mod doctor;
+pub mod firewall;
 pub mod lab;
 pub mod leftovers;
 pub mod task;

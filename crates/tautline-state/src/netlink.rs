@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
+use rustix::net::netlink::{NETFILTER, SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send,
@@ -157,6 +157,14 @@ impl Route {
     /// The kernel's; some are built without it.
     pub fn open_for_sockets() -> io::Result<Self> {
         Self::open_for(Some(SOCK_DIAG))
+    }
+
+    /// Opens one for questions about the firewall of the calling thread's network namespace (nftables).
+    ///
+    /// # Errors
+    /// The kernel's; some are built without it.
+    pub fn open_for_firewall() -> io::Result<Self> {
+        Self::open_for(Some(NETFILTER))
     }
 
     fn open_for(protocol: Option<Protocol>) -> io::Result<Self> {

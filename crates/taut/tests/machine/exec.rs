@@ -393,6 +393,34 @@ fn sockets_that_stay_the_kernels_for_want_of_the_interface_or_a_privilege_are_to
 }
 
 #[test]
+fn rules_of_the_firewall_that_are_passed_are_told() {
+    let Some(bench) = Bench::new("exec-firewall") else {
+        return;
+    };
+    if lacks("nft") {
+        return;
+    }
+    let warned = || {
+        let output = bench.command(Host::A, true, &["true"]).output().unwrap();
+        text(&output.stderr)
+    };
+    let add = |rule: &str| {
+        let mut command = bench.hosts.command(Host::A, "/usr/sbin/nft");
+        assert!(command.arg(rule).status().unwrap().success());
+    };
+    add("add table inet guard");
+    add("add chain inet guard input { type filter hook input priority 0; }");
+    add("add chain inet guard output { type filter hook output priority 0; policy drop; }");
+    assert_eq!(warned(), "", "nothing is filtered that arrives");
+    add("add rule inet guard input udp dport 5000 drop");
+    let said = warned();
+    assert!(
+        said.contains("chain input of table guard") && said.contains("what to do"),
+        "{said}"
+    );
+}
+
+#[test]
 fn programs_that_cannot_be_taken_are_refused() {
     let scratch = Scratch::new("exec-refused");
     let refused = |program: &Path, why: &str| {

@@ -17,6 +17,7 @@ use tautline_testbed::interface;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer;
+use crate::firewall;
 
 /// File of the library that makes sockets ports, and the package that it is built from.
 const LIBRARY: (&str, &str) = ("libtautline_preload.so", "tautline-preload");
@@ -127,6 +128,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         }
         None => &mut command,
     };
+    firewall::warn();
     Err(not_run(&name, &command.exec()))
 }
 

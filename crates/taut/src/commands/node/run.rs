@@ -15,6 +15,7 @@ use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer;
+use crate::firewall;
 use crate::tune::{self, Tuned};
 
 /// Arguments of `taut node run`.
@@ -76,6 +77,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         false => text += "not confined: `confine = false` in the configuration\n",
     }
     cli::print(&text)?;
+    firewall::warn();
     if let Err(error) = notify("READY=1") {
         say!("taut: the service manager was not told that this process is ready: {error}");
     }
