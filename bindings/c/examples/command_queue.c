@@ -17,7 +17,7 @@ int main(void)
     tautline_node node;
     if (tautline_node_open_text(CONFIGURATION, &node) < 0)
         fail("opening the node");
-    struct tautline_queuing_options options = {.depth = 16};
+    struct tautline_queuing_options options = {.depth = 16, .spin_ns = TAUTLINE_SPIN_DEFAULT};
     tautline_port commander, motor;
     if (tautline_queuing_port_open(node, OWN_PORT, &options, &commander) < 0 ||
         tautline_queuing_port_open(node, MOTOR_PORT, &options, &motor) < 0)

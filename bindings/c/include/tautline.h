@@ -238,22 +238,25 @@ int tautline_socket_node(tautline_node node);
 #define TAUTLINE_DATAGRAM 3 /* plain UDP, without Tautline's header; keeps every datagram */
 #define TAUTLINE_RAW 4      /* whole Ethernet frames of one EtherType; keeps every frame */
 
-/* Options of a port. A field that is 0 takes the default; a null pointer takes all defaults. */
+/* How long a wait spins before it sleeps: where that has paid lately, up to 200 us. 0 is never. */
+#define TAUTLINE_SPIN_DEFAULT UINT64_MAX
+
+/* Options of a port. A null pointer takes all defaults, and so does a field that is 0, but for spin_ns. */
 struct tautline_queuing_options {
     uint32_t depth;             /* slots of each priority, a power of two from 2 to 4,096; 64 */
     uint32_t message_bytes_max; /* largest message, up to 65,536, on link vbus 16 MiB; 1,484, which is one frame */
-    uint64_t spin_ns;           /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
+    uint64_t spin_ns;           /* how long a wait spins before it sleeps, or TAUTLINE_SPIN_DEFAULT */
 };
 
 struct tautline_sampling_options {
     uint64_t refresh_period_ns; /* an older value is not valid; 1,000,000,000 */
-    uint64_t spin_ns;           /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
+    uint64_t spin_ns;           /* how long a wait spins before it sleeps, or TAUTLINE_SPIN_DEFAULT */
 };
 
 struct tautline_raw_options {
     uint32_t depth;    /* slots of each priority, a power of two from 2 to 4,096; 64 */
     uint32_t reserved; /* 0 */
-    uint64_t spin_ns;  /* how long a wait spins before it sleeps; where that pays, up to 200,000 */
+    uint64_t spin_ns;  /* how long a wait spins before it sleeps, or TAUTLINE_SPIN_DEFAULT */
 };
 
 struct tautline_port_info {

@@ -559,19 +559,22 @@ using sampling_port = owned<sampling_view>;
 using udp_port = owned<queuing_view>;
 using raw_port = owned<raw_view>;
 
-// Options of ports; what is zero takes the default.
+// How long a wait spins before it sleeps: where that has paid lately, up to 200 us. Zero is never.
+inline constexpr nanoseconds spin_default{-1};
+
+// Options of ports; a size or a period of zero is the default.
 struct queuing_options {
     std::uint32_t depth = 0;
     std::uint32_t message_bytes_max = 0;
-    nanoseconds spin{0};
+    nanoseconds spin = spin_default;
 };
 struct sampling_options {
     nanoseconds refresh_period{0};
-    nanoseconds spin{0};
+    nanoseconds spin = spin_default;
 };
 struct raw_options {
     std::uint32_t depth = 0;
-    nanoseconds spin{0};
+    nanoseconds spin = spin_default;
 };
 
 // ---- Nodes ----------------------------------------------------------------------------------------------------------
@@ -620,7 +623,7 @@ public:
     result<sampling_port> open_sampling(std::uint16_t number, const sampling_options &options = {}) const noexcept {
         tautline_sampling_options in_c{};
         in_c.refresh_period_ns = static_cast<std::uint64_t>(options.refresh_period.count());
-        in_c.spin_ns = static_cast<std::uint64_t>(options.spin.count());
+        in_c.spin_ns = options.spin < nanoseconds::zero() ? TAUTLINE_SPIN_DEFAULT : static_cast<std::uint64_t>(options.spin.count());
         tautline_port opened{};
         const int code = tautline_sampling_port_open(handle_, number, &in_c, &opened);
         if (code < 0)
@@ -631,7 +634,7 @@ public:
     result<raw_port> open_raw(std::uint16_t ethertype, const raw_options &options = {}) const noexcept {
         tautline_raw_options in_c{};
         in_c.depth = options.depth;
-        in_c.spin_ns = static_cast<std::uint64_t>(options.spin.count());
+        in_c.spin_ns = options.spin < nanoseconds::zero() ? TAUTLINE_SPIN_DEFAULT : static_cast<std::uint64_t>(options.spin.count());
         tautline_port opened{};
         const int code = tautline_raw_port_open(handle_, ethertype, &in_c, &opened);
         if (code < 0)
@@ -669,7 +672,7 @@ private:
         tautline_queuing_options in_c{};
         in_c.depth = options.depth;
         in_c.message_bytes_max = options.message_bytes_max;
-        in_c.spin_ns = static_cast<std::uint64_t>(options.spin.count());
+        in_c.spin_ns = options.spin < nanoseconds::zero() ? TAUTLINE_SPIN_DEFAULT : static_cast<std::uint64_t>(options.spin.count());
         tautline_port opened{};
         const int code = how(handle_, number, &in_c, &opened);
         if (code < 0)

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::c_int;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tautline::{OpenError, PortError, Reason, ReceiveError, SendError};
@@ -25,7 +25,23 @@ pub(crate) struct Fault {
     /// Where the kernel gave one that says more than the code's own.
     errno: Option<c_int>,
     /// Description and remedy; `None` on the hot path, where the code's text is all.
-    text: Option<Cow<'static, str>>,
+    text: Option<Text>,
+}
+
+/// Words about a failure. Those of the hot path are put together where they are kept, so that nothing is allocated.
+#[derive(Debug)]
+enum Text {
+    Said(Cow<'static, str>),
+    Receiving(ReceiveError),
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(said) => to.write_str(said),
+            Self::Receiving(error) => write!(to, "{error}; {}", error.remedy()),
+        }
+    }
 }
 
 impl Fault {
@@ -34,7 +50,7 @@ impl Fault {
         Self {
             code,
             errno: None,
-            text: Some(text.into()),
+            text: Some(Text::Said(text.into())),
         }
     }
 
@@ -198,7 +214,10 @@ impl From<SendError> for Fault {
 impl From<ReceiveError> for Fault {
     fn from(error: ReceiveError) -> Self {
         match error {
-            ReceiveError::BufferTooSmall { .. } => Code::BufferTooSmall.into(),
+            ReceiveError::BufferTooSmall { .. } => Self {
+                text: Some(Text::Receiving(error)),
+                ..Code::BufferTooSmall.into()
+            },
             ReceiveError::InterfaceDown => Code::InterfaceDown.into(),
             ReceiveError::InterfaceGone => Code::InterfaceGone.into(),
             ReceiveError::OtherProcess => Code::OtherProcess.into(),
@@ -231,7 +250,7 @@ fn run<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Code> {
         Err(panic) => Fault::new(Code::Internal, panic_text(panic.as_ref())),
     };
     let Fault { code, errno, text } = fault;
-    remember(code, text.as_deref());
+    remember(code, text.as_ref());
     set_errno(errno.unwrap_or(code.errno()));
     Err(code)
 }
@@ -256,11 +275,11 @@ thread_local! {
     };
 }
 
-fn remember(code: Code, text: Option<&str>) {
+fn remember(code: Code, text: Option<&Text>) {
     LAST_ERROR.with_borrow_mut(|last| {
         last.length = 0;
         let written = match text {
-            Some(text) => last.write_str(text),
+            Some(text) => write!(last, "{text}"),
             None => last.write_str(code.text().to_str().unwrap_or_default()),
         };
         // A text that does not fit is cut off.
@@ -274,7 +293,7 @@ pub(crate) fn with_last_error<T>(look: impl FnOnce(&[u8]) -> T) -> T {
 }
 
 impl Write for LastError {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = ERROR_TEXT_BYTES - self.length;
         let mut bytes = text.len().min(room);
         while !text.is_char_boundary(bytes) {

@@ -24,8 +24,8 @@ use crate::pointer::{self, Out, Outgoing};
 use crate::socket::Socket;
 use crate::types::{
     TAUTLINE_BATCH_MAX, TAUTLINE_BUS, TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING,
-    TAUTLINE_RAW, TAUTLINE_SAMPLING, tautline_destination, tautline_message, tautline_node,
-    tautline_outgoing, tautline_port, tautline_port_counters, tautline_port_info,
+    TAUTLINE_RAW, TAUTLINE_SAMPLING, TAUTLINE_SPIN_DEFAULT, tautline_destination, tautline_message,
+    tautline_node, tautline_outgoing, tautline_port, tautline_port_counters, tautline_port_info,
     tautline_queuing_options, tautline_sample, tautline_sampling_options, tautline_source,
 };
 
@@ -425,8 +425,9 @@ pub(crate) fn set<T: Default + PartialEq>(option: &mut T, given: T) {
     }
 }
 
+/// Sets the time for which waits spin, which may be 0, unless the default was asked for.
 pub(crate) fn set_spin(spin: &mut Spin, given_ns: u64) {
-    if given_ns != 0 {
+    if given_ns != TAUTLINE_SPIN_DEFAULT {
         *spin = Duration::from_nanos(given_ns).into();
     }
 }

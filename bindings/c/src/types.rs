@@ -45,6 +45,9 @@ pub struct tautline_tasks {
     pub id: u32,
 }
 
+/// Waits of a port spin where that has paid lately (`spin_ns`).
+pub const TAUTLINE_SPIN_DEFAULT: u64 = u64::MAX;
+
 /// Tasks without real-time scheduling and locked memory, for valgrind and sanitizers.
 pub const TAUTLINE_WITHOUT_REAL_TIME: u32 = 1;
 

@@ -198,6 +198,8 @@ static void using_ports(void)
     EXPECT(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, &message) == 0);
     REFUSED(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer - 1, &message),
             TAUTLINE_ERROR_BUFFER_TOO_SMALL, EMSGSIZE);
+    EXPECT(tautline_last_error(text, sizeof text) > 0 && strstr(text, "buffer of 1483 bytes") != NULL);
+    EXPECT(strstr(text, "messages may have 1484") != NULL);
     REFUSED(tautline_receive(port, TAUTLINE_NOW, NULL, 0, &message), TAUTLINE_ERROR_BUFFER_TOO_SMALL,
             EMSGSIZE);
     REFUSED(tautline_receive(port, TAUTLINE_NOW, NULL, 1484, &message), TAUTLINE_ERROR_NULL_POINTER,

@@ -342,6 +342,7 @@ fn constants_are_the_same_on_both_sides() {
     same("TAUTLINE_NOW", TAUTLINE_NOW);
     same("TAUTLINE_BATCH_MAX", TAUTLINE_BATCH_MAX as u64);
     same("TAUTLINE_FOREVER", TAUTLINE_FOREVER);
+    same("TAUTLINE_SPIN_DEFAULT", TAUTLINE_SPIN_DEFAULT);
     same(
         "TAUTLINE_WITHOUT_REAL_TIME",
         TAUTLINE_WITHOUT_REAL_TIME.into(),

@@ -155,6 +155,43 @@ const KEYWORDS: &[&str] = &[
     "yield",
 ];
 
+/// Macros of the headers of C and POSIX, and of compilers in their default mode: a field of such a name does not
+/// compile, or has another name. In C they get a `_` behind them.
+const MACROS: &[&str] = &[
+    "BUFSIZ",
+    "CLOCKS_PER_SEC",
+    "EOF",
+    "HUGE_VAL",
+    "I",
+    "INFINITY",
+    "NAN",
+    "NULL",
+    "PATH_MAX",
+    "RAND_MAX",
+    "complex",
+    "errno",
+    "i386",
+    "imaginary",
+    "linux",
+    "major",
+    "makedev",
+    "minor",
+    "noreturn",
+    "offsetof",
+    "stderr",
+    "stdin",
+    "stdout",
+    "unix",
+];
+
+/// A name in C and C++.
+fn c_word(name: &str) -> String {
+    match MACROS.contains(&name) {
+        true => format!("{name}_"),
+        false => word(name),
+    }
+}
+
 fn word(name: &str) -> String {
     let underscore = if KEYWORDS.contains(&name) { "_" } else { "" };
     format!("{name}{underscore}")
@@ -183,13 +220,13 @@ pub fn c(declarations: &[Declaration]) -> String {
          #error \"the messages are little-endian, and this machine's numbers are not\"\n#endif\n",
     );
     for declaration in declarations {
-        let name = word(declaration.name());
+        let name = c_word(declaration.name());
         let fields = lines(declaration, |field| {
             let count = field.count.map(|count| format!("[{count}]"));
             format!(
                 "\t{} {}{};\n",
                 field.scalar.c_name(),
-                word(&field.name),
+                c_word(&field.name),
                 count.unwrap_or_default()
             )
         });
@@ -198,7 +235,7 @@ pub fn c(declarations: &[Declaration]) -> String {
             false => " __attribute__((packed))",
         };
         let offsets = lines(declaration, |field| {
-            let (own, offset) = (word(&field.name), field.offset);
+            let (own, offset) = (c_word(&field.name), field.offset);
             format!("static_assert(offsetof(struct {name}, {own}) == {offset}, \"{own}\");\n")
         });
         // Writing to a string does not fail.
@@ -333,6 +370,20 @@ mod tests {
             ros(&types[0]),
             "float64[2] position\nuint16 type\nuint8[6] rest\n"
         );
+    }
+
+    #[test]
+    fn a_macro_of_c_is_no_name_there() {
+        let types = [declared(
+            "NULL { unix: u8, linux: u8, errno: u8, EOF: u8, eof: u8 }",
+        )];
+        let fields = "{\n\tuint8_t unix_;\n\tuint8_t linux_;\n\tuint8_t errno_;\n\tuint8_t EOF_;\n\tuint8_t eof;\n};";
+        assert!(
+            c(&types).contains(&format!("struct NULL_ {fields}")),
+            "{}",
+            c(&types)
+        );
+        assert!(python(&types).contains("    unix: "));
     }
 
     #[test]

@@ -506,6 +506,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sampling_port_holds_values_of_the_size_of_its_type() {
+        let text = "[[type]]\nname = \"T\"\nfields = [\"a: u8[60]\"]\n[[port]]\nname = \"a\"\nnumber = 7\n\
+                    kind = \"sampling\"\ntype = \"T\"\n";
+        let config: NodeConfig = text.parse().unwrap();
+        let PortOptions::Sampling(options) = &config.ports[0].kind else {
+            panic!("it is a sampling port");
+        };
+        assert_eq!(options.value_bytes_max, 60);
+    }
+
+    #[test]
     fn reads_what_the_documentation_shows() {
         let text = include_str!("config.rs");
         let example: String = text

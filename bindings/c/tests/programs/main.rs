@@ -174,6 +174,8 @@ fn a_program_can_be_linked_with_the_static_library() {
     let image = &*IMAGE;
     let program = image.root.join("command_queue-static");
     let libraries = image.flags(&["--static", "--libs"]);
+    // A program without shared libraries cannot have it.
+    assert!(!libraries.contains(&"-lgcc_s".to_owned()), "{libraries:?}");
     let libraries = libraries.iter().map(|flag| match flag.as_str() {
         "-ltautline" => "-l:libtautline.a",
         other => other,
@@ -234,6 +236,14 @@ fn the_most_urgent_command_comes_first() {
     let _ports = COMMAND_QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(output_of(&mut IMAGE.run(&program)), expected);
     assert_eq!(output_of(&mut IMAGE.under_valgrind(&program)), expected);
+}
+
+#[test]
+fn a_request_is_answered() {
+    let program = IMAGE.example("request_reply", "plain");
+    for mut command in [IMAGE.run(&program), IMAGE.under_valgrind(&program)] {
+        assert_eq!(output_of(&mut command), "40 mm: done\n90 mm: refused\n");
+    }
 }
 
 #[test]

@@ -318,7 +318,9 @@ fn sampling(
         protection: protection(&entry.protection)?,
         ..SamplingOptions::default()
     };
-    options.value_bytes_max = largest(&entry.value_bytes_max, received, options.value_bytes_max)?;
+    // A value of the declared type, and no other, is one.
+    let default = received.map_or(options.value_bytes_max, |(_, bytes)| bytes);
+    options.value_bytes_max = largest(&entry.value_bytes_max, received, default)?;
     if let Some(period) = &entry.refresh_period_us {
         if *period.get_ref() == 0 {
             let message =
