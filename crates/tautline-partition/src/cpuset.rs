@@ -275,6 +275,23 @@ fn is_exclusive(group: &Path) -> bool {
     is_partition || value(&group.join("cpuset.cpu_exclusive")) == "1"
 }
 
+/// The kernel's word on a group of cgroup v2 that is no longer a partition of this form: a CPU of it is offline.
+pub(crate) fn not_kept(form: Form, group: &Path) -> Option<Stays> {
+    let wanted = match form {
+        Form::Isolated => "isolated",
+        Form::Exclusive => "root",
+        _ => return None,
+    };
+    let kind = group.join("cpuset.cpus.partition");
+    let found = value(&kind);
+    (found != wanted && kind.exists()).then(|| {
+        let reason = format!(
+            "is `{found}`: its CPUs are not kept apart; bring them online, or remove the partition"
+        );
+        Stays::new(format!("group {}", group.display()), reason)
+    })
+}
+
 /// CPUs that were set aside.
 pub(crate) struct SetAside {
     pub(crate) form: Form,

@@ -73,7 +73,7 @@ pub enum PartitionError {
         owner: u32,
     },
     /// Programs run in it.
-    #[error("{count} processes run in partition `{name}`, the first is {first}")]
+    #[error("{count} processes run in partition `{name}`, the first is {first}, of user {user}")]
     InUse {
         /// The partition.
         name: String,
@@ -81,6 +81,8 @@ pub enum PartitionError {
         count: usize,
         /// One of them.
         first: u32,
+        /// Number of its user.
+        user: u32,
     },
     /// More memory than the machine has available.
     #[error("{} MiB are more memory than the {} MiB that are available", wanted_bytes >> 20, available_bytes >> 20)]
@@ -145,6 +147,9 @@ impl PartitionError {
             Self::Exists(_) => "choose another name, or `taut partition remove` it",
             Self::Absent(_) => "`taut partition list` shows those that there are",
             Self::Owned { .. } => "end that process: it puts the partition back",
+            Self::InUse { user, .. } if *user != rustix::process::geteuid().as_raw() => {
+                "have that user end them, or move them to other CPUs (taskset)"
+            }
             Self::InUse { .. } => "end them, or give --force, which moves them out",
             Self::TooMuchMemory { .. } | Self::NoMemory { .. } => {
                 "ask for less, or soon after the machine's start"

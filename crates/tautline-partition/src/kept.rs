@@ -1,5 +1,6 @@
 //! Partitions that are in force, whoever made them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -7,7 +8,7 @@ use tautline_state::cpus::CpuList;
 use tautline_state::group;
 use tautline_state::journal::{Journal, JournalError, Look, PutBack};
 use tautline_state::setting::Setting;
-use tautline_state::{Directory, StateError, find_runtime_directory};
+use tautline_state::{Directory, StateError, find_runtime_directory, text};
 
 use crate::census::Census;
 use crate::config::shown;
@@ -15,6 +16,9 @@ use crate::cpuset::{self, Form};
 use crate::partition::{HOLDER, Record, enter, journal_name, lock};
 use crate::placement::{self, Placement};
 use crate::{PartitionConfig, PartitionError, Stays, threads};
+
+/// Characters of a thread's name that are shown; the kernel keeps 15 bytes.
+const NAME_CHARS_MAX: usize = 15;
 
 /// A partition that is in force.
 #[derive(Debug)]
@@ -96,6 +100,34 @@ impl ActivePartition {
     pub fn census(&self) -> Census {
         let record = self.record.as_ref();
         record.map_or_else(Census::default, |record| record.census.clone())
+    }
+
+    /// Threads of its programs that may run on other CPUs, and a group that the kernel no longer keeps apart. Both come
+    /// from a CPU that was taken offline, and from others who change its group.
+    pub fn outside(&self) -> Vec<Stays> {
+        let Some((record, group)) = self
+            .record
+            .as_ref()
+            .and_then(|one| Some((one, one.group.as_ref()?)))
+        else {
+            return Vec::new();
+        };
+        let mut outside: Vec<Stays> = cpuset::not_kept(record.form, group).into_iter().collect();
+        for process in all_processes(group) {
+            outside.extend(threads::of(process).into_iter().filter_map(|thread| {
+                let cpus = thread
+                    .cpus()
+                    .filter(|cpus| !cpus.without(&self.cpus).is_empty())?;
+                let name = text::plain(&thread.stat.name, NAME_CHARS_MAX);
+                let reason =
+                    format!("may run on CPUs {cpus}; end it and start it again in the partition");
+                Some(Stays::new(
+                    format!("thread {} ({name})", thread.number),
+                    reason,
+                ))
+            }));
+        }
+        outside
     }
 
     /// Moves a process with all of its threads into the partition.
@@ -190,6 +222,8 @@ pub fn recover() -> Result<PutBack, PartitionError> {
 }
 
 pub(crate) fn recover_in(directory: &Directory) -> Result<PutBack, PartitionError> {
+    // Killed before its first change: nothing else tells of it. The next one tries again.
+    let _left = Journal::half_written(directory, true);
     let mut all = PutBack::default();
     for name in names(directory)? {
         all.add(recover_one(directory, &name));
@@ -231,6 +265,7 @@ pub fn remove(name: &str, force: bool) -> Result<Vec<String>, PartitionError> {
             name: found.name,
             count: processes.len(),
             first: *first,
+            user: owner_of(*first),
         });
     }
     let record = found.record.as_ref();
@@ -247,6 +282,12 @@ pub fn remove(name: &str, force: bool) -> Result<Vec<String>, PartitionError> {
         true => Ok(put_back.done),
         false => Err(PartitionError::NotPutBack(put_back.refused)),
     }
+}
+
+/// User of a process; this process's where it has ended meanwhile.
+fn owner_of(process: u32) -> u32 {
+    let found = std::fs::metadata(format!("/proc/{process}"));
+    found.map_or_else(|_| rustix::process::geteuid().as_raw(), |found| found.uid())
 }
 
 /// Puts back a partition of this process.

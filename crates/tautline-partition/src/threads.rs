@@ -42,19 +42,25 @@ impl OneThread {
     }
 }
 
+/// Threads of a process.
+pub(crate) fn of(process: u32) -> Vec<OneThread> {
+    let numbers = threads(process).unwrap_or_default().into_iter();
+    let thread = |number| {
+        let stat = Stat::of(number)?;
+        Some(OneThread {
+            number,
+            process,
+            stat,
+        })
+    };
+    numbers.filter_map(thread).collect()
+}
+
 /// All threads that are to be seen.
 pub(crate) fn all() -> Vec<OneThread> {
     let mut found = Vec::new();
     for process in processes() {
-        for number in threads(process).unwrap_or_default() {
-            if let Some(stat) = Stat::of(number) {
-                found.push(OneThread {
-                    number,
-                    process,
-                    stat,
-                });
-            }
-        }
+        found.extend(of(process));
     }
     found
 }

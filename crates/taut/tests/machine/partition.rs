@@ -370,6 +370,69 @@ fn making_that_is_killed_at_any_moment_is_undone_by_the_next_command() {
 }
 
 #[test]
+fn a_file_of_a_making_that_was_killed_before_its_first_change_is_removed_by_the_next_command() {
+    if !begin(
+        "a_file_of_a_making_that_was_killed_before_its_first_change_is_removed_by_the_next_command",
+    ) {
+        return;
+    }
+    done(&["list"]);
+    let left = Path::new("/run/tautline/.partition-cut.json.0123456789abcdef");
+    fs::create_dir_all("/run/tautline").unwrap();
+    fs::write(left, "{").unwrap();
+    done(&["list"]);
+    assert!(!left.exists());
+}
+
+/// A partition that is removed with its programs when dropped.
+struct Removed(&'static str);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _removed_already = run(&["remove", self.0, "--force"]);
+    }
+}
+
+#[test]
+fn programs_that_leave_the_partitions_cpus_are_told() {
+    if !begin("programs_that_leave_the_partitions_cpus_are_told") {
+        return;
+    }
+    let cpu = last_cpu();
+    done(&["create", "left", "--cpus", &cpu]);
+    let _removed = Removed("left");
+    let inside = taut(&["run", "left", "--", "sleep", "100000"]).spawn();
+    let inside = Sleeper(inside.unwrap());
+    let show = || json(&["show", "left"]);
+    wait_until("it runs inside", || {
+        let name = fs::read_to_string(format!("/proc/{}/comm", inside.0.id()));
+        name.is_ok_and(|name| name == "sleep\n")
+    });
+    assert_eq!(show()["outside"], serde_json::json!([]));
+    // As the kernel leaves it when a CPU was offline: other CPUs in the group, and the threads on them.
+    let groups = fs::read_to_string(format!("/proc/{}/cgroup", inside.0.id())).unwrap();
+    let group = groups.lines().find_map(|line| line.split_once(":cpuset:"));
+    let Some((_, group)) = group.filter(|(_, group)| *group != "/") else {
+        println!(
+            "SKIPPED: needs groups of cgroup v1, whose CPUs can be changed beside the partition"
+        );
+        return;
+    };
+    let group = Path::new("/sys/fs/cgroup/cpuset").join(group.trim_start_matches('/'));
+    fs::write(group.join("cpuset.cpu_exclusive"), "0").unwrap();
+    fs::write(group.join("cpuset.cpus"), format!("0,{cpu}")).unwrap();
+    let mut moved = Command::new("taskset");
+    moved.args(["-a", "-c", "-p", "0", &inside.0.id().to_string()]);
+    assert!(moved.stdout(Stdio::null()).status().unwrap().success());
+    let told = done(&["list"]);
+    assert!(
+        told.contains("outside:") && told.contains("may run on CPUs 0;"),
+        "{told}"
+    );
+    assert_eq!(show()["outside"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn without_groups_the_threads_are_told_where_to_run() {
     if !begin("without_groups_the_threads_are_told_where_to_run") {
         return;
@@ -559,6 +622,16 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
         text(&refused)
     );
     assert!(stranger(&["show", "mine"]).status.success());
+    let mut of_root = Command::new("sleep");
+    sys::pin_command(&mut of_root, cpu.parse().unwrap());
+    let mut of_root = of_root.arg("100000").spawn().unwrap();
+    wait_until("root's process is on the CPU", || {
+        text(&stranger(&["remove", "mine"])).contains(", of user 0")
+    });
+    let refused = text(&stranger(&["remove", "mine"]));
+    assert!(refused.contains("have that user end them"), "{refused}");
+    of_root.kill().unwrap();
+    of_root.wait().unwrap();
     // Root does not see it, and is not in its way.
     assert_eq!(done(&["list"]), "no partitions\n");
     done(&["create", "roots", "--cpus", &cpu]);

@@ -112,7 +112,14 @@ pub(super) fn list_text(found: &[ActivePartition]) -> String {
     );
     let unreadable = found.iter().filter_map(|one| one.unreadable.as_ref());
     let unreadable: String = unreadable.map(|error| format!("{error}\n")).collect();
-    table + &unreadable
+    let outside = found.iter().map(|one| outside_text(&one.outside()));
+    table + &unreadable + &outside.collect::<String>()
+}
+
+/// Programs of a partition that may run beside its CPUs.
+fn outside_text(outside: &[Stays]) -> String {
+    let row = |one: &Stays| vec!["outside:".to_owned(), one.what.clone(), one.reason.clone()];
+    table::words(outside.iter().map(row))
 }
 
 fn form(found: &ActivePartition) -> &'static str {
@@ -147,6 +154,7 @@ pub(super) fn found_json(found: &ActivePartition) -> Value {
         "processes": found.processes(),
         "settings": Value::from_iter(settings),
         "stays": found.stays,
+        "outside": found.outside(),
         "unreadable": found.unreadable.as_ref().map(ToString::to_string),
     })
 }
@@ -213,6 +221,7 @@ impl<'a> View<'a> {
         let _ = writeln!(text, "on its CPUs in {:.1} s:", self.time.as_secs_f64());
         text += &table::figures(&["others that ran there", "times", "kind"], self.rows());
         text += &stays_text(&found.stays);
+        text += &outside_text(&found.outside());
         text
     }
 
