@@ -51,6 +51,9 @@ pub enum RecordingError {
         /// Name of the compression in the file.
         name: String,
     },
+    /// The messages are not in the order of their times, and too many to be sorted in memory.
+    #[error("its messages are not in the order of their times")]
+    Unsorted,
     /// The file is against the format.
     #[error("it is damaged: {0}")]
     Damaged(String),
@@ -94,6 +97,7 @@ impl RecordingError {
                 "name a file in a directory that exists, that you may use, and that has space"
             }
             Self::Foreign | Self::NotOurs { .. } => "name a file that `taut record` wrote",
+            Self::Unsorted => "`mcap sort` writes a file with them in order",
             Self::Truncated | Self::Damaged(_) => "`mcap recover` saves what there is",
         }
     }

@@ -31,6 +31,14 @@ const LEAD: Duration = Duration::from_millis(10);
 /// Waits longer than this look whether the command is to end.
 const LONG_WAIT: Duration = Duration::from_millis(20);
 
+/// Longest pause between two messages that is waited for. Lower: recordings of rare messages need --fast. Higher: a
+/// wrong time stamp in a file of others, mostly 0, is waited for as long as nobody looks.
+const PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Pause that the user is told of before it begins. Lower: lines about what everybody sees. Higher: the command seems
+/// to hang.
+const PAUSE_TOLD: Duration = Duration::from_secs(60);
+
 /// Arguments of `taut replay`.
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -78,12 +86,17 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         };
         CommandError::usage(what, remedy)
     };
-    let recording = Recording::open(&arguments.file).map_err(|error| refused(&error))?;
+    let mut recording = Recording::open(&arguments.file).map_err(|error| refused(&error))?;
     let wanted = wanted(&arguments, &recording)?;
     if arguments.sim {
         let existing = output::existing(arguments.overwrite);
         let write = arguments.write.as_deref();
         return simulated::run(recording, &wanted, write.map(|path| (path, existing)));
+    }
+    if !arguments.fast {
+        let (number, pause) =
+            longest_pause(&mut recording, &wanted).map_err(|error| refused(&error))?;
+        check_pause(number, pause)?;
     }
     let mut sender = Sender::open(&arguments, &recording, wanted)?;
     if !arguments.fast {
@@ -118,6 +131,43 @@ fn wanted(
             false => format!("it has messages to the ports {}", list.join(", ")),
         },
     ))
+}
+
+/// The longest pause between two messages that are sent, and the number of the second one among them.
+fn longest_pause(
+    recording: &mut Recording<BufReader<File>>,
+    wanted: &[bool],
+) -> Result<(u64, Duration), RecordingError> {
+    let (mut number, mut last_ns) = (0, None);
+    let mut longest = (0, 0);
+    recording.play(|place, message| {
+        if wanted[place] {
+            number += 1;
+            let pause_ns = message.time_ns - last_ns.unwrap_or(message.time_ns);
+            last_ns = Some(message.time_ns);
+            longest = std::cmp::max_by_key(longest, (number, pause_ns), |(_, pause_ns)| *pause_ns);
+        }
+        Ok::<(), RecordingError>(())
+    })?;
+    let (number, pause_ns) = longest;
+    Ok((number, Duration::from_nanos(pause_ns)))
+}
+
+/// Refuses a pause that nobody waits for, and tells of a long one.
+fn check_pause(number: u64, pause: Duration) -> Result<(), CommandError> {
+    let hours = pause.as_secs_f64() / 3600.0;
+    if pause > PAUSE_MAX {
+        return Err(CommandError::failed(
+            format!(
+                "message {number} is stamped {hours:.1} h after the one before it, which is not waited for"
+            ),
+            "send without waiting (--fast), or correct the time stamps of the recording",
+        ));
+    }
+    if pause > PAUSE_TOLD {
+        say!("the longest pause is {hours:.2} h, before message {number}; --fast does not wait");
+    }
+    Ok(())
 }
 
 /// Gives this thread a real-time priority where that is allowed.
@@ -249,7 +299,6 @@ impl Pace {
         let (first_ns, start) = *self
             .begin
             .get_or_insert_with(|| (message.time_ns, Instant::now() + LEAD));
-        // A message that is stamped before an earlier one goes right after that.
         let offset = Duration::from_nanos(message.time_ns.saturating_sub(first_ns));
         let due = start + offset;
         let left = due.saturating_duration_since(Instant::now());

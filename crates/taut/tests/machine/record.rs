@@ -12,6 +12,10 @@ use tautline::{
     BusConfig, Form, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, QueuingOptions,
     TypedQueuingPort, bus_neighbour,
 };
+use tautline_capture::FlowFacts;
+use tautline_capture::message::{Flow, Message};
+use tautline_capture::recording::{Recorder, Recording, RecordingError};
+use tautline_state::Existing;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::python;
 
@@ -875,4 +879,79 @@ fn output_of(running: &mut Running) -> String {
     let (status, said) = running.ended();
     assert_eq!(status, Some(0), "{said}");
     text
+}
+
+/// A recording to port 7 of messages with these times.
+fn recording_of(path: &Path, times_ns: &[u64]) {
+    let flow = Flow {
+        on: "eth0".to_owned(),
+        from: "02:00:00:00:00:01".to_owned(),
+        source_port: 77,
+        to: "02:00:00:00:00:02".to_owned(),
+        destination_port: 7,
+        priority: 3,
+        is_sent: true,
+    };
+    let mut recorder = Recorder::create(path, Existing::Overwritten).unwrap();
+    for (number, time_ns) in (0..).zip(times_ns) {
+        let message = Message {
+            flow: &flow,
+            sequence: number,
+            time_ns: *time_ns,
+            bytes: &time_ns.to_be_bytes(),
+        };
+        recorder.write(&message, &FlowFacts::default()).unwrap();
+    }
+    recorder.finish(&[]).unwrap();
+}
+
+#[test]
+fn messages_are_replayed_in_the_order_of_their_times_and_without_pauses_that_nobody_waits_for() {
+    const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
+    const MINUTE_NS: u64 = 60_000_000_000;
+    let scratch = Scratch::new("replay-times");
+    let path = scratch.0.join("times.mcap");
+    let file = path.to_str().unwrap();
+    let config = scratch.0.join("node.toml");
+    let text = "link = \"udp\"\naddress = \"127.0.0.1\"\n[[neighbour]]\nname = \"self\"\nip = \"127.0.0.1\"\n";
+    fs::write(&config, text).unwrap();
+    let to = ["--to", "self", "--config", config.to_str().unwrap()];
+    let replay = |more: &[&str]| run(&[&["replay", file], &to[..], more].concat());
+
+    // Out of order, and at most 4 ms: sorted, nothing is late by the difference.
+    let ms = |number: u64| BEGIN_NS + number * 1_000_000;
+    recording_of(&path, &[ms(3), ms(1), ms(4), ms(2)]);
+    let again = scratch.0.join("again.mcap");
+    let (status, _, error) = run(&["replay", file, "--sim", "--write", again.to_str().unwrap()]);
+    assert_eq!(status, Some(0), "{error}");
+    let mut times = Vec::new();
+    let mut sorted = Recording::open(&again).unwrap();
+    let played = sorted.play(|_, message| {
+        times.push(message.time_ns);
+        Ok::<(), RecordingError>(())
+    });
+    played.unwrap();
+    assert_eq!(times, [ms(1), ms(2), ms(3), ms(4)]);
+
+    recording_of(&path, &[0, BEGIN_NS]);
+    let (status, out, error) = replay(&[]);
+    assert_eq!((status, out.as_str()), (Some(1), ""), "{error}");
+    assert!(
+        error.contains("message 2 is stamped 472222.2 h after the one before it"),
+        "{error}"
+    );
+    assert!(error.contains("--fast"), "{error}");
+    let (status, out, error) = replay(&["--fast"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(out.contains("2 sent"), "{out}");
+    let (status, _, error) = run(&["replay", file, "--sim"]);
+    assert_eq!(status, Some(0), "{error}");
+
+    recording_of(&path, &[BEGIN_NS, BEGIN_NS + 90 * MINUTE_NS]);
+    let words = [&["replay", file], &to[..]].concat();
+    let waiting = Running::start(
+        &mut taut(&words),
+        "the longest pause is 1.50 h, before message 2",
+    );
+    assert_eq!(waiting.end().0, Some(130));
 }

@@ -16,6 +16,10 @@ use crate::nodes::FlowFacts;
 /// MiB.
 const RECORD_BYTES_MAX: usize = 256 << 20;
 
+/// Memory for the messages of a file that has them in another order than that of their times: they are sorted. Lower:
+/// more files of others need `mcap sort` before. Higher: such a file takes more memory.
+const SORTED_BYTES_MAX: usize = 256 << 20;
+
 /// A recording that was read through once, from its beginning to its end, without an error.
 #[derive(Debug)]
 pub struct Recording<R> {
@@ -25,6 +29,16 @@ pub struct Recording<R> {
     /// Place of each channel's flow.
     places: HashMap<u16, usize>,
     messages: u64,
+    /// Whether the messages are in the order of their times.
+    is_sorted: bool,
+}
+
+/// A message that waits for its turn.
+struct Kept {
+    place: usize,
+    sequence: u32,
+    time_ns: u64,
+    bytes: Vec<u8>,
 }
 
 impl Recording<BufReader<File>> {
@@ -54,6 +68,7 @@ impl<R: Read + Seek> Recording<R> {
         check_chunks(&mut source)?;
         let (mut flows, mut facts) = (Vec::new(), Vec::new());
         let (mut places, mut messages) = (HashMap::new(), 0);
+        let (mut last_ns, mut is_sorted, mut kept_bytes) = (0, true, 0usize);
         for message in reader(&mut source) {
             let message = message?;
             if let std::collections::hash_map::Entry::Vacant(place) =
@@ -64,6 +79,12 @@ impl<R: Read + Seek> Recording<R> {
                 facts.push(facts_of(&message.channel)?);
             }
             messages += 1;
+            is_sorted &= message.log_time >= last_ns;
+            last_ns = message.log_time;
+            kept_bytes = kept_bytes.saturating_add(size_of::<Kept>() + message.data.len());
+        }
+        if !is_sorted && kept_bytes > SORTED_BYTES_MAX {
+            return Err(RecordingError::Unsorted);
         }
         Ok(Self {
             source,
@@ -71,6 +92,7 @@ impl<R: Read + Seek> Recording<R> {
             facts,
             places,
             messages,
+            is_sorted,
         })
     }
 
@@ -92,11 +114,43 @@ impl<R: Read + Seek> Recording<R> {
         self.messages
     }
 
-    /// Hands out the messages in their order, with the places of their flows.
+    /// Hands out the messages in the order of their times, with the places of their flows.
     ///
     /// # Errors
     /// The first of `each`; [`RecordingError`] if the file has changed.
     pub fn play<E: From<RecordingError>>(
+        &mut self,
+        mut each: impl FnMut(usize, Message<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut kept = Vec::new();
+        let is_sorted = self.is_sorted;
+        self.read(|place, message| match is_sorted {
+            true => each(place, message),
+            false => {
+                kept.push(Kept {
+                    place,
+                    sequence: message.sequence,
+                    time_ns: message.time_ns,
+                    bytes: message.bytes.to_vec(),
+                });
+                Ok(())
+            }
+        })?;
+        // Of the same time, as the file has them.
+        kept.sort_by_key(|message| message.time_ns);
+        kept.iter().try_for_each(|message| {
+            let found = Message {
+                flow: &self.flows[message.place],
+                sequence: message.sequence,
+                time_ns: message.time_ns,
+                bytes: &message.bytes,
+            };
+            each(message.place, found)
+        })
+    }
+
+    /// Hands out the messages as the file has them.
+    fn read<E: From<RecordingError>>(
         &mut self,
         mut each: impl FnMut(usize, Message<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
