@@ -143,6 +143,14 @@ pub enum OpenError {
         /// The VLAN.
         vlan: u16,
     },
+    /// The process is in a time namespace, whose clock is not that of the arrival stamps.
+    #[error(
+        "link `{link}` stamps arrivals with a clock that is shifted in this process's time namespace"
+    )]
+    TimeNamespace {
+        /// The link.
+        link: &'static str,
+    },
     /// The interface, such as a tunnel's, has packets without Ethernet headers.
     #[error("`{interface}` has no Ethernet frames, which link `{link}` needs")]
     NoEthernet {
@@ -289,6 +297,9 @@ impl OpenError {
             }
             Self::BpfForbidden => {
                 "use a kernel with CONFIG_BPF_SYSCALL and without lockdown, or link = \"packet\""
+            }
+            Self::TimeNamespace { .. } => {
+                "run it outside of the time namespace, or use link = \"packet\" or \"udp\""
             }
             Self::NoEthernet { .. } => "use link = \"udp\", which needs no Ethernet",
             Self::HiddenTags { .. } => {

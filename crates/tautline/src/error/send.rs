@@ -134,7 +134,9 @@ impl SendError {
             Self::SourceNotAllowed { .. } => {
                 "write the interface's MAC address, or have the entry's `any_source_address` set"
             }
-            Self::FrameTooLarge => "raise the interface's MTU to 1500",
+            Self::FrameTooLarge => {
+                "raise the MTU to 1500, of the interface and on the way, or send smaller messages"
+            }
             Self::OtherProcess => AFTER_FORK,
             Self::Refused { .. } => {
                 "check that the peer's address is reachable; `taut doctor` shows what this machine lacks"

@@ -21,6 +21,7 @@ use crate::link::xsk::XskLink;
 use crate::runtime::{self, Room};
 use crate::send_pool::{SendPool, SendPoolConfig};
 use crate::status::NotBetter;
+use crate::sys::clock;
 use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::memory;
 
@@ -177,6 +178,9 @@ fn open_link(
             link: kind.name(),
             vlan: config.vlan.identifier(),
         });
+    }
+    if matches!(kind, LinkKind::Xdp | LinkKind::Xsk | LinkKind::Vbus) && clock::is_shifted() {
+        return Err(OpenError::TimeNamespace { link: kind.name() });
     }
     match kind {
         LinkKind::Xsk => {

@@ -10,6 +10,16 @@ pub(crate) fn monotonic() -> Instant {
     Instant::from_nanos(read(libc::CLOCK_MONOTONIC))
 }
 
+/// Whether CLOCK_MONOTONIC is shifted for this process (time_namespaces(7)). Programs in the kernel stamp with the clock
+/// that is not, and so do processes outside.
+pub(crate) fn is_shifted() -> bool {
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let mut of_monotonic = offsets
+        .lines()
+        .filter_map(|line| line.strip_prefix("monotonic"));
+    of_monotonic.any(|offset| offset.split_whitespace().any(|part| part != "0"))
+}
+
 /// Readings of both clocks that find the offset between them. Lower: a thread that is preempted in each of them dates a
 /// frame late by as much. Higher: a frame costs more after CLOCK_REALTIME was set.
 const ATTEMPTS: u32 = 4;

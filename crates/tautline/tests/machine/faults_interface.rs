@@ -142,6 +142,23 @@ fn a_send_tells_a_lack_of_carrier_from_a_full_queue() {
     }
 }
 
+/// Raw links take no IP fragments of the UDP form: what the kernel would cut vanished.
+#[test]
+fn link_udp_refuses_a_message_that_does_not_fit_its_interface() {
+    for side in here([XDP.speaking_udp(), PACKET.speaking_udp(), UDP]) {
+        let Some(pair) = pair(UDP, side) else { return };
+        let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
+        ip(&pair, Host::A, &["link", "set", "taut0", "mtu", "1000"]);
+        let refused = sender.send(to, Priority::NORMAL, &[1; 1300]);
+        assert_eq!(refused, Err(SendError::FrameTooLarge));
+        sender.send(to, Priority::NORMAL, &[1; 900]).unwrap();
+        let mut buffer = [0; 1484];
+        let deadline = tautline::now() + PATIENCE;
+        let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+        assert_eq!(message.unwrap().length, 900);
+    }
+}
+
 fn down_and_up_again(side: Side) {
     let Some(pair) = pair(side, side) else { return };
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());

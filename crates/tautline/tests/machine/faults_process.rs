@@ -1,7 +1,9 @@
 //! Processes that take ports, get killed, hang, and look at each other.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 
 use crate::common::child::{self, Helper};
 use crate::common::stranger;
@@ -12,8 +14,8 @@ use crate::common::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tautline::link::XdpMode;
 use tautline::{
-    LinkKind, MacAddress, Node, NodeConfig, PortError, Priority, QueuingOptions, SamplingOptions,
-    status,
+    LinkKind, MacAddress, Node, NodeConfig, OpenError, PortError, Priority, QueuingOptions,
+    SamplingOptions, status,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -286,4 +288,46 @@ fn a_port_that_fails_to_open_takes_no_frames() {
         });
         assert!(failures.unwrap() > 3);
     }
+}
+
+/// The demux stamps arrivals with the kernel's own clock: by that of the namespace, values would never grow old.
+#[test]
+fn a_node_in_a_time_namespace_takes_a_link_whose_stamps_are_right() {
+    const TEST: &str = "a_node_in_a_time_namespace_takes_a_link_whose_stamps_are_right";
+    if child::role().is_some() {
+        for link in [LinkKind::Xdp, LinkKind::Xsk] {
+            let refused = Node::open(NodeConfig::on("taut0").with_link(link)).unwrap_err();
+            assert!(
+                matches!(refused, OpenError::TimeNamespace { .. }),
+                "{refused}"
+            );
+            assert!(refused.remedy().contains("link = \"packet\""));
+        }
+        let node = Node::open(NodeConfig::on("taut0")).unwrap();
+        assert_eq!(node.report().link, LinkKind::Packet);
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let unshare = |program: &OsStr| {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--time", "--fork", "--monotonic", "-600"])
+            .arg(program);
+        command
+    };
+    let output = unshare("true".as_ref()).output().unwrap();
+    if !output.status.success() {
+        println!("SKIPPED: this kernel has no time namespaces");
+        return;
+    }
+    let child = child::again(TEST, "shifted");
+    let mut shifted = unshare(child.get_program());
+    shifted.args(child.get_args());
+    for (name, value) in child.get_envs() {
+        shifted.env(name, value.unwrap());
+    }
+    let output = hosts.inside(Host::B, || shifted.output().unwrap()).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
 }
