@@ -35,8 +35,8 @@ const CHUNK_BYTES: u64 = 256 << 10;
 const END_BYTES: u64 = 4 << 20;
 const INDEX_SHARE: u64 = 64;
 
-/// Bytes that are kept of what a process may write to a file (`ulimit -f`), for the figures and the file's last records,
-/// beside the index. Lower: the file cannot be ended. Higher: less of the limit is used.
+/// Bytes that are kept of what a process may write to a file (`ulimit -f`), for the figures and the file's last
+/// records, beside the index. Lower: the file cannot be ended. Higher: less of the limit is used.
 const LIMIT_BYTES: u64 = 16 << 10;
 
 /// Step in which space of the disk is taken. Lower: more system calls. Higher: more is taken than is needed.

@@ -140,7 +140,8 @@ pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, Port
     // No UDP checksum, as the raw links send: between the ends of a virtual link it would be left
     // half made, and on a cable the frame's check sequence is there.
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32).map_err(refused)?;
-    // The raw links take whole packets of the UDP form and no IP fragments, so a frame that does not fit is refused here.
+    // The raw links take whole packets of the UDP form and no IP fragments, so a frame that does not fit is refused
+    // here.
     let (option, always) = (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
     set_option(socket.as_fd(), libc::IPPROTO_IP, option, &always).map_err(refused)?;
     Ok(socket)

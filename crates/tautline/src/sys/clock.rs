@@ -10,8 +10,8 @@ pub(crate) fn monotonic() -> Instant {
     Instant::from_nanos(read(libc::CLOCK_MONOTONIC))
 }
 
-/// Whether CLOCK_MONOTONIC is shifted for this process (time_namespaces(7)). Programs in the kernel stamp with the clock
-/// that is not, and so do processes outside.
+/// Whether CLOCK_MONOTONIC is shifted for this process (time_namespaces(7)). Programs in the kernel stamp with the
+/// clock that is not, and so do processes outside.
 pub(crate) fn is_shifted() -> bool {
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     let mut of_monotonic = offsets
