@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::fs;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -107,9 +108,14 @@ pub fn looked() -> Duration {
     Duration::from_nanos(CPUS.iter().map(|cpu| cpu.looked_ns.load(Relaxed)).sum())
 }
 
-/// Whether a cgroup limits the CPU time of this process (`cpu.max`, version 2): then looking would take from the
-/// program's own time.
+/// Whether a cgroup limits the CPU time of this process (`cpu.max`, version 2), as found at the first call: then looking
+/// would take from the program's own time.
 pub fn is_limited() -> bool {
+    static IS_LIMITED: LazyLock<bool> = LazyLock::new(finds_limit);
+    *IS_LIMITED
+}
+
+fn finds_limit() -> bool {
     let Ok(groups) = fs::read_to_string("/proc/self/cgroup") else {
         return false;
     };

@@ -115,6 +115,16 @@ pub fn poll(
     }
 }
 
+/// Sleeps until an instant on CLOCK_MONOTONIC. A signal does not end it.
+pub fn sleep_until(end: Instant) {
+    let end = timespec_at(end);
+    let at = (&raw const end).expose_provenance();
+    let clock = libc::CLOCK_MONOTONIC as usize;
+    let arguments = [clock, libc::TIMER_ABSTIME as usize, at, 0, 0];
+    // SAFETY: a time that the kernel reads. It is absolute, so that a sleep which a signal ended is begun again.
+    while unsafe { call(libc::SYS_clock_nanosleep, arguments) } == -(libc::EINTR as isize) {}
+}
+
 /// Lets threads of the same priority run.
 pub fn yield_now() {
     // SAFETY: no arguments.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libc::clockid_t;
 use tautline_proto::time::Instant;
 
-use crate::cpu::Looker;
+use crate::cpu::{self, Looker};
 use crate::{raw, thread};
 
 /// Sleeps this much longer than a wake-up are worth two steps.
@@ -41,23 +41,20 @@ pub fn to_the_end(clock: clockid_t, due: Instant, end: Instant) -> Duration {
     // Another thread looks on this CPU, or the share is spent: what is left is slept.
     let rest = end.saturating_duration_since(read());
     if !rest.is_zero() {
-        std::thread::sleep(rest);
+        raw::sleep_until(raw::now() + rest);
     }
     thread::spend(raw::now().saturating_duration_since(began));
     read().saturating_duration_since(end)
 }
 
-/// Sleeps until an instant on CLOCK_MONOTONIC, and is awake then. How late it was.
+/// Sleeps until an instant on CLOCK_MONOTONIC, and is awake then. How late it was. Signals do not end the sleep; where a
+/// cgroup limits the CPU time it is an ordinary one.
 pub fn until(end: Instant) -> Duration {
-    let due = timer_for(libc::CLOCK_MONOTONIC, end);
-    let sleep_to = due.unwrap_or(end);
-    loop {
-        let left = sleep_to.saturating_duration_since(raw::now());
-        if left.is_zero() {
-            break;
-        }
-        std::thread::sleep(left);
-    }
+    let due = match cpu::is_limited() {
+        true => None,
+        false => timer_for(libc::CLOCK_MONOTONIC, end),
+    };
+    raw::sleep_until(due.unwrap_or(end));
     match due {
         Some(due) => to_the_end(libc::CLOCK_MONOTONIC, due, end),
         None => raw::now().saturating_duration_since(end),

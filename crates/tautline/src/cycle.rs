@@ -9,8 +9,9 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rustix::thread::{ClockId, CpuSet, Timespec, clock_nanosleep_absolute};
+use rustix::thread::CpuSet;
 use serde::Serialize;
+use tautline_awake::{cpu, sleep};
 use tautline_proto::time::Instant;
 
 use crate::sys::clock::monotonic;
@@ -305,6 +306,8 @@ impl Cycle {
             return Err(CycleError::BadPriority { priority });
         }
         let (report, before) = apply(options);
+        // Reads files at its first call: not in the first period.
+        cpu::is_limited();
         if report.memory_locked {
             make_stack_resident();
         }
@@ -330,15 +333,16 @@ impl Cycle {
         &self.report
     }
 
-    /// Sleeps until the next period begins. Periods that have begun already are skipped. Signals do not end the
-    /// sleep.
+    /// Sleeps until the next period begins: the timer goes off early by what a wake-up takes on this machine, and the
+    /// thread spins for the rest, a tenth of its time at most (not where a cgroup limits its time). Periods that have
+    /// begun already are skipped. Signals do not end the sleep.
     pub fn wait(&mut self) -> Tick {
         let done_ns = monotonic().as_nanos();
         if let Some(began_ns) = self.began_ns {
             self.work.record(done_ns.saturating_sub(began_ns));
         }
         let skipped_before = self.advance(done_ns);
-        sleep_until(self.due_ns);
+        sleep::until(Instant::from_nanos(self.due_ns));
         let now_ns = monotonic().as_nanos();
         let late_ns = now_ns.saturating_sub(self.due_ns);
         self.late.record(late_ns);
@@ -490,16 +494,6 @@ fn timer_slack_lowered() -> Option<u64> {
 fn make_stack_resident() {
     let stack = [1u8; STACK_BYTES];
     std::hint::black_box(&stack);
-}
-
-fn sleep_until(due_ns: u64) {
-    let due = Timespec {
-        tv_sec: (due_ns / 1_000_000_000) as i64,
-        tv_nsec: (due_ns % 1_000_000_000) as _,
-    };
-    // The time is absolute, so a sleep that a signal ended is simply begun again. No other error is possible:
-    // the clock exists and the time is valid.
-    while clock_nanosleep_absolute(ClockId::Monotonic, &due) == Err(rustix::io::Errno::INTR) {}
 }
 
 /// Recorded times. The histogram rounds, the maximum does not.

@@ -1,6 +1,5 @@
 //! When a wait spins: before a message that is expected, and before it sleeps where that pays.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use tautline_awake::cpu;
@@ -84,9 +83,6 @@ impl AdaptiveSpin {
     }
 }
 
-/// Whether a cgroup limits the CPU time of this process: then waits are not cut short by looks.
-static IS_LIMITED: LazyLock<bool> = LazyLock::new(cpu::is_limited);
-
 /// The spins of one port.
 #[derive(Clone, Debug)]
 pub(super) struct Spinner {
@@ -94,6 +90,8 @@ pub(super) struct Spinner {
     adaptive: AdaptiveSpin,
     /// When messages come.
     flow: Flow,
+    /// Whether the process may spend time on looking for them.
+    predicts: bool,
 }
 
 impl Spinner {
@@ -111,6 +109,7 @@ impl Spinner {
             setting,
             adaptive: AdaptiveSpin::default(),
             flow: Flow::new(),
+            predicts: setting == Spin::Adaptive && !cpu::is_limited(),
         }
     }
 
@@ -120,7 +119,7 @@ impl Spinner {
 
     /// When the wait should be awake for a message that is expected.
     pub(super) fn window(&mut self, now: Instant) -> Option<Window> {
-        if self.setting != Spin::Adaptive || !self.flow.has_rhythm() || *IS_LIMITED {
+        if !self.predicts || !self.flow.has_rhythm() {
             return None;
         }
         self.flow.next_window(now)
@@ -130,7 +129,7 @@ impl Spinner {
     /// cost nothing where no rhythm is known.
     pub(super) fn arrived(&mut self, seen: Seen, now: impl FnOnce() -> Instant) {
         let teaches = seen == Seen::Asleep || self.flow.has_rhythm();
-        if self.setting == Spin::Adaptive && teaches {
+        if self.predicts && teaches {
             self.flow.arrived(now(), seen);
         }
     }
