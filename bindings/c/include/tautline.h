@@ -63,9 +63,9 @@ enum tautline_code {
     TAUTLINE_ERROR_BUFFER_TOO_SMALL = -6,
     /* The message is larger than any message can be. EMSGSIZE */
     TAUTLINE_ERROR_MESSAGE_TOO_LARGE = -7,
-    /* The driver's transmit queue is full; the frame was not sent. ENOBUFS */
+    /* The interface did not take the frame: a full queue, or a smaller MTU at the other end. ENOBUFS */
     TAUTLINE_ERROR_TRANSMIT_QUEUE_FULL = -8,
-    /* The interface is down. ENETDOWN */
+    /* The interface is down, or has no carrier. ENETDOWN */
     TAUTLINE_ERROR_INTERFACE_DOWN = -9,
     /* The interface no longer exists. ENODEV */
     TAUTLINE_ERROR_INTERFACE_GONE = -10,

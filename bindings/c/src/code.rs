@@ -53,8 +53,8 @@ codes! {
     WrongKind = -5, EOPNOTSUPP, c"the port is of the other kind";
     BufferTooSmall = -6, EMSGSIZE, c"the buffer cannot hold the port's largest message; nothing was taken";
     MessageTooLarge = -7, EMSGSIZE, c"the message is larger than any message can be";
-    TransmitQueueFull = -8, ENOBUFS, c"the interface did not take the frame: its transmit queue is full, or the other end of a virtual cable has a smaller MTU";
-    InterfaceDown = -9, ENETDOWN, c"the interface is down";
+    TransmitQueueFull = -8, ENOBUFS, c"the interface did not take the frame: a full queue, or a smaller MTU at the other end";
+    InterfaceDown = -9, ENETDOWN, c"the interface is down, or has no carrier";
     InterfaceGone = -10, ENODEV, c"the interface no longer exists";
     FrameTooLarge = -11, EMSGSIZE, c"the interface's MTU is too small for the frame";
     Refused = -12, EIO, c"the kernel refused; errno says why";
