@@ -62,8 +62,6 @@ pub(crate) struct Statistics {
     pub(crate) protected: Counter,
     /// Messages that peers had not taken when they went (link `vbus`).
     pub(crate) undelivered: Counter,
-    /// Messages for which a peer that slept was woken late, because that costs too much (link `vbus`).
-    pub(crate) wakes_withheld: Counter,
     pub(crate) expired: Counter,
     pub(crate) incomplete_dropped: Counter,
     /// Messages of another size than the port's type.

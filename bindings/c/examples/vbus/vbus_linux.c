@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <linux/aio_abi.h>
 #include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
@@ -337,11 +336,6 @@ static int shake_hands(struct tlh_connection *connection, const char *peer_node,
 		return -1;
 	}
 	connection->event = descriptors[1];
-	connection->empty = memfd_create("empty", MFD_CLOEXEC);
-	if (connection->empty < 0 || syscall(SYS_io_setup, 1, &connection->reads) != 0) {
-		close(descriptors[0]);
-		return failed("no asynchronous I/O");
-	}
 	result = answer_offer(connection, &answer, descriptors[0], &connect_message, peer_name);
 	close(descriptors[0]);
 	if (result != 0)
@@ -357,7 +351,6 @@ int tlh_connect(struct tlh_connection *connection, const char *bus, const char *
 {
 	memset(connection, 0, sizeof(*connection));
 	connection->event = -1;
-	connection->empty = -1;
 	connection->presence = -1;
 	if (strlen(node) >= TLB_NAME_BYTES || strlen(peer_node) >= TLB_NAME_BYTES)
 		return refused("a node's name has at most 31 bytes");
@@ -371,31 +364,14 @@ int tlh_connect(struct tlh_connection *connection, const char *bus, const char *
 	return -1;
 }
 
-/* Head of the ring of reads that are done (fs/aio.c), which the kernel maps here. */
-struct done_ring {
-	uint32_t id;
-	uint32_t length;
-	uint32_t head;
-	uint32_t tail;
-};
-
-/* A write would wait where the consumer has filled the event and lets writes wait; the kernel never does when it
- * signals the event of a read. The read is done when the call returns, and nobody needs to hear of it.
- */
+/* Waits if the consumer has filled the event and lets writes wait. */
 static void signal_event(struct tlh_connection *connection)
 {
-	struct iocb read_of_nothing = {
-		.aio_lio_opcode = IOCB_CMD_PREAD,
-		.aio_fildes = (uint32_t)connection->empty,
-		.aio_flags = IOCB_FLAG_RESFD,
-		.aio_resfd = (uint32_t)connection->event,
-	};
-	struct iocb *reads[1] = {&read_of_nothing};
-	volatile struct done_ring *done = (volatile struct done_ring *)connection->reads;
+	uint64_t one = 1;
 
-	if (syscall(SYS_io_submit, connection->reads, 1, reads) != 1)
+	/* A counter that is full is readable. */
+	if (write(connection->event, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		failed("cannot kick");
-	done->head = done->tail;
 }
 
 void tlh_kick(struct tlh_connection *connection, enum tlb_kick kick)
@@ -412,10 +388,6 @@ void tlh_close(struct tlh_connection *connection)
 		close(connection->socket);
 	if (connection->event >= 0)
 		close(connection->event);
-	if (connection->reads != 0)
-		syscall(SYS_io_destroy, connection->reads);
-	if (connection->empty >= 0)
-		close(connection->empty);
 	if (connection->own != NULL)
 		munmap(connection->own, connection->own_bytes);
 	if (connection->peer != NULL)
@@ -425,5 +397,4 @@ void tlh_close(struct tlh_connection *connection)
 	connection->presence = -1;
 	connection->socket = -1;
 	connection->event = -1;
-	connection->empty = -1;
 }

@@ -43,8 +43,6 @@ struct tlh_connection {
 	int presence; /* keeps the node's name on the bus ours */
 	char presence_path[108];
 	int event;
-	int empty; /* read without end, with `event` as the sign that it is done */
-	unsigned long reads; /* the kernel's context for that, the address of a ring */
 	void *own;
 	void *peer;
 	size_t own_bytes;

@@ -159,7 +159,6 @@ fn node_text(node: &Value) -> String {
     text += &ports_text(list(&node["ports"]));
     text.extend(list(&node["ports"]).iter().flat_map(type_lines));
     text += &lost_to_deaths(list(&node["ports"]));
-    text += &withheld_wakes(list(&node["ports"]));
     text.extend(list(&node["ports"]).iter().filter_map(readers_line));
     text += &not_authentic(list(&node["ports"]));
     text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
@@ -506,18 +505,6 @@ fn send_pool_text(pool: &Value) -> String {
         cells
     };
     table::figures(&header, sizes.iter().map(row))
-}
-
-/// Messages on a bus for which their receiver was not woken.
-fn withheld_wakes(ports: &[Value]) -> String {
-    let line = |port: &Value| {
-        let count = port["wakes_withheld"].as_u64().filter(|count| *count > 0)?;
-        let number = plain(&port["number"]);
-        Some(format!(
-            "  not woken, port {number}: {count} times the receiver, whose waking costs too much\n"
-        ))
-    };
-    ports.iter().filter_map(line).collect()
 }
 
 /// Counters of frames that a protected port has refused, and their words.

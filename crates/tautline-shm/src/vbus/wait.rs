@@ -108,11 +108,6 @@ impl Kicker {
         Some(mode_of(word))
     }
 
-    /// The consumer was not woken after all: the next message asks again.
-    pub fn forget(&mut self) {
-        self.kicked = 0;
-    }
-
     #[cold]
     fn kick(&mut self, own: &KickLine, word: u64) -> Option<WakeMode> {
         if word == self.kicked {

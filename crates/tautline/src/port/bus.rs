@@ -76,8 +76,8 @@ impl Core for Box<BusPort> {
         (**self).wait_for_peer(to, deadline)
     }
 
-    fn readers(&mut self, statistics: &Arc<Statistics>) -> Option<Result<Destination, PortError>> {
-        Some((**self).readers(statistics))
+    fn readers(&mut self) -> Option<Result<Destination, PortError>> {
+        Some((**self).readers())
     }
 
     fn follow(&mut self, name: &str, port: PortNumber) -> Option<Result<(), PortError>> {

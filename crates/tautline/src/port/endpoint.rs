@@ -192,7 +192,7 @@ impl<R> Endpoint<R> {
 
     pub(super) fn readers(&mut self) -> Result<Destination, PortError> {
         self.process.check()?;
-        let readers = with_core!(&mut self.half, core => core.readers(&self.statistics));
+        let readers = with_core!(&mut self.half, core => core.readers());
         readers.unwrap_or_else(|| Err(self.has_no_readers()))
     }
 

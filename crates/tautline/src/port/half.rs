@@ -103,7 +103,7 @@ pub(super) trait Core: Bell {
     }
 
     /// Makes the way to all who read what the port publishes, where the link has one memory for them.
-    fn readers(&mut self, _statistics: &Arc<Statistics>) -> Option<Result<Destination, PortError>> {
+    fn readers(&mut self) -> Option<Result<Destination, PortError>> {
         None
     }
 

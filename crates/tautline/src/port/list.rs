@@ -293,7 +293,6 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         doorbells: figures.totals.kicks,
         abandoned: figures.totals.abandoned,
         undelivered: counted.undelivered.read(),
-        wakes_withheld: counted.wakes_withheld.read(),
         other_size: counted.other_size.read(),
         other_type: counted.other_type.read(),
         type_differences: bus_receiver
@@ -362,7 +361,6 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         doorbells: control.producer.doorbells.load(Relaxed),
         abandoned: 0,
         undelivered: 0,
-        wakes_withheld: 0,
         other_size: counted.other_size.read(),
         other_type: counted.other_type.read(),
         type_differences: port

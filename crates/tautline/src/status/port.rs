@@ -343,8 +343,6 @@ pub struct PortStatus {
     pub abandoned: u64,
     /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
     pub undelivered: u64,
-    /// Messages of this port for which a peer that slept was woken late, because waking it is dear (link `vbus`).
-    pub wakes_withheld: u64,
     /// Messages that a typed port was asked for and that had another size than its type.
     pub other_size: u64,
     /// Messages that the port refused because they had another type than its own.

@@ -32,8 +32,7 @@ impl Event {
         }
     }
 
-    /// Makes it readable. Waits if another holder has filled its counter and lets writes wait; an event of a stranger's
-    /// is signalled by [`super::aio::Signaller`].
+    /// Makes it readable. Waits if another holder has filled its counter and lets writes wait.
     pub(crate) fn ring(&self) {
         // SAFETY: a valid descriptor. It fails only where the counter is full, and then it is readable.
         let _readable = unsafe { libc::eventfd_write(self.0.as_raw_fd(), 1) };

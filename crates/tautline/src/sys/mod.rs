@@ -3,7 +3,6 @@
 #![allow(unsafe_code)] // System calls take pointers; each wrapper says what it hands over.
 
 pub(crate) mod activation;
-pub(crate) mod aio;
 pub(crate) mod bpf;
 pub(crate) mod clock;
 pub(crate) mod event;

@@ -7,7 +7,6 @@ use std::time::Instant;
 use tautline_state::foreign::ForeignListener;
 
 use super::closer::PeerSocket;
-use super::debt::PeerBell;
 use super::following::Following;
 use super::handover::Offered;
 use super::incoming::{Incoming, ReceiverShared};
@@ -93,15 +92,6 @@ impl Entry {
             | Self::Arriving { bus_receiver, .. }
             | Self::Producer { bus_receiver, .. }
             | Self::Reader { bus_receiver, .. } => Some(bus_receiver),
-            _ => None,
-        }
-    }
-
-    /// The event of a consumer or reader.
-    pub(super) fn bell(&self) -> Option<&PeerBell> {
-        match self {
-            Self::Consumer { established, .. } => Some(&established.bell),
-            Self::Reader { reader, .. } => reader.as_ref().map(|reader| &reader.bell),
             _ => None,
         }
     }

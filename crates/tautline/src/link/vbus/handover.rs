@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{
@@ -17,13 +16,11 @@ use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX_FOR_OTHERS, Shape, 
 
 use super::access::Share;
 use super::closer::{Foreign, PeerSocket, is_trusted};
-use super::debt::PeerBell;
 use super::incoming::{Incoming, ReceiverShared};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
 use super::view::{ConsumerView, View};
 use crate::address::NodeName;
-use crate::sys::aio::{PeerEvent, Signaller};
 use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory};
@@ -185,9 +182,8 @@ pub(super) fn reader(
     user: u32,
     message: &Message,
     descriptors: Foreign,
-    signaller: Option<Arc<Signaller>>,
 ) -> io::Result<Reader> {
-    let (memory, bell, identity) = offered_memory(descriptors, signaller)?;
+    let (memory, bell, identity) = offered_memory(descriptors)?;
     let index = message.index as usize;
     if identity.port != port.get() || identity.node != node.bytes() || index >= PRODUCERS_MAX {
         return Err(io::ErrorKind::InvalidData.into());
@@ -204,12 +200,8 @@ pub(super) fn reader(
     })
 }
 
-/// A consumer's memory and event, checked, and what the memory says of itself. `signaller`: for a port of another user,
-/// who may have writes to its event wait.
-fn offered_memory(
-    descriptors: Foreign,
-    signaller: Option<Arc<Signaller>>,
-) -> io::Result<(ConsumerView<PeerMemory>, PeerBell, Identity)> {
+/// A consumer's memory and event, checked, and what the memory says of itself.
+fn offered_memory(descriptors: Foreign) -> io::Result<(ConsumerView<PeerMemory>, Event, Identity)> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     match descriptors.all().as_slice() {
         [file, event] => {
@@ -219,25 +211,20 @@ fn offered_memory(
         _ => return Err(wrong()),
     }
     let [file, event] = descriptors.take().ok_or_else(wrong)?;
-    let event = match signaller {
-        Some(signaller) => PeerEvent::Stranger(event, signaller),
-        None => PeerEvent::Trusted(event.into()),
-    };
     let memory = View::consumer(PeerMemory::map(file, consumer_bytes())?);
     let identity = memory.memory().head.identity.read();
-    Ok((memory, PeerBell::new(event), identity))
+    Ok((memory, event.into(), identity))
 }
 
-/// Producer: checks the port's memory, and makes one for it. `signaller`: the port is a stranger's.
+/// Producer: checks the memory of a port of this user, and makes one for it.
 pub(super) fn make(
     node: NodeName,
     bus_sender: &SenderShared,
+    user: u32,
     message: &Message,
     descriptors: Foreign,
-    signaller: Option<Arc<Signaller>>,
 ) -> io::Result<Established> {
-    let is_stranger = signaller.is_some();
-    let (peer, bell, identity) = offered_memory(descriptors, signaller)?;
+    let (peer, bell, identity) = offered_memory(descriptors)?;
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)
         .map_err(io::Error::other)?;
     let index = message.index as usize;
@@ -248,7 +235,7 @@ pub(super) fn make(
     if !is_meant {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    if is_stranger && shape.producer_bytes() > MEMORY_BYTES_MAX_FOR_OTHERS {
+    if !is_trusted(user) && shape.producer_bytes() > MEMORY_BYTES_MAX_FOR_OTHERS {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     let own = View::producer(OwnMemory::new(shape.producer_bytes())?, shape);

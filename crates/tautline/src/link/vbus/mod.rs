@@ -14,7 +14,6 @@ mod ask;
 mod attempt;
 mod closer;
 pub(crate) mod config;
-mod debt;
 mod directory;
 mod entry;
 mod following;
@@ -426,16 +425,13 @@ impl BusPort {
     }
 
     /// Makes the way to all who read what this port publishes.
-    pub(crate) fn readers(
-        &mut self,
-        statistics: &Arc<Statistics>,
-    ) -> Result<Destination, PortError> {
+    pub(crate) fn readers(&mut self) -> Result<Destination, PortError> {
         if self.publisher.is_none() {
             let shared = self.bus_receiver.shared.publish();
             let shared = shared
                 .map_err(|error| PortError::refused("taking the memory for its readers", error))?;
             let shared = Arc::clone(shared);
-            self.publisher = Some(Publisher::new(shared, &self.service.handle, statistics));
+            self.publisher = Some(Publisher::new(shared));
         }
         Ok(self.identity.destination(READERS))
     }

@@ -17,16 +17,14 @@ use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
 use tautline_shm::vbus::{cell, ring};
 
 use super::access::{OTHERS_ENTRIES_MAX, Share};
-use super::debt::{PeerBell, WakeDebt};
 use super::epoch;
 use super::sender::count_value;
-use super::service::ServiceHandle;
 use super::view::{ConsumerView, ProducerView, View};
 use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
-use crate::statistics::Statistics;
 use crate::sys::clock;
+use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 use crate::sys::ticks::Ticks;
 
@@ -38,7 +36,7 @@ pub(crate) const READERS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(super) memory: ConsumerView<PeerMemory>,
-    pub(super) bell: PeerBell,
+    pub(super) bell: Event,
     /// Which of the entries in its memory is for this port, and the epoch that it has offered there.
     pub(super) index: usize,
     pub(super) epoch: u64,
@@ -173,7 +171,6 @@ fn is_place_among(readers: &[Arc<Reader>], share: Share) -> bool {
 struct ReaderPlace {
     reader: Arc<Reader>,
     kicker: Kicker,
-    debt: WakeDebt,
     /// How it is to be woken now.
     wanted: Option<WakeMode>,
 }
@@ -189,8 +186,6 @@ enum Place {
 #[derive(Debug)]
 pub(crate) struct Publisher {
     shared: Arc<PublisherShared>,
-    service: Arc<ServiceHandle>,
-    statistics: Arc<Statistics>,
     place: Place,
     readers: Vec<ReaderPlace>,
     generation: u32,
@@ -199,19 +194,13 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(
-        shared: Arc<PublisherShared>,
-        service: &Arc<ServiceHandle>,
-        statistics: &Arc<Statistics>,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<PublisherShared>) -> Self {
         let place = match shared.shape.kind {
             Kind::Queuing { depth } => Place::Ring(ring::Producer::new(depth)),
             Kind::Sampling => Place::Cells(cell::Writer::new()),
         };
         Self {
             shared,
-            service: Arc::clone(service),
-            statistics: Arc::clone(statistics),
             place,
             readers: Vec::with_capacity(READERS_MAX),
             generation: 0,
@@ -305,7 +294,6 @@ impl Publisher {
                 self.readers.push(ReaderPlace {
                     reader: Arc::clone(reader),
                     kicker: Kicker::new(),
-                    debt: WakeDebt::default(),
                     wanted: None,
                 });
             }
@@ -321,14 +309,9 @@ impl Publisher {
         if self.readers.iter().any(is_by_futex) {
             wake(&kick.kick, true);
         }
-        for place in &mut self.readers {
-            if place.wanted != Some(WakeMode::Descriptor) {
-                continue;
-            }
-            let bell = &place.reader.bell;
-            if !bell.ring(&mut place.debt, &self.statistics, &self.service) {
-                place.kicker.forget();
-            }
+        let is_by_event = |place: &&ReaderPlace| place.wanted == Some(WakeMode::Descriptor);
+        for place in self.readers.iter().filter(is_by_event) {
+            place.reader.bell.ring();
         }
     }
 }

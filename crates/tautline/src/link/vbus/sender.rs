@@ -14,7 +14,6 @@ use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
 
 use super::attempt::{Attempt, Obstacle};
-use super::debt::{PeerBell, WakeDebt};
 use super::service::{Command, ServiceHandle};
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
@@ -22,6 +21,7 @@ use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
 use crate::statistics::Statistics;
+use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 use crate::sys::ticks::Ticks;
 use crate::types::Direction;
@@ -36,7 +36,7 @@ const BATCH_SHOWN_MAX: u32 = 32;
 pub(crate) struct Established {
     own: ProducerView<OwnMemory>,
     peer: ConsumerView<PeerMemory>,
-    pub(super) bell: PeerBell,
+    pub(super) bell: Event,
     shape: Shape,
     index: usize,
 }
@@ -46,7 +46,7 @@ impl Established {
     pub(super) fn new(
         own: ProducerView<OwnMemory>,
         peer: ConsumerView<PeerMemory>,
-        bell: PeerBell,
+        bell: Event,
         shape: Shape,
         index: usize,
     ) -> Self {
@@ -136,10 +136,7 @@ struct Active {
     connection: Arc<Established>,
     place: Writer,
     kicker: Kicker,
-    debt: WakeDebt,
-    service: Arc<ServiceHandle>,
     clock: Ticks,
-    statistics: Arc<Statistics>,
 }
 
 /// When a message is published.
@@ -240,10 +237,7 @@ impl BusSender {
             },
             connection,
             kicker: Kicker::new(),
-            debt: WakeDebt::default(),
-            service: Arc::clone(&self.service),
             clock: self.clock.clone(),
-            statistics: Arc::clone(&self.statistics),
         });
     }
 
@@ -461,12 +455,7 @@ impl Active {
     fn wake(&mut self, wake_mode: WakeMode) {
         match wake_mode {
             WakeMode::Futex => wake(&self.connection.memory().head.kick.kick, true),
-            WakeMode::Descriptor => {
-                let bell = &self.connection.bell;
-                if !bell.ring(&mut self.debt, &self.statistics, &self.service) {
-                    self.kicker.forget();
-                }
-            }
+            WakeMode::Descriptor => self.connection.bell.ring(),
         }
     }
 }

@@ -24,7 +24,6 @@ use self::entries::Entries;
 use super::access::Access;
 use super::closer::{Closer, Foreign, PeerSocket, is_trusted};
 use super::config::BusConfig;
-use super::debt::PeerBell;
 use super::directory::Directory;
 use super::entry::{DetachedPort, Entry};
 use super::following::Following;
@@ -33,8 +32,6 @@ use super::incoming::ReceiverShared;
 use super::sender::{Established, SenderShared};
 use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
-use crate::sys::aio::Signaller;
-use crate::sys::clock;
 use crate::sys::event::Event;
 use crate::sys::seqpacket::{self, Received};
 use crate::sys::unix;
@@ -90,11 +87,6 @@ impl ServiceHandle {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         commands.push(command);
         drop(commands);
-        self.wake.ring();
-    }
-
-    /// Has the thread look at the connections: one of them has a consumer to be woken later.
-    pub(crate) fn look(&self) {
         self.wake.ring();
     }
 
@@ -161,8 +153,6 @@ struct Worker {
     directory: Arc<Directory>,
     access: Access,
     closer: Arc<Closer>,
-    /// Made before strangers can take what all users share; if that fails, again when it is needed.
-    signaller: Option<Arc<Signaller>>,
     handle: Arc<ServiceHandle>,
     entries: Entries,
     /// Tells of sockets that appear; `None` where the kernel refuses one.
@@ -203,7 +193,6 @@ impl Worker {
             watch,
             access,
             closer: Arc::default(),
-            signaller: Signaller::new().ok().map(Arc::new),
             accept_at: Instant::now(),
             seeking: Vec::new(),
             lost: Vec::new(),
@@ -237,18 +226,10 @@ impl Worker {
 
     /// Time until there is something to do, even if no descriptor has anything to say.
     fn timeout(&self) -> Option<Duration> {
-        let retry = self.is_busy().then(|| {
+        self.is_busy().then(|| {
             let until_retry = self.retry_at.saturating_duration_since(Instant::now());
             until_retry.clamp(SEEK_PERIOD_MIN, RETRY_PERIOD / 4)
-        });
-        let now = clock::monotonic();
-        let late = self.bells().filter_map(|bell| bell.late_wake(now));
-        late.chain(retry).min()
-    }
-
-    /// The events of those to whom this node's ports send.
-    fn bells(&self) -> impl Iterator<Item = &PeerBell> {
-        self.entries.iter().filter_map(Entry::bell)
+        })
     }
 
     fn is_busy(&self) -> bool {
@@ -529,10 +510,8 @@ impl Worker {
             (Ok((message, _)), None) if message.step == Step::Offer => {
                 // No more are due.
                 socket.pass_descriptors(false);
-                let signaller = self.signaller_for(socket.user());
-                let result = signaller.and_then(|signaller| {
-                    make(self.node, &bus_sender, &message, descriptors, signaller)
-                });
+                let user = socket.user();
+                let result = make(self.node, &bus_sender, user, &message, descriptors);
                 let sent = result.and_then(|made| {
                     let here = Message {
                         epoch: message.epoch,
@@ -584,17 +563,6 @@ impl Worker {
             peer_port: bus_sender.to.get(),
             ..Message::new(step, node, bus_sender.from.get(), process)
         }
-    }
-
-    /// The means to wake a port of this user; `None` for one whose event is written to.
-    fn signaller_for(&mut self, user: u32) -> io::Result<Option<Arc<Signaller>>> {
-        if is_trusted(user) {
-            return Ok(None);
-        }
-        if self.signaller.is_none() {
-            self.signaller = Some(Arc::new(Signaller::new()?));
-        }
-        Ok(self.signaller.clone())
     }
 
     /// Tries to reach a flow's peer.
@@ -692,8 +660,6 @@ impl Worker {
         if now >= self.accept_at {
             self.entries.end_rest();
         }
-        let now = clock::monotonic();
-        self.bells().for_each(|bell| bell.wake_late(now));
         self.closer.retry();
         self.detached.retain(|grave| !grave.is_ours_alone());
     }

@@ -1,12 +1,12 @@
 //! Attacks on a bus by a member of another user: each is made for real by a process of that user, and must
 //! harm the attacker alone. `docs/security.md` has the table of cases.
 
-#![allow(unsafe_code)] // Takes descriptors of the library's by their numbers.
+#![allow(unsafe_code)] // An alarm ends the process that is attacked, if a test fails.
 
 mod bed;
 
 use std::fs::{self, File, Permissions};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant as Clock};
@@ -14,9 +14,8 @@ use std::time::{Duration, Instant as Clock};
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use bed::*;
-use rustix::event::{PollFd, PollFlags, poll};
 use tautline::vbus::Observer;
-use tautline::{BusConfig, BusRule, Node, PortError, Priority, QueuingOptions, SendError, now};
+use tautline::{BusConfig, BusRule, Node, PortError, Priority, QueuingOptions, now};
 use tautline_shm::vbus::handshake::{Message, Step};
 
 #[test]
@@ -730,164 +729,4 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
     assert!(!said.contains("as stranger to 7: Some(Offer)"), "{said}");
     assert!(said.contains("as stranger to 8: Some(Offer)"), "{said}");
     assert!(said.contains("as honest to 8: Some(Refused)"), "{said}");
-}
-
-#[test]
-fn a_full_event_holds_no_sender_up() {
-    const TEST: &str = "a_full_event_holds_no_sender_up";
-    if let Some((_, config)) = attacker() {
-        as_stranger();
-        let node = open(&config, "stranger");
-        let mut trap = queuing(&node, 9);
-        println!("{}", child::READY);
-        while trap
-            .receive_until(now() + PATIENCE, &mut [0; 64])
-            .unwrap()
-            .is_none()
-        {}
-        // From here on it says that it sleeps, to be woken by its event, and each of its events is full and lets
-        // writes wait.
-        let _descriptor = trap.descriptor();
-        let spoilt = own_events().filter(|event| {
-            let flags = rustix::fs::fcntl_getfl(event).unwrap();
-            let _left = rustix::io::read(event, &mut [0; 8]);
-            assert_eq!(
-                rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes()),
-                Ok(8)
-            );
-            rustix::fs::fcntl_setfl(event, flags - rustix::fs::OFlags::NONBLOCK).is_ok()
-        });
-        println!("spoilt {}", spoilt.count());
-        return child::ready();
-    }
-    if !is_root(TEST) {
-        return;
-    }
-    let (config, _node, mut victim) = shared_bus_with_victim("full");
-    let mut stranger = attack(TEST, "full", &config);
-    let to = victim.destination("stranger", port(9)).unwrap();
-    let started = Clock::now();
-    while let Err(error) = victim.send(to, Priority::NORMAL, b"come") {
-        assert!(started.elapsed() < PATIENCE, "not connected: {error}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let spoilt = stranger.wait_for("spoilt ");
-    assert_ne!(spoilt.trim(), "spoilt 0");
-    let mut victim = in_time("sending to a full event", move || {
-        // The first wakes it; none of them waits.
-        for _ in 0..4 {
-            victim.send(to, Priority::NORMAL, b"wake").unwrap();
-        }
-        victim
-    });
-    assert_served(&config, &mut victim);
-}
-
-#[test]
-fn an_event_that_is_watched_a_thousandfold_is_signalled_seldom() {
-    const TEST: &str = "an_event_that_is_watched_a_thousandfold_is_signalled_seldom";
-    const WATCHES: usize = 5_000;
-    if let Some((_, config)) = attacker() {
-        limit_descriptors(WATCHES as u64 + 100);
-        as_stranger();
-        let node = open(&config, "stranger");
-        let mut trap = queuing(&node, 9);
-        println!("{}", child::READY);
-        while trap
-            .receive_until(now() + PATIENCE, &mut [0; 64])
-            .unwrap()
-            .is_none()
-        {}
-        let events: Vec<OwnedFd> = own_events().collect();
-        let watch = |number: usize| {
-            use rustix::event::epoll;
-            let watch = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            let event = &events[number % events.len()];
-            epoll::add(&watch, event, epoll::EventData::new_u64(0), flags).unwrap();
-            watch
-        };
-        let watches: Vec<OwnedFd> = (0..WATCHES - events.len()).map(watch).collect();
-        println!("watched by {}", watches.len());
-        std::thread::spawn(|| {
-            child::ready();
-            std::process::exit(0);
-        });
-        // Says that it sleeps, all the time; later it does.
-        let (mut sleeps, mut buffer) = (false, [0; 64]);
-        loop {
-            while let Some(message) = trap.receive(&mut buffer).unwrap() {
-                match &buffer[..message.length] {
-                    b"sleep" => sleeps = true,
-                    [b'#', number] => println!("woken by {number}."),
-                    _ => {}
-                }
-            }
-            let descriptor = trap.descriptor().unwrap();
-            if sleeps {
-                let mut wait = [PollFd::new(&descriptor, PollFlags::IN)];
-                poll(&mut wait, None).unwrap();
-            }
-        }
-    }
-    if !is_root(TEST) {
-        return;
-    }
-    let (config, node, mut victim) = shared_bus_with_victim("watched");
-    let mut stranger = attack(TEST, "watched", &config);
-    let to = victim.destination("stranger", port(9)).unwrap();
-    let started = Clock::now();
-    let mut send = || match victim.send(to, Priority::NORMAL, b"come") {
-        Ok(()) | Err(SendError::ReceiverFull) => true,
-        Err(_) => false,
-    };
-    while !send() {
-        assert!(started.elapsed() < PATIENCE, "not connected");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    stranger.wait_for("watched by ");
-    let withheld = || node.status().ports[0].wakes_withheld;
-    let started = Clock::now();
-    while withheld() == 0 {
-        assert!(
-            started.elapsed() < PATIENCE,
-            "it is woken however dear it is"
-        );
-        send();
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    println!("not woken for the first time after {:?}", started.elapsed());
-    assert_served(&config, &mut victim);
-
-    // Such a receiver is woken late, and not never: its answer may be waited for.
-    victim.send(to, Priority::NORMAL, b"sleep").unwrap();
-    let (started, before) = (Clock::now(), withheld());
-    for number in (0..=u8::MAX).cycle() {
-        victim.send(to, Priority::NORMAL, &[b'#', number]).unwrap();
-        stranger.wait_for(&format!("woken by {number}."));
-        if withheld() > before + 5 {
-            break;
-        }
-        assert!(started.elapsed() < 2 * PATIENCE, "it is never dear");
-        // It needs a moment to fall asleep.
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-/// The events of this process.
-fn own_events() -> impl Iterator<Item = OwnedFd> {
-    let all = fs::read_dir("/proc/self/fd")
-        .unwrap()
-        .filter_map(Result::ok);
-    let events = all.filter(|entry| {
-        let shown = fs::read_link(entry.path());
-        shown.is_ok_and(|shown| shown == Path::new("anon_inode:[eventfd]"))
-    });
-    let numbers = events.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let numbers: Vec<i32> = numbers.collect();
-    numbers.into_iter().map(|number| {
-        // SAFETY: open, as was seen just now; nothing in this process closes it meanwhile.
-        let event = unsafe { BorrowedFd::borrow_raw(number) };
-        event.try_clone_to_owned().unwrap()
-    })
 }

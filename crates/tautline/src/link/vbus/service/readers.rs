@@ -175,9 +175,7 @@ impl Worker {
     ) -> Option<Arc<Reader>> {
         // No more are due.
         socket.pass_descriptors(false);
-        let signaller = self.signaller_for(socket.user()).ok()?;
-        let reader = reader(peer, socket.user(), offer, descriptors, signaller).ok()?;
-        let reader = Arc::new(reader);
+        let reader = Arc::new(reader(peer, socket.user(), offer, descriptors).ok()?);
         let share = self.access.share(socket.user(), bus_receiver.number)?;
         if !publisher.add(&reader, share) {
             bus_receiver.count_refused();
