@@ -40,8 +40,8 @@ pub(crate) enum Received {
     HungUp,
 }
 
-/// Receives one message. Never waits, unless the process has no room for the descriptors in it
-/// ([`has_room_for_descriptors`]).
+/// Receives one message. Never waits, unless the process has no room for a descriptor in it that blocks when it is
+/// closed.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     match unix::receive_descriptors(socket, buffer) {
         // An empty message can carry descriptors too.
@@ -56,13 +56,6 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<R
             _ => Err(error),
         },
     }
-}
-
-/// Whether this process may have as many more descriptors as one message can carry.
-pub(crate) fn has_room_for_descriptors() -> bool {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let in_use = std::fs::read_dir("/proc/self/fd").map_or(usize::MAX, Iterator::count);
-    limit.is_none_or(|limit| limit >= in_use.saturating_add(unix::FOREIGN_DESCRIPTORS_MAX) as u64)
 }
 
 #[cfg(test)]

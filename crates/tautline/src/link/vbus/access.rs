@@ -5,10 +5,9 @@ use std::io;
 use nix::unistd::{Group, User};
 use tautline_proto::wire::PortNumber;
 
-use super::closer::is_trusted;
 use super::config::{BusConfig, BusRule};
+use super::peer::is_trusted;
 use crate::address::NodeName;
-use crate::sys::unix::FOREIGN_DESCRIPTORS_MAX;
 
 /// Entries of a port that another user than the port's may hold, unless configured. Lower: a user with many senders is
 /// refused. Higher: fewer are left for others.
@@ -16,12 +15,6 @@ pub(super) const USER_ENTRIES_MAX: usize = 24;
 /// Entries of a port that all other users may hold together, so that the port's own user and root always find one.
 /// Lower: fewer senders of other users; the port has 32 entries.
 pub(super) const OTHERS_ENTRIES_MAX: usize = 28;
-/// Handshakes of another user that may be under way. Lower: a user who starts many senders at once waits. Higher: who
-/// connects and says nothing holds more.
-const USER_PENDING_MAX: usize = 16;
-/// Descriptors that a connection takes: its socket, a memory and an event.
-const CONNECTION_DESCRIPTORS: usize = 3;
-
 /// One user's share of a port's entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
@@ -44,17 +37,6 @@ impl Share {
 #[derive(Debug)]
 pub(super) struct Access {
     rules: Vec<(u32, BusRule)>,
-}
-
-/// Connections of a user to a node.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ConnectionCounts {
-    /// All of this user, with what is being closed.
-    pub(super) user: usize,
-    /// Of these, handshakes under way.
-    pub(super) user_pending: usize,
-    /// Of all users but ours and root.
-    pub(super) others: usize,
 }
 
 impl Access {
@@ -100,30 +82,6 @@ impl Access {
             entries_max: Some(most),
         })
     }
-
-    /// Whether one more connection of another user fits: half of the descriptors that this process may have are for
-    /// other users, and half of those for one. The rest is ours, whatever others do.
-    pub(super) fn has_room(held: ConnectionCounts) -> bool {
-        let others_max = others_descriptors_max() / CONNECTION_DESCRIPTORS;
-        held.others < others_max
-            && held.user < others_max.div_ceil(2)
-            && held.user_pending < USER_PENDING_MAX
-    }
-
-    /// Whether a message of another user may be read, with which as many descriptors can come as the kernel lets into
-    /// one: of those that are still to be closed, others have the same shares. Whoever has none may always say
-    /// something.
-    pub(super) fn may_hand_over(of_user: usize, of_all: usize) -> bool {
-        let others_max = others_descriptors_max();
-        let fits = |held: usize, most: usize| held == 0 || held + FOREIGN_DESCRIPTORS_MAX <= most;
-        fits(of_user, others_max.div_ceil(2)) && fits(of_all, others_max)
-    }
-}
-
-/// Descriptors that all other users may have in this process.
-fn others_descriptors_max() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX) / 2
 }
 
 /// A user's number, from the name or the number in digits.

@@ -8,7 +8,7 @@ use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_state::foreign::ForeignSocket;
 use tautline_state::policy::be_ordinary;
 
-use super::closer::is_trusted;
+use super::peer::is_trusted;
 use super::publisher::READERS_MAX;
 use crate::address::PortName;
 use crate::error::ObserveError;

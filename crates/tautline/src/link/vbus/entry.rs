@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use tautline_state::foreign::ForeignListener;
 
-use super::closer::PeerSocket;
 use super::following::Following;
 use super::handover::Offered;
 use super::incoming::{Incoming, ReceiverShared};
+use super::peer::PeerSocket;
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
 use super::types::Peer;
@@ -71,18 +71,6 @@ impl Entry {
             | Self::Reader { socket, .. }
             | Self::Connecting { socket, .. }
             | Self::Consumer { socket, .. } => socket.as_fd(),
-        }
-    }
-
-    /// The user at the other end.
-    pub(super) fn user(&self) -> Option<u32> {
-        match self {
-            Self::Listener { .. } => None,
-            Self::Arriving { socket, .. }
-            | Self::Producer { socket, .. }
-            | Self::Reader { socket, .. }
-            | Self::Connecting { socket, .. }
-            | Self::Consumer { socket, .. } => Some(socket.user()),
         }
     }
 

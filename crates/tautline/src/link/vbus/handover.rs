@@ -2,7 +2,7 @@
 //! service thread decides who sends which of them when.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{
@@ -15,8 +15,8 @@ use tautline_shm::vbus::layout::{
 use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX_FOR_OTHERS, Shape, consumer_bytes};
 
 use super::access::Share;
-use super::closer::{Foreign, PeerSocket, is_trusted};
 use super::incoming::{Incoming, ReceiverShared};
+use super::peer::{PeerSocket, is_trusted};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
 use super::view::{ConsumerView, View};
@@ -67,8 +67,6 @@ pub(super) fn offer(
         ..greeting(Step::Offer, bus_receiver)
     };
     let descriptors = [bus_receiver.file(), event.as_fd()];
-    // The producer's memory is due next.
-    socket.pass_descriptors(true);
     match unix::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
         Ok(()) => Ok(Offered {
             index,
@@ -99,7 +97,7 @@ pub(super) fn admit(
     bus_receiver: &ReceiverShared,
     message: &Message,
     offered: Offered,
-    descriptors: Foreign,
+    descriptors: Vec<OwnedFd>,
 ) -> Result<Incoming, Refusal> {
     let Offered {
         index,
@@ -112,11 +110,8 @@ pub(super) fn admit(
     if message.epoch != epoch || message.memory_bytes != bytes as u64 {
         return Err(Refusal::Memory);
     }
-    match descriptors.all().as_slice() {
-        [file] => PeerMemory::check(*file, bytes).map_err(|_| Refusal::Memory)?,
-        _ => return Err(Refusal::Memory),
-    }
-    let [file] = descriptors.take().ok_or(Refusal::Memory)?;
+    let [file] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| Refusal::Memory)?;
+    PeerMemory::check(file.as_fd(), bytes).map_err(|_| Refusal::Memory)?;
     let memory = PeerMemory::map(file, bytes).map_err(|_| Refusal::Memory)?;
     let memory = View::producer(memory, shape);
     let identity = memory.memory().head.identity.read();
@@ -171,8 +166,6 @@ pub(super) fn welcome(
         peer_port: reader.get(),
         ..greeting(Step::Connect, bus_receiver)
     };
-    // The reader's offer is due next, with two.
-    socket.pass_descriptors(true);
     unix::send(socket.as_fd(), &connect.to_bytes(), &[])
 }
 
@@ -181,7 +174,7 @@ pub(super) fn reader(
     (node, port): (NodeName, PortNumber),
     user: u32,
     message: &Message,
-    descriptors: Foreign,
+    descriptors: Vec<OwnedFd>,
 ) -> io::Result<Reader> {
     let (memory, bell, identity) = offered_memory(descriptors)?;
     let index = message.index as usize;
@@ -201,16 +194,13 @@ pub(super) fn reader(
 }
 
 /// A consumer's memory and event, checked, and what the memory says of itself.
-fn offered_memory(descriptors: Foreign) -> io::Result<(ConsumerView<PeerMemory>, Event, Identity)> {
-    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-    match descriptors.all().as_slice() {
-        [file, event] => {
-            PeerMemory::check(*file, consumer_bytes())?;
-            Event::check(*event)?;
-        }
-        _ => return Err(wrong()),
-    }
-    let [file, event] = descriptors.take().ok_or_else(wrong)?;
+fn offered_memory(
+    descriptors: Vec<OwnedFd>,
+) -> io::Result<(ConsumerView<PeerMemory>, Event, Identity)> {
+    let [file, event] = <[OwnedFd; 2]>::try_from(descriptors)
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    PeerMemory::check(file.as_fd(), consumer_bytes())?;
+    Event::check(event.as_fd())?;
     let memory = View::consumer(PeerMemory::map(file, consumer_bytes())?);
     let identity = memory.memory().head.identity.read();
     Ok((memory, event.into(), identity))
@@ -222,7 +212,7 @@ pub(super) fn make(
     bus_sender: &SenderShared,
     user: u32,
     message: &Message,
-    descriptors: Foreign,
+    descriptors: Vec<OwnedFd>,
 ) -> io::Result<Established> {
     let (peer, bell, identity) = offered_memory(descriptors)?;
     let shape = shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64)

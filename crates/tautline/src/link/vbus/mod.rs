@@ -12,7 +12,6 @@
 mod access;
 mod ask;
 mod attempt;
-mod closer;
 pub(crate) mod config;
 mod directory;
 mod entry;
@@ -22,6 +21,7 @@ mod incoming;
 mod mark;
 mod newest;
 pub mod observe;
+mod peer;
 mod place;
 mod publisher;
 mod receiver;

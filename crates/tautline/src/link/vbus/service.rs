@@ -22,13 +22,13 @@ use tautline_state::policy::{be_ordinary, set_policy};
 use self::arrivals::Arrival;
 use self::entries::Entries;
 use super::access::Access;
-use super::closer::{Closer, Foreign, PeerSocket, is_trusted};
 use super::config::BusConfig;
 use super::directory::Directory;
 use super::entry::{DetachedPort, Entry};
 use super::following::Following;
 use super::handover::make;
 use super::incoming::ReceiverShared;
+use super::peer::PeerSocket;
 use super::sender::{Established, SenderShared};
 use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
@@ -48,8 +48,8 @@ const SEEK_PERIOD_MIN: Duration = Duration::from_millis(2);
 /// Time after which a port accepts again when there was no descriptor left. Lower: the thread wakes more often while
 /// there is none. Higher: who connects then waits for longer.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
-/// Handshakes that may be under way with processes of our own user or root. Lower: many who start at once wait for
-/// each other. Higher: who connects and says nothing holds more descriptors.
+/// Handshakes that may be under way. Lower: many peers that start at once wait for each other. Higher: peers that
+/// connect and say nothing hold more descriptors.
 const PENDING_MAX: usize = 128;
 
 /// Request to the service thread.
@@ -152,7 +152,6 @@ struct Worker {
     node: NodeName,
     directory: Arc<Directory>,
     access: Access,
-    closer: Arc<Closer>,
     handle: Arc<ServiceHandle>,
     entries: Entries,
     /// Tells of sockets that appear; `None` where the kernel refuses one.
@@ -192,7 +191,6 @@ impl Worker {
             entries,
             watch,
             access,
-            closer: Arc::default(),
             accept_at: Instant::now(),
             seeking: Vec::new(),
             lost: Vec::new(),
@@ -236,7 +234,6 @@ impl Worker {
         !self.seeking.is_empty()
             || !self.lost.is_empty()
             || self.entries.are_resting()
-            || self.closer.is_waiting()
             || !self.detached.is_empty()
             || self.entries.iter().any(|entry| entry.since().is_some())
     }
@@ -342,9 +339,6 @@ impl Worker {
         let Some(entry) = self.entries.get(token) else {
             return;
         };
-        if !self.may_hand_over(entry) {
-            return self.lose_token(token);
-        }
         let mut buffer = [0; WITH_DECLARATION_BYTES_MAX + 1];
         match seqpacket::receive(entry.socket(), &mut buffer) {
             Ok(Received::Nothing) => {}
@@ -360,16 +354,6 @@ impl Worker {
             }
             Ok(Received::HungUp) | Err(_) => self.lose_token(token),
         }
-    }
-
-    /// Whether there is room for the descriptors that the next message of a handshake may bring.
-    fn may_hand_over(&self, entry: &Entry) -> bool {
-        let Some(user) = entry.user().filter(|user| !is_trusted(*user)) else {
-            return true;
-        };
-        // This thread would close a descriptor that does not fit, and a stranger's descriptor can block.
-        seqpacket::has_room_for_descriptors()
-            && Access::may_hand_over(self.closer.held(user), self.closer.held_of_all())
     }
 
     fn lose_token(&mut self, token: u64) {
@@ -457,7 +441,6 @@ impl Worker {
                 offered,
                 following,
             } => {
-                let descriptors = socket.foreign(descriptors);
                 let arrival = Arrival {
                     bus_receiver,
                     socket,
@@ -473,10 +456,7 @@ impl Worker {
                 socket,
                 since,
                 made,
-            } => {
-                let descriptors = socket.foreign(descriptors);
-                self.proceed(bus_sender, socket, since, made, message, descriptors)
-            }
+            } => self.proceed(bus_sender, socket, since, made, message, descriptors),
             other => Err(other),
         }
     }
@@ -489,7 +469,7 @@ impl Worker {
         since: Instant,
         made: Option<Arc<Established>>,
         message: Result<(Message, &[u8]), HandshakeError>,
-        descriptors: Foreign,
+        descriptors: Vec<OwnedFd>,
     ) -> Result<Entry, Entry> {
         match (message, made) {
             (Ok((message, text)), None)
@@ -508,8 +488,6 @@ impl Worker {
                 })
             }
             (Ok((message, _)), None) if message.step == Step::Offer => {
-                // No more are due.
-                socket.pass_descriptors(false);
                 let user = socket.user();
                 let result = make(self.node, &bus_sender, user, &message, descriptors);
                 let sent = result.and_then(|made| {
@@ -569,8 +547,6 @@ impl Worker {
     fn connect(&mut self, bus_sender: Arc<SenderShared>) {
         let reached = self.reach(bus_sender.node, bus_sender.to);
         let connected = reached.and_then(|socket| {
-            // The offer brings two.
-            socket.pass_descriptors(true);
             let connect = Message {
                 epoch: bus_sender.types.sent_hash(),
                 ..self.own_greeting(Step::Connect, &bus_sender)
@@ -597,7 +573,7 @@ impl Worker {
         // Before the attempt: a peer that comes after it is seen to come.
         self.watch_for(node);
         let socket = self.directory.connect(node, port)?;
-        let socket = PeerSocket::new(socket, &self.closer)?;
+        let socket = PeerSocket::new(socket)?;
         if !self.access.may_be(socket.user(), node) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -660,7 +636,6 @@ impl Worker {
         if now >= self.accept_at {
             self.entries.end_rest();
         }
-        self.closer.retry();
         self.detached.retain(|grave| !grave.is_ours_alone());
     }
 }

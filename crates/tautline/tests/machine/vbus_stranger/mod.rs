@@ -127,57 +127,6 @@ fn a_bus_that_a_stranger_made_is_not_joined() {
 }
 
 #[test]
-fn a_descriptor_that_blocks_on_close_freezes_nobody() {
-    const TEST: &str = "a_descriptor_that_blocks_on_close_freezes_nobody";
-    if let Some((what, config)) = attacker() {
-        // A name of its own, as any member has.
-        as_stranger();
-        let _node = open(&config, "stranger");
-        let connect = connect_message("stranger", 7);
-        for count in [1, 2, 3, 8, 1, 2, 3, 8] {
-            let socket = dial(&config.name, "victim", 7).unwrap();
-            let sockets: Vec<OwnedFd> = (0..count).map(|_| lingering()).collect();
-            let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-            let taken = match what.as_str() {
-                // Where no descriptor is due.
-                "early" => send(&socket, &connect, &borrowed),
-                // Where one is, and further messages behind.
-                "due" => {
-                    assert!(send(&socket, &connect, &[]));
-                    let offer = answer(&socket).expect("no offer");
-                    assert_eq!(offer.step, Step::Offer);
-                    let here = Message {
-                        step: Step::Here,
-                        epoch: offer.epoch,
-                        index: offer.index,
-                        memory_bytes: 1 << 16,
-                        ..connect
-                    };
-                    let taken = send(&socket, &here, &borrowed);
-                    let _more = send(&socket, &here, &borrowed);
-                    taken
-                }
-                other => panic!("{other}"),
-            };
-            give_up(sockets, taken);
-        }
-        child::ready();
-        return;
-    }
-    if !is_root(TEST) {
-        return;
-    }
-    for what in ["early", "due"] {
-        let (config, node, mut victim) = shared_bus_with_victim(what);
-        let stranger = attack(TEST, what, &config);
-        assert_served(&config, &mut victim);
-        in_time("closing the port", move || drop(victim));
-        in_time("closing the node", move || drop(node));
-        drop(stranger);
-    }
-}
-
-#[test]
 fn a_watcher_is_not_frozen_by_a_port() {
     const TEST: &str = "a_watcher_is_not_frozen_by_a_port";
     if let Some((_, config)) = attacker() {
@@ -330,52 +279,6 @@ fn handshakes_of_readers_that_are_under_way_take_no_more_places() {
 }
 
 #[test]
-fn one_user_does_not_take_all_descriptors() {
-    const TEST: &str = "one_user_does_not_take_all_descriptors";
-    const LIMIT: u64 = 128;
-    const WANTED: usize = 40;
-    if let Some((what, config)) = attacker() {
-        if what == "victim" {
-            limit_descriptors(LIMIT);
-            let node = open(&config, "victim");
-            let _ports: Vec<_> = (7..11).map(|number| queuing(&node, number)).collect();
-            // Goes on once the attacker is at it.
-            child::ready();
-            let opened: Result<Vec<File>, _> =
-                (0..WANTED).map(|_| File::open("/dev/null")).collect();
-            println!("the victim opens {WANTED} files: {}", opened.is_ok());
-            child::ready();
-            return;
-        }
-        as_stranger();
-        let _node = open(&config, "stranger");
-        let mut held = Vec::new();
-        for attempt in 0..400 {
-            let number = 7 + attempt % 4;
-            if let Some(socket) = dial(&config.name, "victim", number) {
-                let _sent = send(&socket, &connect_message("stranger", number), &[]);
-                held.push(socket);
-            }
-            std::thread::sleep(Duration::from_micros(500));
-        }
-        child::ready();
-        return;
-    }
-    if !is_root(TEST) {
-        return;
-    }
-    let config = shared_bus("descriptors");
-    // Ours, so that the bus stays.
-    let node = open(&config, "honest");
-    let mut victim = attack(TEST, "victim", &config);
-    let stranger = attack(TEST, "stranger", &config);
-    victim.let_go();
-    let said = victim.wait_for("the victim opens");
-    drop((victim, stranger, node));
-    assert!(said.contains("true"), "{said}");
-}
-
-#[test]
 fn connections_that_come_and_go_lock_no_real_time_process_up() {
     const TEST: &str = "connections_that_come_and_go_lock_no_real_time_process_up";
     const LIMIT: u64 = 1024;
@@ -455,77 +358,6 @@ fn connections_that_come_and_go_lock_no_real_time_process_up() {
     let of_bus = policies.iter().filter(|(name, _)| name == "taut-vbus");
     let of_bus: Vec<i32> = of_bus.map(|(_, policy)| *policy).collect();
     assert_eq!(of_bus, [libc::SCHED_OTHER]);
-}
-
-#[test]
-fn descriptors_that_cannot_be_closed_take_no_more_than_a_share() {
-    const TEST: &str = "descriptors_that_cannot_be_closed_take_no_more_than_a_share";
-    const LIMIT: u64 = 1024;
-    if let Some((what, config)) = attacker() {
-        if what == "victim" {
-            limit_descriptors(LIMIT);
-            let node = open(&config, "victim");
-            let _port = queuing(&node, 7);
-            return child::ready();
-        }
-        as_stranger();
-        let _node = open(&config, "stranger");
-        println!("{}", child::READY);
-        // Two for each thread that closes for this user.
-        let mut blocking: Vec<OwnedFd> = (0..8).map(|_| lingering()).collect();
-        let file = File::open("/dev/null").unwrap();
-        let connect = connect_message("stranger", 7);
-        let offered = (0..16).filter_map(|_| {
-            let socket = dial(&config.name, "victim", 7)?;
-            let offer = send(&socket, &connect, &[])
-                .then(|| answer(&socket))
-                .flatten()?;
-            (offer.step == Step::Offer).then_some((socket, offer))
-        });
-        let offered: Vec<_> = offered.collect();
-        let mut taken = 0;
-        for (socket, offer) in &offered {
-            let here = Message {
-                step: Step::Here,
-                epoch: offer.epoch,
-                index: offer.index,
-                memory_bytes: 1 << 16,
-                ..connect
-            };
-            if let Some(first) = blocking.pop() {
-                let both = [first, blocking.pop().unwrap()];
-                let is_taken = send(socket, &here, &both.each_ref().map(AsFd::as_fd));
-                give_up(both.into(), is_taken);
-                // The victim is to have them before the others come.
-                std::thread::sleep(Duration::from_millis(20));
-            } else {
-                taken += usize::from(send(socket, &here, &[file.as_fd(); 200]));
-            }
-        }
-        println!("{} offered, {taken} times 200 descriptors", offered.len());
-        return child::ready();
-    }
-    if !is_root(TEST) {
-        return;
-    }
-    let config = shared_bus("share");
-    let node = open(&config, "honest");
-    let mut honest = queuing(&node, 1);
-    let victim = attack(TEST, "victim", &config);
-    let before = descriptors_of(victim.pid());
-    let mut stranger = attack(TEST, "stranger", &config);
-    let said = stranger.wait_for("times 200 descriptors");
-    std::thread::sleep(Duration::from_millis(200));
-    let after = descriptors_of(victim.pid());
-    println!("{said}{before} descriptors before, {after} after");
-    let found = honest.destination_until("victim", port(7), now() + PATIENCE);
-    drop((victim, stranger));
-    assert!(!said.contains(" 0 times 200"), "{said}");
-    assert!(
-        after <= LIMIT as usize / 2,
-        "{after} of {LIMIT} descriptors"
-    );
-    found.unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Those who connect to a port: producers, watchers and readers, until they are let in; and publishers that a port
 //! follows, which answer as producers do.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,12 +9,12 @@ use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_state::foreign::ForeignSocket;
 
-use super::super::access::{Access, ConnectionCounts, Share};
-use super::super::closer::{Foreign, PeerSocket, is_trusted};
+use super::super::access::Share;
 use super::super::entry::Entry;
 use super::super::following::Following;
 use super::super::handover::{Offered, admit, greeting, offer, refuse, show};
 use super::super::incoming::ReceiverShared;
+use super::super::peer::PeerSocket;
 use super::super::types::Peer;
 use super::{PENDING_MAX, Worker};
 use crate::address::NodeName;
@@ -51,14 +51,14 @@ impl From<Arrival> for Entry {
 impl Worker {
     /// Lets in who may come in; only then is anything kept for it.
     pub(super) fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: ForeignSocket) {
-        let Ok(socket) = PeerSocket::new(socket, &self.closer) else {
+        let Ok(socket) = PeerSocket::new(socket) else {
             return;
         };
         let user = socket.user();
         let share = self.access.share(user, bus_receiver.number);
         let refusal = match share {
             None => Some(Refusal::Denied),
-            Some(_) if !self.has_room(user) => Some(Refusal::Full),
+            Some(_) if self.pending() >= PENDING_MAX => Some(Refusal::Full),
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
@@ -74,19 +74,10 @@ impl Worker {
         });
     }
 
-    fn has_room(&self, user: u32) -> bool {
+    /// Handshakes that are under way.
+    fn pending(&self) -> usize {
         let pending = |entry: &&Entry| entry.since().is_some();
-        let trusts = |entry: &&Entry| entry.user().is_none_or(is_trusted);
-        let entries = || self.entries.iter();
-        if is_trusted(user) {
-            return entries().filter(pending).filter(trusts).count() < PENDING_MAX;
-        }
-        let of_user = || entries().filter(|entry| entry.user() == Some(user));
-        Access::has_room(ConnectionCounts {
-            user: of_user().count() + self.closer.held(user),
-            user_pending: of_user().filter(pending).count(),
-            others: entries().filter(|entry| !trusts(entry)).count(),
-        })
+        self.entries.iter().filter(pending).count()
     }
 
     /// Result of a message of somebody who arrives.
@@ -94,7 +85,7 @@ impl Worker {
         &self,
         mut arrival: Arrival,
         message: Result<(Message, &[u8]), HandshakeError>,
-        descriptors: Foreign,
+        descriptors: Vec<OwnedFd>,
     ) -> Result<Entry, Entry> {
         let Arrival {
             bus_receiver,
@@ -221,7 +212,6 @@ fn let_in(arrival: Arrival, incoming: Arc<super::super::incoming::Incoming>) -> 
         following,
         ..
     } = arrival;
-    socket.pass_descriptors(false);
     bus_receiver.connect(&incoming);
     let accepted = Message {
         epoch: incoming.epoch,

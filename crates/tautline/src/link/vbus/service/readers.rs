@@ -8,11 +8,11 @@ use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_shm::vbus::shape::Shape;
 
 use super::super::attempt::Obstacle;
-use super::super::closer::{Foreign, PeerSocket};
 use super::super::entry::Entry;
 use super::super::following::Following;
 use super::super::handover::{greeting, published_shape, reader, welcome};
 use super::super::incoming::ReceiverShared;
+use super::super::peer::PeerSocket;
 use super::super::publisher::{PublisherShared, Reader};
 use super::super::types::{Peer, UNTOLD};
 use super::Worker;
@@ -128,7 +128,6 @@ impl Worker {
         else {
             return Err(entry);
         };
-        let descriptors = socket.foreign(descriptors);
         let (is_let_on, since, reader) = match (message, known) {
             (Ok((message, _)), None) if message.step == Step::Offer => {
                 let shown = self.show_to(
@@ -171,10 +170,8 @@ impl Worker {
         (bus_receiver, publisher): (&ReceiverShared, &PublisherShared),
         (socket, peer): (&PeerSocket, Peer),
         offer: &Message,
-        descriptors: Foreign,
+        descriptors: Vec<OwnedFd>,
     ) -> Option<Arc<Reader>> {
-        // No more are due.
-        socket.pass_descriptors(false);
         let reader = Arc::new(reader(peer, socket.user(), offer, descriptors).ok()?);
         let share = self.access.share(socket.user(), bus_receiver.number)?;
         if !publisher.add(&reader, share) {
