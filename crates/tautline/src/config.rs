@@ -92,7 +92,6 @@
 //! user = "robot"              # name or number
 //! nodes = ["motor"]           # names that only those users may have whose entries list them; left out: none
 //! ports = [7, "10-19"]        # ports of this node that the user may send to and watch; left out: all
-//! connections_max = 8         # of the user to each port, 1 to 32; left out: 24
 //!
 //! [tune]                      # for `taut node run` and `taut node tune`; each may be left out
 //! threaded = true

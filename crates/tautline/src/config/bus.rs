@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tautline_proto::wire::PORT_MAX;
-use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use toml::{Spanned, Value};
 
 use super::allow::numbers;
@@ -29,7 +28,6 @@ pub(super) struct BusAllowEntry {
     #[serde(default)]
     nodes: Vec<Spanned<String>>,
     ports: Option<Vec<Spanned<Value>>>,
-    connections_max: Option<Spanned<usize>>,
 }
 
 const NODE_NAME: &str = "a node's name: 1 to 31 letters, digits, `-`, `_` or `.`, no dot first";
@@ -81,13 +79,6 @@ fn rule(entry: Spanned<BusAllowEntry>) -> Result<BusRule, Wrong> {
     if let Some(ports) = entry.ports {
         rule.ports = numbers(ports, 1..=PORT_MAX, "port number")?;
     }
-    if let Some(most) = entry.connections_max {
-        if !(1..=PRODUCERS_MAX).contains(most.get_ref()) {
-            let message = format!("connections_max is 1 to {PRODUCERS_MAX}");
-            return Err((most.span(), message));
-        }
-        rule.connections_max = most.into_inner();
-    }
     Ok(rule)
 }
 
@@ -108,11 +99,9 @@ mod tests {
         let rule = &bus.allow[0];
         assert_eq!(rule.nodes, ["motor".parse().unwrap()]);
         assert_eq!(rule.ports, [7..=7, 10..=19]);
-        assert_eq!(rule.connections_max, 24);
         for (entry, reason) in [
             ("user = \"robot\"\nnodes = [\".motor\"]", "a node's name"),
             ("user = \"robot\"\nports = [0]", "port number"),
-            ("user = \"robot\"\nconnections_max = 33", "1 to 32"),
             ("nodes = [\"motor\"]", "user"),
         ] {
             let error = read(entry).unwrap_err();

@@ -1,4 +1,4 @@
-//! Permissions on a bus: names of nodes, ports to send to, and quotas.
+//! Permissions on a bus: names of nodes, and ports to send to.
 
 use std::io;
 
@@ -9,31 +9,7 @@ use super::config::{BusConfig, BusRule};
 use super::peer::is_trusted;
 use crate::address::NodeName;
 
-/// Entries of a port that another user than the port's may hold, unless configured. Lower: a user with many senders is
-/// refused. Higher: fewer are left for others.
-pub(super) const USER_ENTRIES_MAX: usize = 24;
-/// Entries of a port that all other users may hold together, so that the port's own user and root always find one.
-/// Lower: fewer senders of other users; the port has 32 entries.
-pub(super) const OTHERS_ENTRIES_MAX: usize = 28;
-/// One user's share of a port's entries.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    pub(super) user: u32,
-    /// `None` for the port's own user and root.
-    pub(super) entries_max: Option<usize>,
-}
-
-impl Share {
-    /// Of somebody whom the port has asked itself.
-    pub(super) fn asked_for(user: u32) -> Self {
-        Self {
-            user,
-            entries_max: None,
-        }
-    }
-}
-
-/// The `[[bus_allow]]` entries, with users by number, and the quotas.
+/// The `[[bus_allow]]` entries, with users by number.
 #[derive(Debug)]
 pub(super) struct Access {
     rules: Vec<(u32, BusRule)>,
@@ -58,29 +34,13 @@ impl Access {
         named.peek().is_none() || named.any(|(owner, _)| *owner == user)
     }
 
-    /// A user's share of a port; `None` if the port is not for this user.
-    pub(super) fn share(&self, user: u32, port: PortNumber) -> Option<Share> {
-        if is_trusted(user) {
-            return Some(Share {
-                user,
-                entries_max: None,
-            });
-        }
-        if self.rules.is_empty() {
-            return Some(Share {
-                user,
-                entries_max: Some(USER_ENTRIES_MAX),
-            });
-        }
-        let given = self.rules.iter().filter(|(owner, rule)| {
+    /// Whether a port is for this user.
+    pub(super) fn may_reach(&self, user: u32, port: PortNumber) -> bool {
+        let gives = |(owner, rule): &(u32, BusRule)| {
             let ports = &rule.ports;
             *owner == user && ports.iter().any(|range| range.contains(&port.get()))
-        });
-        let most = given.map(|(_, rule)| rule.connections_max).max()?;
-        Some(Share {
-            user,
-            entries_max: Some(most),
-        })
+        };
+        is_trusted(user) || self.rules.is_empty() || self.rules.iter().any(gives)
     }
 }
 

@@ -7,9 +7,6 @@ use tautline_proto::wire::PORT_MAX;
 
 use crate::address::NodeName;
 
-/// Connections of a user to a port that an entry gives unless it says how many.
-const CONNECTIONS_DEFAULT: usize = 24;
-
 /// A bus, and a node's place on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusConfig {
@@ -63,8 +60,6 @@ pub struct BusRule {
     pub nodes: Vec<NodeName>,
     /// Ports of this node that the user may send to and watch.
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Connections of the user to each of them.
-    pub connections_max: usize,
 }
 
 impl BusRule {
@@ -75,7 +70,6 @@ impl BusRule {
             user: user.to_owned(),
             nodes: Vec::new(),
             ports: vec![1..=PORT_MAX],
-            connections_max: CONNECTIONS_DEFAULT,
         }
     }
 }

@@ -14,7 +14,6 @@ use tautline_shm::vbus::layout::{
 };
 use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX_FOR_OTHERS, Shape, consumer_bytes};
 
-use super::access::Share;
 use super::incoming::{Incoming, ReceiverShared};
 use super::peer::{PeerSocket, is_trusted};
 use super::publisher::{PublisherShared, Reader};
@@ -50,7 +49,6 @@ pub(super) fn offer(
     bus_receiver: &ReceiverShared,
     socket: &PeerSocket,
     message: &Message,
-    share: Share,
     published: Option<Shape>,
 ) -> Result<Offered, Refusal> {
     let port =
@@ -58,7 +56,7 @@ pub(super) fn offer(
     let (Some(port), Some(node)) = (port, NodeName::from_bytes(message.node)) else {
         return Err(Refusal::NotHere);
     };
-    let (index, epoch, event) = bus_receiver.offer(node, port, share).ok_or(Refusal::Full)?;
+    let (index, epoch, event) = bus_receiver.offer(node, port).ok_or(Refusal::Full)?;
     let offer = Message {
         epoch,
         index: index as u32,
@@ -172,7 +170,6 @@ pub(super) fn welcome(
 /// Publisher: checks the memory that a reader offers.
 pub(super) fn reader(
     (node, port): (NodeName, PortNumber),
-    user: u32,
     message: &Message,
     descriptors: Vec<OwnedFd>,
 ) -> io::Result<Reader> {
@@ -189,7 +186,6 @@ pub(super) fn reader(
         node,
         port,
         process: message.process,
-        user: (!is_trusted(user)).then_some(user),
     })
 }
 

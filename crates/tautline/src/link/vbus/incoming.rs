@@ -18,7 +18,6 @@ use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
 
-use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::epoch;
 use super::newest::copy_newest;
 use super::publisher::PublisherShared;
@@ -195,26 +194,11 @@ pub(super) struct Control {
     /// Descriptors by which the peers of the entries in use ring. Each peer has its own, because its holder can spoil
     /// it, as with shared memory, and must not harm the others.
     rung_by: [Option<Arc<Event>>; PRODUCERS_MAX],
-    /// To which other users entries in use belong; `None`: our own and root.
-    held_by: [Option<u32>; PRODUCERS_MAX],
     pub(super) past: Totals,
     /// Peers that have ever connected, and how often.
     connections: Vec<(NodeName, PortNumber, u32)>,
     /// Peers that came when all places were taken.
     refused: u64,
-}
-
-impl Control {
-    /// Whether a user's share of the entries is not used up.
-    fn has_entry_for(&self, share: Share) -> bool {
-        let Some(most) = share.entries_max else {
-            return true;
-        };
-        let in_use = (0..PRODUCERS_MAX).filter(|index| self.used & (1 << index) != 0);
-        let others = in_use.filter_map(|index| self.held_by[index]);
-        let of_user = others.clone().filter(|user| *user == share.user);
-        of_user.count() < most && others.count() < OTHERS_ENTRIES_MAX
-    }
 }
 
 /// State that the port's thread, the service thread and the status page share.
@@ -311,7 +295,6 @@ impl ReceiverShared {
         &self,
         node: NodeName,
         port: PortNumber,
-        share: Share,
     ) -> Option<(usize, u64, Arc<Event>)> {
         let mut control = self.control();
         if control.used == u32::MAX {
@@ -327,7 +310,7 @@ impl ReceiverShared {
             }
         }
         let index = control.used.trailing_ones() as usize;
-        if index >= PRODUCERS_MAX || !control.has_entry_for(share) {
+        if index >= PRODUCERS_MAX {
             control.refused += 1;
             return None;
         }
@@ -337,7 +320,6 @@ impl ReceiverShared {
         };
         let event = Arc::new(event);
         control.rung_by[index] = Some(Arc::clone(&event));
-        control.held_by[index] = share.entries_max.map(|_| share.user);
         control.used |= 1 << index;
         let epoch = epoch();
         let entry = &self.memory().connections[index];

@@ -3,7 +3,7 @@
 //! awake.
 //!
 //! * `directory` is a bus in the file system: who is there, and under which name. `place` reaches it by descriptor.
-//! * `access` says who may have which name, send where, and hold how much; `closer` closes what strangers handed over.
+//! * `access` has the users that may have a name, and that may send to a port; `peer` is a connection to one of them.
 //! * `service` is the one thread of a node that makes connections and sees them end.
 //! * `observe` looks at it all without taking part.
 //! * `receiver` and `sender` are the two ends of a connection, in the thread of a port.

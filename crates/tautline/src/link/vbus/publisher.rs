@@ -16,7 +16,6 @@ use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
 use tautline_shm::vbus::{cell, ring};
 
-use super::access::{OTHERS_ENTRIES_MAX, Share};
 use super::epoch;
 use super::sender::count_value;
 use super::view::{ConsumerView, ProducerView, View};
@@ -43,8 +42,6 @@ pub(crate) struct Reader {
     pub(super) node: NodeName,
     pub(super) port: PortNumber,
     pub(super) process: u32,
-    /// The user, if it is another than ours or root.
-    pub(super) user: Option<u32>,
 }
 
 impl Reader {
@@ -127,16 +124,16 @@ impl PublisherShared {
         self.list().clone()
     }
 
-    /// Service: whether a user may have one reader more.
-    pub(super) fn has_place_for(&self, share: Share) -> bool {
-        is_place_among(&self.list(), share)
+    /// Service: whether there is a place for one reader more.
+    pub(super) fn has_place(&self) -> bool {
+        self.list().len() < READERS_MAX
     }
 
     /// Service: one who reads; before it learns of the memory, so that the writer sees it before its first sleep.
-    /// `false` if its user may have no more by now: others have come since [`has_place_for`](Self::has_place_for).
-    pub(super) fn add(&self, reader: &Arc<Reader>, share: Share) -> bool {
+    /// `false` if there is no place by now: others have come since [`has_place`](Self::has_place).
+    pub(super) fn add(&self, reader: &Arc<Reader>) -> bool {
         let mut readers = self.list();
-        if !is_place_among(&readers, share) {
+        if readers.len() >= READERS_MAX {
             return false;
         }
         readers.push(Arc::clone(reader));
@@ -151,19 +148,6 @@ impl PublisherShared {
         // Release: as above.
         self.generation.fetch_add(1, Release);
     }
-}
-
-/// Whether a user may have one more of these readers.
-fn is_place_among(readers: &[Arc<Reader>], share: Share) -> bool {
-    let others = || readers.iter().filter_map(|reader| reader.user);
-    let fits = match share.entries_max {
-        None => true,
-        Some(most) => {
-            let of_user = others().filter(|user| *user == share.user);
-            of_user.count() < most && others().count() < OTHERS_ENTRIES_MAX
-        }
-    };
-    fits && readers.len() < READERS_MAX
 }
 
 /// The writer's state of one reader.

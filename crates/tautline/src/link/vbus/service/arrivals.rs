@@ -9,7 +9,6 @@ use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_state::foreign::ForeignSocket;
 
-use super::super::access::Share;
 use super::super::entry::Entry;
 use super::super::following::Following;
 use super::super::handover::{Offered, admit, greeting, offer, refuse, show};
@@ -54,12 +53,10 @@ impl Worker {
         let Ok(socket) = PeerSocket::new(socket) else {
             return;
         };
-        let user = socket.user();
-        let share = self.access.share(user, bus_receiver.number);
-        let refusal = match share {
-            None => Some(Refusal::Denied),
-            Some(_) if self.pending() >= PENDING_MAX => Some(Refusal::Full),
-            Some(_) => None,
+        let may_reach = self.access.may_reach(socket.user(), bus_receiver.number);
+        let refusal = match may_reach {
+            false => Some(Refusal::Denied),
+            true => (self.pending() >= PENDING_MAX).then_some(Refusal::Full),
         };
         if let Some(refusal) = refusal {
             bus_receiver.count_refused();
@@ -155,16 +152,15 @@ impl Worker {
         message: &Message,
         following: Option<&Following>,
     ) -> Result<Option<Offered>, Refusal> {
-        let (peer, share, published) = match following {
+        let (peer, published) = match following {
             None => {
                 let producer = self.producer(bus_receiver, socket, message);
-                let (peer, share) = producer.ok_or(Refusal::Denied)?;
-                (peer, share, None)
+                (producer.ok_or(Refusal::Denied)?, None)
             }
             Some(following) => {
                 let shape = self.publisher(following, socket, message)?;
                 let peer = (following.node, following.port);
-                (peer, Share::asked_for(socket.user()), Some(shape))
+                (peer, Some(shape))
             }
         };
         if let Some(own) = bus_receiver.types.refuses(message) {
@@ -172,7 +168,7 @@ impl Worker {
             bus_receiver.types.refuse(socket, peer, greeting, own);
             return Ok(None);
         }
-        offer(bus_receiver, socket, message, share, published).map(Some)
+        offer(bus_receiver, socket, message, published).map(Some)
     }
 
     /// A producer that was refused for its type tells its declaration.
@@ -183,24 +179,24 @@ impl Worker {
         message: &Message,
         text: &[u8],
     ) {
-        if let Some((peer, _)) = self.producer(bus_receiver, socket, message) {
+        if let Some(peer) = self.producer(bus_receiver, socket, message) {
             let _shown_in_status = bus_receiver.types.told(peer, text);
         }
     }
 
-    /// Name, port and share of a producer, if its name is its own and it may send to the port.
+    /// Name and port of a producer, if its name is its own and it may send to the port.
     pub(super) fn producer(
         &self,
         bus_receiver: &ReceiverShared,
         socket: &PeerSocket,
         message: &Message,
-    ) -> Option<(Peer, Share)> {
+    ) -> Option<Peer> {
         let user = socket.user();
         let node = NodeName::from_bytes(message.node)?;
         let port = PortNumber::new(message.port)?;
         let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
-        let share = self.access.share(user, bus_receiver.number)?;
-        (owns && self.access.may_be(user, node)).then_some(((node, port), share))
+        let may_reach = self.access.may_reach(user, bus_receiver.number);
+        (owns && may_reach && self.access.may_be(user, node)).then_some((node, port))
     }
 }
 

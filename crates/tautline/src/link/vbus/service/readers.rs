@@ -97,12 +97,12 @@ impl Worker {
         message: &Message,
     ) -> Result<(Arc<PublisherShared>, Peer), Refusal> {
         let producer = self.producer(bus_receiver, socket, message);
-        let (peer, share) = producer.ok_or(Refusal::Denied)?;
+        let peer = producer.ok_or(Refusal::Denied)?;
         let publisher = bus_receiver.published().ok_or(Refusal::NotHere)?;
         if message.peer_port != bus_receiver.number.get() {
             return Err(Refusal::NotHere);
         }
-        if !publisher.has_place_for(share) {
+        if !publisher.has_place() {
             bus_receiver.count_refused();
             return Err(Refusal::Full);
         }
@@ -172,9 +172,8 @@ impl Worker {
         offer: &Message,
         descriptors: Vec<OwnedFd>,
     ) -> Option<Arc<Reader>> {
-        let reader = Arc::new(reader(peer, socket.user(), offer, descriptors).ok()?);
-        let share = self.access.share(socket.user(), bus_receiver.number)?;
-        if !publisher.add(&reader, share) {
+        let reader = Arc::new(reader(peer, offer, descriptors).ok()?);
+        if !publisher.add(&reader) {
             bus_receiver.count_refused();
             return None;
         }
