@@ -150,7 +150,7 @@ pub struct Row {
     /// From before the request is sent until the other side has it, by the clock that both read; empty unless
     /// [`Settings::one_way`].
     pub one_way: LatencyHistogram,
-    /// What the slices took: time that passed, and CPU time of the asking and of the answering side.
+    /// Time that the slices took, and CPU time of the asking and of the answering side.
     pub spent: Spent,
     /// Round trips that took longer than half a period, in rows: one disturbance makes several late.
     pub late: Episodes,
