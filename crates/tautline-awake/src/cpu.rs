@@ -108,8 +108,8 @@ pub fn looked() -> Duration {
     Duration::from_nanos(CPUS.iter().map(|cpu| cpu.looked_ns.load(Relaxed)).sum())
 }
 
-/// Whether a cgroup limits the CPU time of this process (`cpu.max`, version 2), as found at the first call: then looking
-/// would take from the program's own time.
+/// Whether a cgroup limits the CPU time of this process (`cpu.max`, version 2), as found at the first call: then
+/// looking would take from the program's own time.
 pub fn is_limited() -> bool {
     static IS_LIMITED: LazyLock<bool> = LazyLock::new(finds_limit);
     *IS_LIMITED

@@ -47,8 +47,8 @@ pub fn to_the_end(clock: clockid_t, due: Instant, end: Instant) -> Duration {
     read().saturating_duration_since(end)
 }
 
-/// Sleeps until an instant on CLOCK_MONOTONIC, and is awake then. How late it was. Signals do not end the sleep; where a
-/// cgroup limits the CPU time it is an ordinary one.
+/// Sleeps until an instant on CLOCK_MONOTONIC, and is awake then. How late it was. Signals do not end the sleep; where
+/// a cgroup limits the CPU time it is an ordinary one.
 pub fn until(end: Instant) -> Duration {
     let due = match cpu::is_limited() {
         true => None,

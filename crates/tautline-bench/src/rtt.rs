@@ -346,7 +346,8 @@ fn run_on_threads(
     )
 }
 
-/// When the messages of a slice arrived, and the answering thread's CPU time: filled by the answering thread at the end of a slice, emptied by the other.
+/// When the messages of a slice arrived, and the answering thread's CPU time: filled by the answering thread at the end
+/// of a slice, emptied by the other.
 #[derive(Default)]
 struct Arrivals(Mutex<(Vec<Moment>, Duration)>);
 

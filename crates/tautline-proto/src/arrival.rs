@@ -9,8 +9,8 @@
 //! come when it expects them, and loses them otherwise. A flow without rhythm gets no window.
 //!
 //! Looking can harm: a thread that looks can hold up the very thread that brings its message. So a flow begins with a
-//! trial. A model's times are known from sleeping; arrivals that are looked for must be found earlier than that. If they
-//! are not, looking pauses. A wrong prediction costs a wake-up and loses nothing.
+//! trial. A model's times are known from sleeping; arrivals that are looked for must be found earlier than that. If
+//! they are not, looking pauses. A wrong prediction costs a wake-up and loses nothing.
 //!
 //! ```
 //! use core::time::Duration;
@@ -275,7 +275,7 @@ impl Predictor {
         errors
     }
 
-    /// What the stamp of an arrival means to a model; `looked_for`: the window in which the thread looked for it.
+    /// Meaning of an arrival's stamp to a model; `looked_for`: the window in which the thread looked for it.
     fn stamp(&self, source: Source, seen: Seen, looked_for: Option<Offer>) -> Stamp {
         match (seen, looked_for) {
             (Seen::Before, _) => Stamp::Before,

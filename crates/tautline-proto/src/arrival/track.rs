@@ -13,7 +13,7 @@ const SCORE_MAX: i32 = 32;
 const SCORE_LOOK_MIN: i32 = 8;
 /// Cost of an arrival that did not come: a model lives on while two of three come.
 const SCORE_MISSED: i32 = 2;
-/// What looking has earned at the start, and after a pause.
+/// Score of looking at the start, and after a pause.
 const EARNED_FIRST: i32 = SCORE_MAX / 2;
 /// Cost of a look in vain. Higher: the looks that find nothing while a sender has stopped end in a pause, and looking
 /// goes on late when the sender does.
