@@ -439,10 +439,9 @@ impl<'a> Opening<'a> {
         }
         let (number, waiting) = (path.port(), path.waiting());
         match path {
-            Path::UdpPoll
-            | Path::UdpBlock
-            | Path::UdpBlockAgain
-            | Path::UdpLinger => udp_ends(self.sides(cable), number, waiting),
+            Path::UdpPoll | Path::UdpBlock | Path::UdpBlockAgain | Path::UdpLinger => {
+                udp_ends(self.sides(cable), number, waiting)
+            }
             Path::UdpAwake => {
                 let ends = udp::awake_pair(self.sides(cable), number)?;
                 let description = format!("kernel UDP, {}; no demux on its cable", waiting.text());
