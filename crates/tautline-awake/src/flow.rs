@@ -12,9 +12,6 @@ use crate::thread;
 /// A wait shorter than this found its message there: below it lie system calls, above it sleeps.
 const SLEPT_MIN: Duration = Duration::from_micros(4);
 
-/// Shortest look. Lower: what it costs to begin one is more than it finds.
-pub(crate) const LOOK_MIN: Duration = Duration::from_micros(3);
-
 /// Wake-up assumed for the windows of a flow that is only watched.
 const WAKING_USUAL: Duration = Duration::from_micros(60);
 
@@ -74,18 +71,6 @@ impl Flow {
         self.predictor
             .window(now, Duration::ZERO, Duration::MAX)
             .is_some()
-    }
-
-    /// When the calling thread should be awake for the next arrival, if one is expected for which looking pays, and
-    /// the thread has time left for it.
-    pub fn next_window(&mut self, now: Instant) -> Option<Window> {
-        let longest = thread::available(now);
-        if longest < LOOK_MIN {
-            return None;
-        }
-        let window = self.predictor.window(now, thread::waking(now), longest)?;
-        thread::begin();
-        Some(window)
     }
 
     /// Where the next arrival is expected, if looking for it pays and is allowed.

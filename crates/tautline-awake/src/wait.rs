@@ -1,13 +1,18 @@
 //! Waits that end awake: sleep until shortly before the expected arrival, look until it is there, sleep again.
 
+use std::time::Duration;
+
 use libc::{pollfd, sigset_t};
 use tautline_proto::arrival::{Seen, Window};
 use tautline_proto::time::Instant;
 
 use crate::cpu::Looker;
-use crate::flow::{Flow, LOOK_MIN};
+use crate::flow::Flow;
 use crate::raw::{self, Polled};
 use crate::thread;
+
+/// Shortest look. Lower: what it costs to begin one is more than it finds.
+const LOOK_MIN: Duration = Duration::from_micros(3);
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +101,9 @@ pub fn until_ready(
     }
 }
 
-/// The earliest window of all flows, and whose it is.
-fn earliest(flows: &mut [Option<&mut Flow>], now: Instant) -> Option<(usize, Window)> {
+/// When the calling thread should be awake for the next arrival: the earliest window of all flows, and whose it is.
+/// `None` if no arrival is expected for which looking pays, or the thread has no time left for it.
+pub fn earliest(flows: &mut [Option<&mut Flow>], now: Instant) -> Option<(usize, Window)> {
     let longest = thread::available(now);
     if longest < LOOK_MIN {
         return None;

@@ -203,7 +203,7 @@ impl Predictor {
             Seen::Before => None,
         };
         let stamp = |source| self.stamp(source, seen, looked_for);
-        let stamps = [0, 1, 2].map(|index| stamp(Source::Rhythm(index)));
+        let stamps = core::array::from_fn(|index| stamp(Source::Rhythm(index)));
         let at_ns = match seen {
             Seen::Asleep => at_ns - self.gain_ns.unwrap_or(0),
             Seen::Looking | Seen::Before => at_ns,

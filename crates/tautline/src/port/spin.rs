@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tautline_awake::cpu;
 use tautline_awake::flow::{Flow, Seen, Window};
+use tautline_awake::wait::earliest;
 use tautline_proto::time::Instant;
 
 use crate::limits::SPIN_ADAPTIVE_MAX;
@@ -122,7 +123,7 @@ impl Spinner {
         if !self.predicts || !self.flow.has_rhythm() {
             return None;
         }
-        self.flow.next_window(now)
+        earliest(&mut [Some(&mut self.flow)], now).map(|(_, window)| window)
     }
 
     /// A message came; `now` is asked for where that teaches anything. Messages that are there before a wait begins
