@@ -3,14 +3,14 @@
 
 use std::ffi::CString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{DefaultNla, NetlinkPayload};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use tautline_proto::wire::MacAddress;
+use tautline_state::netlink::{DUMP, Request as Question, Route, attribute, word};
 
 use super::route;
 
@@ -141,22 +141,24 @@ fn index_of(socket: &OwnedFd, name: &str) -> io::Result<u32> {
 
 /// The first IPv4 address of an interface, whatever its label, with the length of its network's prefix.
 fn first_address(index: u32) -> io::Result<Option<(Ipv4Addr, u8)>> {
-    let mut wanted = AddressMessage::default();
-    wanted.header.family = AddressFamily::Inet;
-    let answers = route::list(RouteNetlinkMessage::GetAddress(wanted))?;
-    let address = |answer: &RouteNetlinkMessage| {
-        let RouteNetlinkMessage::NewAddress(address) = answer else {
-            return None;
+    const RTM_GETADDR: u16 = 22;
+    const IFA_LOCAL: u16 = 2;
+    // `struct ifaddrmsg`: family, length of the prefix, flags, scope, index.
+    const HEAD_BYTES: usize = 8;
+    let mut head = [0; HEAD_BYTES];
+    head[0] = libc::AF_INET as u8;
+    let mut found = None;
+    let mut question = Question::new(RTM_GETADDR, DUMP, &head);
+    Route::open()?.ask(&mut question, |message| {
+        let address = || {
+            let local = attribute(message.get(HEAD_BYTES..)?, IFA_LOCAL)?;
+            let ip = Ipv4Addr::from(*local.first_chunk::<4>()?);
+            let is_here = word(message, 4) == Some(index) && !ip.is_unspecified();
+            is_here.then_some((ip, *message.get(1)?))
         };
-        let local = |attribute: &AddressAttribute| match attribute {
-            AddressAttribute::Local(IpAddr::V4(ip)) => Some(*ip),
-            _ => None,
-        };
-        let ip = address.attributes.iter().find_map(local)?;
-        let is_here = address.header.index == index && !ip.is_unspecified();
-        is_here.then_some((ip, address.header.prefix_len))
-    };
-    Ok(answers.iter().find_map(address))
+        found = found.or_else(address);
+    })?;
+    Ok(found)
 }
 
 fn netmask(prefix: u8) -> Ipv4Addr {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -12,35 +12,6 @@ pub(crate) fn ask(
     request: RouteNetlinkMessage,
     flags: u16,
 ) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
-    let socket = begin(request, flags)?;
-    let (answer, _from) = socket.recv_from_full()?;
-    let answer =
-        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
-    Ok(answer.payload)
-}
-
-/// Asks for all entries of a kind, in the calling thread's network namespace.
-pub(crate) fn list(request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
-    let socket = begin(request, NLM_F_DUMP)?;
-    let mut entries = Vec::new();
-    loop {
-        let (answers, _from) = socket.recv_from_full()?;
-        let mut rest = &answers[..];
-        while !rest.is_empty() {
-            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                .map_err(io::Error::other)?;
-            let bytes = answer.header.length as usize;
-            rest = rest.get(bytes.next_multiple_of(4)..).unwrap_or_default();
-            match answer.payload {
-                NetlinkPayload::InnerMessage(entry) => entries.push(entry),
-                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-                _ => return Ok(entries),
-            }
-        }
-    }
-}
-
-fn begin(request: RouteNetlinkMessage, flags: u16) -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -50,7 +21,10 @@ fn begin(request: RouteNetlinkMessage, flags: u16) -> io::Result<Socket> {
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
     socket.send(&bytes, 0)?;
-    Ok(socket)
+    let (answer, _from) = socket.recv_from_full()?;
+    let answer =
+        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
+    Ok(answer.payload)
 }
 
 /// Asks the kernel to change something, and for its answer. `flags` as for [`ask`].
