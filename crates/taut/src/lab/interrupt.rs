@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use tautline_lab::interrupt::{self, PAPER, PaperLine, Settings};
-use tautline_lab::load::{self, Load};
+use tautline_lab::load::Load;
 use tautline_lab::report;
 use tautline_lab::result::{LabResult, Phase, Series, State};
 use tautline_report::table;
@@ -19,9 +19,6 @@ use crate::cli::{CommandError, result_file};
 use crate::commands::output::JsonArguments;
 use crate::commands::partition::Guard;
 use crate::commands::task::try_cpu;
-
-/// The load's memory block; the loads of this command write no files unless others are named.
-const SIZE_MIB_MAX: u64 = 256;
 
 /// Arguments of `taut lab interrupt`.
 #[derive(Debug, Args)]
@@ -96,7 +93,6 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             format!("name one of {allowed:?} with --cpu"),
         ));
     }
-    let program = super::this_program()?;
     Ok(Settings {
         label: arguments.label.clone().unwrap_or_else(host_name),
         count: arguments.count,
@@ -108,13 +104,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
             false => vec![State::Untouched, State::Partition],
         },
         loads: arguments.loads.clone(),
-        load: load::Settings {
-            worker_command: vec![program, "lab".into(), "worker".into()],
-            directory: std::env::temp_dir(),
-            cpu_count: allowed.len(),
-            size_mib_max: SIZE_MIB_MAX,
-            external_tools: true,
-        },
+        load: super::load_settings(allowed.len())?,
     })
 }
 

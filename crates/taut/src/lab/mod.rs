@@ -63,15 +63,20 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// A load's largest file and its memory block, as in `taut lab run`.
 const SIZE_MIB_MAX: u64 = 256;
 
-/// Starts a load on all CPUs that this process may use, and waits until it is at work.
-pub(crate) fn start_load(load: Load) -> Result<load::Running, CommandError> {
-    let settings = load::Settings {
+/// Settings of loads on so many CPUs, where the user has no say in them.
+fn load_settings(cpu_count: usize) -> Result<load::Settings, CommandError> {
+    Ok(load::Settings {
         worker_command: vec![this_program()?, "lab".into(), "worker".into()],
         directory: std::env::temp_dir(),
-        cpu_count: allowed_cpus().map_or(1, |cpus| cpus.len()),
+        cpu_count,
         size_mib_max: SIZE_MIB_MAX,
         external_tools: true,
-    };
+    })
+}
+
+/// Starts a load on all CPUs that this process may use, and waits until it is at work.
+pub(crate) fn start_load(load: Load) -> Result<load::Running, CommandError> {
+    let settings = load_settings(allowed_cpus().map_or(1, |cpus| cpus.len()))?;
     let running = load::make_files_unnoted(&settings)
         .and_then(|files| load::start(load, &settings, files))
         .map_err(|error| CommandError::failed(error.to_string(), "choose other loads"))?;

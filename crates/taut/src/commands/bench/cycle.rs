@@ -12,7 +12,7 @@ use tautline_report::table::{self, Cell};
 use tautline_report::{page, plot};
 use tautline_testbed::hosts::Hosts;
 
-use super::rtt::explain;
+use super::rtt::{explain, finished, new_page, series};
 use super::{CommonArguments, with_progress, without_repeats};
 use crate::cli::{self, CommandError};
 use crate::units;
@@ -198,23 +198,8 @@ fn rest(outcome: &Outcome, row: &Row) -> [String; 6] {
 }
 
 fn page(measured: &[(Load, Outcome)], machine: &Machine) -> String {
-    let mut report = page::Page::new("A loop that sleeps between its messages", machine.summary());
-    if machine.is_virtual.known() != Some(&false) {
-        report.verdict(
-            page::Level::Note,
-            "Compare the paths with each other, not with other machines",
-            &["This is a virtual machine or may be one: its host adds pauses of its own, which fall on all paths alike."],
-        );
-    }
+    let mut report = new_page("A loop that sleeps between its messages", machine);
     for (load, outcome) in measured {
-        let series: Vec<plot::Series<'_>> = outcome
-            .rows
-            .iter()
-            .map(|row| plot::Series {
-                name: row.path.name(),
-                histogram: &row.histogram,
-            })
-            .collect();
         let cells = |row: &Row| {
             let mut cells: Vec<Cell> = vec![row.path.to_string().into()];
             cells.extend(tail(row).map(Cell::Time));
@@ -226,16 +211,18 @@ fn page(measured: &[(Load, Outcome)], machine: &Machine) -> String {
             &format!("Load {load}"),
             [
                 page::Table::in_one_unit(&header, outcome.rows.iter().map(cells)).html(),
-                plot::tails("How often a round trip took longer", &series, &[]),
+                plot::tails(
+                    "How often a round trip took longer",
+                    &series(outcome.rows.iter()),
+                    &[],
+                ),
             ],
         );
     }
-    if let Some((_, outcome)) = measured.first() {
-        let mut settings = vec![("Run".to_owned(), settings_text(outcome))];
-        let active = outcome.active.iter();
-        settings.extend(active.map(|(path, text)| (path.to_string(), text.clone())));
-        report.section("Settings", [page::key_values(&settings)]);
-    }
-    report.section("Machine", [page::key_values(&machine.rows())]);
-    report.html()
+    let first = measured.first().map(|(_, outcome)| outcome);
+    finished(
+        report,
+        first.map(|outcome| (outcome, settings_text(outcome))),
+        machine,
+    )
 }

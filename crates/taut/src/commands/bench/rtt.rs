@@ -210,27 +210,14 @@ fn ratios(outcome: &Outcome, row: &Row) -> [String; 3] {
 }
 
 fn page(outcome: &Outcome, machine: &Machine) -> String {
-    let mut report = page::Page::new("Round trips between two hosts", machine.summary());
-    if machine.is_virtual.known() != Some(&false) {
-        report.verdict(
-            page::Level::Note,
-            "Compare the paths with each other, not with other machines",
-            &["This is a virtual machine or may be one: its host adds pauses of its own, which fall on all paths alike."],
-        );
-    }
+    let mut report = new_page("Round trips between two hosts", machine);
     for size in &outcome.settings.sizes {
         let rows: Vec<&Row> = outcome
             .rows
             .iter()
             .filter(|row| row.payload_bytes == *size)
             .collect();
-        let series: Vec<plot::Series<'_>> = rows
-            .iter()
-            .map(|row| plot::Series {
-                name: row.path.name(),
-                histogram: &row.histogram,
-            })
-            .collect();
+        let series = series(rows.iter().copied());
         report.section(
             &format!("{size} bytes"),
             [
@@ -240,14 +227,43 @@ fn page(outcome: &Outcome, machine: &Machine) -> String {
             ],
         );
     }
-    let mut settings = vec![("Run".to_owned(), settings_text(outcome))];
-    settings.extend(
-        outcome
-            .active
-            .iter()
-            .map(|(path, text)| (path.to_string(), text.clone())),
-    );
-    report.section("Settings", [page::key_values(&settings)]);
+    finished(report, Some((outcome, settings_text(outcome))), machine)
+}
+
+/// A page for paths that were measured on this machine.
+pub(super) fn new_page(title: &str, machine: &Machine) -> page::Page {
+    let mut report = page::Page::new(title, machine.summary());
+    if machine.is_virtual.known() != Some(&false) {
+        report.verdict(
+            page::Level::Note,
+            "Compare the paths with each other, not with other machines",
+            &["This is a virtual machine or may be one: its host adds pauses of its own, which fall on all paths alike."],
+        );
+    }
+    report
+}
+
+/// Round trips for a plot, by path.
+pub(super) fn series<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<plot::Series<'r>> {
+    rows.map(|row| plot::Series {
+        name: row.path.name(),
+        histogram: &row.histogram,
+    })
+    .collect()
+}
+
+/// Ends a page with the settings of a run, in words, and the machine.
+pub(super) fn finished(
+    mut report: page::Page,
+    run: Option<(&Outcome, String)>,
+    machine: &Machine,
+) -> String {
+    if let Some((outcome, words)) = run {
+        let mut settings = vec![("Run".to_owned(), words)];
+        let active = outcome.active.iter();
+        settings.extend(active.map(|(path, text)| (path.to_string(), text.clone())));
+        report.section("Settings", [page::key_values(&settings)]);
+    }
     report.section("Machine", [page::key_values(&machine.rows())]);
     report.html()
 }
