@@ -12,6 +12,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::am_inside;
 use tautline_testbed::sys;
@@ -51,6 +52,29 @@ pub(crate) fn skipped_without_kernels(said: &str) -> bool {
         println!("SKIPPED: {reason}: {said}");
     }
     reason.is_some()
+}
+
+/// Starts a command and waits for a line with this word: on standard error for `recv`, on standard
+/// output for the others.
+pub(crate) fn started(command: &mut Command, word: &str, on_stderr: bool) -> KilledOnDrop {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines: Box<dyn BufRead> = if on_stderr {
+        Box::new(BufReader::new(child.stderr.take().unwrap()))
+    } else {
+        Box::new(BufReader::new(child.stdout.take().unwrap()))
+    };
+    let mut seen = String::new();
+    while !seen.contains(word) {
+        let bytes = lines.read_line(&mut seen).unwrap();
+        assert!(bytes > 0, "it ended with: {seen}");
+    }
+    // Its pipe stays open for as long as the command writes nothing more that matters.
+    std::mem::forget(lines);
+    KilledOnDrop(child)
 }
 
 /// A directory of the test's own, removed at the end.

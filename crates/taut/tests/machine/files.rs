@@ -2,15 +2,16 @@
 //! end, places where nothing can be made.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode};
+use tautline_state::child::KilledOnDrop;
 
-use crate::common::{Running, Scratch};
+use crate::common::{Running, Scratch, started};
 
 /// A configuration of a node that opens nothing.
 const NODE: &str = "address = \"127.0.12.40\"\n";
@@ -53,34 +54,17 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A node on a bus that echoes, killed when dropped.
-struct Echo(Child);
-
-impl Echo {
-    fn on(bus: &Path) -> Echo {
-        let mut echo = taut(&["echo", "--bus", text(bus)]);
-        let mut child = echo.stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("answering on port") {
-            assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
-        }
-        Echo(child)
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A node on a bus that echoes.
+fn answering(bus: &Path) -> KilledOnDrop {
+    let mut echo = taut(&["echo", "--bus", text(bus)]);
+    started(&mut echo, "answering on port", false)
 }
 
 #[test]
 fn a_recording_that_is_there_is_kept_and_has_one_writer() {
     let scratch = Scratch::new("files-record");
     let bus = scratch.0.join("bus");
-    let _echo = Echo::on(&bus);
+    let _echo = answering(&bus);
     for command in ["record", "capture"] {
         let file = scratch.0.join(command);
         let writing = |timeout: &str, more: &[&str]| {
@@ -202,7 +186,7 @@ fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
 fn files_that_are_not_there_and_places_without_room_are_wrong_use() {
     let scratch = Scratch::new("files-places");
     let bus = scratch.0.join("bus");
-    let _echo = Echo::on(&bus);
+    let _echo = answering(&bus);
     let inside = scratch.0.join("missing/file");
     let (bus, inside) = (text(&bus), text(&inside));
     for arguments in [
@@ -256,7 +240,7 @@ fn standard_output_has_one_result() {
 fn what_is_ended_before_its_count_is_interrupted() {
     let scratch = Scratch::new("files-count");
     let bus = scratch.0.join("bus");
-    let _echo = Echo::on(&bus);
+    let _echo = answering(&bus);
     let file = scratch.0.join("record.mcap");
     let record = ["record", "--overwrite", text(&file)];
     for command in [&["capture"][..], &record] {
@@ -275,7 +259,7 @@ fn what_is_ended_before_its_count_is_interrupted() {
 fn a_reader_of_errors_that_has_gone_ends_nothing() {
     let scratch = Scratch::new("files-errors");
     let bus = scratch.0.join("bus");
-    let _echo = Echo::on(&bus);
+    let _echo = answering(&bus);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut capture = taut(&["capture", "--bus", text(&bus), "--timeout", "100ms"]);

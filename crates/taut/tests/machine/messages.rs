@@ -9,6 +9,8 @@ use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 use tautline_testbed::sys::signal_process;
 
+use crate::common::started;
+
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
 fn taut(arguments: &[&str]) -> Command {
@@ -23,29 +25,6 @@ fn run(arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Starts a command and waits for a line with this word: on standard error for `recv`, on standard
-/// output for the others.
-fn started(command: &mut Command, word: &str, on_stderr: bool) -> KilledOnDrop {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines: Box<dyn BufRead> = if on_stderr {
-        Box::new(BufReader::new(child.stderr.take().unwrap()))
-    } else {
-        Box::new(BufReader::new(child.stdout.take().unwrap()))
-    };
-    let mut seen = String::new();
-    while !seen.contains(word) {
-        let bytes = lines.read_line(&mut seen).unwrap();
-        assert!(bytes > 0, "it ended with: {seen}");
-    }
-    // Its pipe stays open for as long as the command writes nothing more that matters.
-    std::mem::forget(lines);
-    KilledOnDrop(child)
 }
 
 fn hosts() -> Option<Hosts> {

@@ -16,10 +16,11 @@ use tautline_capture::FlowFacts;
 use tautline_capture::message::{Flow, Message};
 use tautline_capture::recording::{Recorder, Recording, RecordingError};
 use tautline_state::Existing;
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::python;
 
-use crate::common::{Running, Scratch, skipped_without_privilege};
+use crate::common::{Running, Scratch, skipped_without_privilege, started};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
@@ -107,12 +108,7 @@ fn motor(scratch: &Scratch) -> (String, String) {
 fn recorded(scratch: &Scratch, count: &str) -> String {
     let (bus, config) = motor(scratch);
     let mut echo = taut(&["echo", "--config", &config]);
-    let mut echo = echo.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut said = BufReader::new(echo.stdout.take().unwrap());
-    while !line.contains("answering on port") {
-        assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
-    }
+    let _echo = started(&mut echo, "answering on port", false);
     let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
     let mut record = taut(&[
         "record",
@@ -125,24 +121,17 @@ fn recorded(scratch: &Scratch, count: &str) -> String {
         count,
     ]);
     let mut record = Running::start(&mut record, "recording bus");
-    let ping = [
-        "ping",
-        "motor",
-        "--bus",
-        &bus,
-        "--count",
-        "2000",
-        "--interval",
-        "1ms",
-    ];
-    let mut ping = taut(&ping).stdout(Stdio::null()).spawn().unwrap();
+    let _ping = pinging(&bus, &["--count", "2000"]);
     let (status, said) = record.ended();
     assert_eq!(status, Some(0), "{said}");
-    let _ = ping.kill();
-    let _ = ping.wait();
-    let _ = echo.kill();
-    let _ = echo.wait();
     file
+}
+
+/// `taut ping` of the motor, each millisecond.
+fn pinging(bus: &str, more: &[&str]) -> KilledOnDrop {
+    let ping = ["ping", "motor", "--bus", bus, "--interval", "1ms"];
+    let mut ping = taut(&[&ping[..], more].concat());
+    KilledOnDrop(ping.stdout(Stdio::null()).spawn().unwrap())
 }
 
 #[test]
@@ -358,35 +347,15 @@ fn a_limit_of_the_file_size_ends_the_recording_with_a_whole_file() {
     let (bus, config) = motor(&scratch);
     let file = scratch.0.join("f.mcap");
     let mut echo = taut(&["echo", "--config", &config]);
-    let mut echo = echo.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut said = BufReader::new(echo.stdout.take().unwrap());
-    while !line.contains("answering on port") {
-        assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
-    }
+    let _echo = started(&mut echo, "answering on port", false);
     // Blocks of 512 or 1,024 bytes.
     let script = "ulimit -f 2000; exec $1 record $2 --bus $3";
     let mut record = Command::new("sh");
     record.args(["-c", script, "sh"]);
     record.args([TAUT.as_ref(), file.as_os_str(), bus.as_ref()]);
     let mut record = Running::start(&mut record, "recording bus");
-    let ping = [
-        "ping",
-        "motor",
-        "--bus",
-        &bus,
-        "--count",
-        "100000",
-        "--interval",
-        "1ms",
-    ];
-    let mut ping = taut(&[&ping[..], &["--size", "16000"]].concat());
-    let mut ping = ping.stdout(Stdio::null()).spawn().unwrap();
+    let _ping = pinging(&bus, &["--count", "100000", "--size", "16000"]);
     let (status, said) = record.ended();
-    for child in [&mut ping, &mut echo] {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("ulimit -f"), "{said}");
     let replay = taut(&["replay", file.to_str().unwrap(), "--sim"])
@@ -504,12 +473,7 @@ fn a_full_disk_ends_the_recording_with_a_whole_file() {
     let (small, kept) = (scratch.0.join("small"), scratch.0.join("kept.mcap"));
     fs::create_dir(&small).unwrap();
     let mut echo = taut(&["echo", "--config", &config]);
-    let mut echo = echo.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut said = BufReader::new(echo.stdout.take().unwrap());
-    while !line.contains("answering on port") {
-        assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
-    }
+    let _echo = started(&mut echo, "answering on port", false);
     // The file system goes with the mount namespace.
     let script = "mount -t tmpfs -o size=5m none $1 && { \
         $2 record $1/f --bus $4; status=$?; cp $1/f $3; exit $status; }";
@@ -522,24 +486,8 @@ fn a_full_disk_ends_the_recording_with_a_whole_file() {
         bus.as_ref(),
     ]);
     let mut record = Running::start(&mut record, "recording bus");
-    let ping = [
-        "ping",
-        "motor",
-        "--bus",
-        &bus,
-        "--count",
-        "100000",
-        "--interval",
-        "1ms",
-        "--size",
-        "16000",
-    ];
-    let mut ping = taut(&ping).stdout(Stdio::null()).spawn().unwrap();
+    let _ping = pinging(&bus, &["--count", "100000", "--size", "16000"]);
     let (status, said) = record.ended();
-    let _ = ping.kill();
-    let _ = ping.wait();
-    let _ = echo.kill();
-    let _ = echo.wait();
     assert_eq!(status, Some(1), "{said}");
     assert!(
         said.contains("the disk is full") && said.contains("what to do"),
