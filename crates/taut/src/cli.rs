@@ -277,7 +277,7 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     print_styled(&plain_lines(text))
 }
 
-/// The same of text with colours, whose names are plain already.
+/// Writes text with colours, whose names are plain already, to standard output.
 pub fn print_styled(text: &str) -> Result<(), CommandError> {
     match write_out(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -291,7 +291,7 @@ pub fn show_text(text: &str) -> Result<(), CommandError> {
     show(plain_lines(text).as_bytes())
 }
 
-/// The same of bytes as they are.
+/// Writes bytes as they are, for a command that does nothing but show.
 pub fn show(bytes: &[u8]) -> Result<(), CommandError> {
     write_out(bytes).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => CommandError::reader_gone(),

@@ -22,8 +22,7 @@ use super::server::Server;
 #[cfg(target_pointer_width = "64")]
 mod calls;
 
-/// Maps; taps and their programs; UDP ports below 1024. Not CAP_SYS_ADMIN,
-/// CAP_PERFMON, CAP_NET_RAW.
+/// Maps; taps and their programs; UDP ports below 1024. Not CAP_SYS_ADMIN, CAP_PERFMON, CAP_NET_RAW.
 const CAPABILITIES: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::NET_BIND_SERVICE);

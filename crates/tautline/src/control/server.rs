@@ -356,8 +356,7 @@ impl Server {
                 let elapsed = heartbeat.last.elapsed();
                 heartbeat.interval.saturating_sub(elapsed)
             });
-            let limits = interval.into_iter();
-            limits.chain(next_beat).min()
+            interval.into_iter().chain(next_beat).min()
         } else {
             Some(Duration::ZERO)
         }
