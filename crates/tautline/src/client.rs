@@ -4,6 +4,7 @@ pub(crate) mod protocol;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -454,7 +455,7 @@ impl DemuxOwner for Connection {
                 link: "xdp of a control process",
             });
         }
-        let port = local.port();
+        let port = NonZeroU16::new(local.port()).ok_or(PortError::UdpPortZero)?;
         match self.ask_until_free(&Request::OpenUdp { port, shape })? {
             (Reply::UdpOpened { priorities, entry }, descriptors) => {
                 let priorities = Priorities::of_entry(entry, priorities);
@@ -466,7 +467,9 @@ impl DemuxOwner for Connection {
     }
 
     fn close_udp_port(&self, port: u16) {
-        let _heard = self.ask(&Request::CloseUdp { port });
+        if let Some(port) = NonZeroU16::new(port) {
+            let _heard = self.ask(&Request::CloseUdp { port });
+        }
     }
 
     fn open_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<RawPortParts, PortError> {

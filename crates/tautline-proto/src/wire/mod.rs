@@ -16,12 +16,14 @@ pub mod bundle;
 mod error;
 pub mod ethernet;
 mod header;
+mod key;
 pub mod raw;
 mod types;
 pub mod udp;
 
 pub use error::{ParseError, Rejected};
 pub use header::Header;
+pub use key::PortKey;
 pub use types::{MacAddress, PortNumber, Priority, ValueError};
 
 /// Bytes in the Tautline header.

@@ -11,6 +11,7 @@
 mod remote;
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
 use std::ops::Deref;
 
 use serde::de::DeserializeOwned;
@@ -76,12 +77,12 @@ pub(crate) enum Request {
     },
     /// A port of plain UDP.
     OpenUdp {
-        port: u16,
+        port: NonZeroU16,
         #[serde(with = "remote::ShapeFields")]
         shape: Shape,
     },
     /// To be rid of one.
-    CloseUdp { port: u16 },
+    CloseUdp { port: NonZeroU16 },
     /// Counters of the demux for the whole node.
     Counters,
     /// A neighbour of the control process's configuration.
@@ -194,11 +195,10 @@ impl Request {
     fn is_sound(&self) -> bool {
         match self {
             Self::Open { shape, .. } => is_shape(*shape),
-            Self::OpenUdp { port, shape } => *port != 0 && is_queuing_shape(*shape),
-            Self::OpenRaw { shape, .. } => is_queuing_shape(*shape),
-            Self::CloseUdp { port } => *port != 0,
+            Self::OpenUdp { shape, .. } | Self::OpenRaw { shape, .. } => is_queuing_shape(*shape),
             Self::Hello { .. }
             | Self::Close { .. }
+            | Self::CloseUdp { .. }
             | Self::CloseRaw { .. }
             | Self::Counters
             | Self::Neighbour { .. } => true,
@@ -334,10 +334,12 @@ mod tests {
             },
             Request::Close { port: port(7) },
             Request::OpenUdp {
-                port: 65_535,
+                port: NonZeroU16::MAX,
                 shape: Shape::Queuing { depth: 2 },
             },
-            Request::CloseUdp { port: 53 },
+            Request::CloseUdp {
+                port: NonZeroU16::MIN,
+            },
             Request::Counters,
             Request::Neighbour { index: 255 },
             Request::OpenRaw {
@@ -487,7 +489,6 @@ mod tests {
             port: port(1),
             shape,
         };
-        let shape = Shape::Queuing { depth: 64 };
         let sampling = Shape::Sampling { sources: 1 };
         for request in [
             open(Shape::Queuing { depth: 3 }),
@@ -499,12 +500,10 @@ mod tests {
             open(Shape::Sampling {
                 sources: PEER_COUNT as u32 + 1,
             }),
-            Request::OpenUdp { port: 0, shape },
             Request::OpenUdp {
-                port: 7,
+                port: NonZeroU16::MIN,
                 shape: sampling,
             },
-            Request::CloseUdp { port: 0 },
             Request::OpenRaw {
                 ethertype: EtherType::ETHERCAT,
                 shape: sampling,
@@ -518,9 +517,15 @@ mod tests {
             );
         }
         // Port 0, which no request can be made with.
-        let mut bytes = Request::Close { port: port(7) }.encode(1).to_vec();
-        *bytes.last_mut().unwrap() = 0;
-        assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
+        let udp_port = NonZeroU16::MIN;
+        for request in [
+            Request::Close { port: port(7) },
+            Request::CloseUdp { port: udp_port },
+        ] {
+            let mut bytes = request.encode(1).to_vec();
+            *bytes.last_mut().unwrap() = 0;
+            assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
+        }
         // EtherTypes that no raw port can have: IPv4, ARP, IPv6, tags, a length.
         for number in [0x0800, 0x0806, 0x86DD, 0x8100, 0x88A8, 0x9100, 0x05DC_u16] {
             let ethertype = EtherType::ETHERCAT;

@@ -6,8 +6,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use nix::unistd::{Group, Uid, User};
-use tautline_proto::wire::PortNumber;
-use tautline_proto::wire::raw::EtherType;
+use tautline_proto::wire::PortKey;
 
 pub use crate::config::{CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 use crate::error::OpenError;
@@ -20,42 +19,20 @@ pub(super) struct Asker {
     pub(super) groups: Vec<u32>,
 }
 
-/// A port that is asked for, or open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum AnyPort {
-    /// One of ours.
-    Port(PortNumber),
-    /// One of plain UDP.
-    Udp(u16),
-    /// A raw one.
-    Raw(EtherType),
+/// Ports of the key's kind that a rule gives, with their kind in words.
+fn given(key: PortKey, rule: &Rule) -> (&'static str, &[RangeInclusive<u16>]) {
+    match key {
+        PortKey::Message(_) => ("ports", &rule.ports),
+        PortKey::Udp(_) => ("UDP ports", &rule.udp_ports),
+        PortKey::Raw(_) => ("EtherTypes", &rule.ethertypes),
+    }
 }
 
-impl AnyPort {
-    /// Ports of this kind that a rule gives, with their kind in words.
-    fn given(self, rule: &Rule) -> (&'static str, &[RangeInclusive<u16>]) {
-        match self {
-            Self::Port(_) => ("ports", &rule.ports),
-            Self::Udp(_) => ("UDP ports", &rule.udp_ports),
-            Self::Raw(_) => ("EtherTypes", &rule.ethertypes),
-        }
-    }
-
-    /// Ranges of numbers of this kind, as they are configured.
-    fn written(self, ranges: &[RangeInclusive<u16>]) -> String {
-        match self {
-            Self::Port(_) | Self::Udp(_) => Numbers(ranges).to_string(),
-            Self::Raw(_) => EtherTypes(ranges).to_string(),
-        }
-    }
-
-    /// Port number, UDP port or EtherType.
-    pub(super) fn number(self) -> u16 {
-        match self {
-            Self::Port(port) => port.get(),
-            Self::Udp(port) => port,
-            Self::Raw(ethertype) => ethertype.get(),
-        }
+/// Ranges of numbers of the key's kind, as they are configured.
+fn written(key: PortKey, ranges: &[RangeInclusive<u16>]) -> String {
+    match key {
+        PortKey::Message(_) | PortKey::Udp(_) => Numbers(ranges).to_string(),
+        PortKey::Raw(_) => EtherTypes(ranges).to_string(),
     }
 }
 
@@ -209,7 +186,7 @@ impl Policy {
     pub(super) fn grant(
         &self,
         asker: &Asker,
-        port: AnyPort,
+        key: PortKey,
         bytes: u64,
         taken: &Taken,
     ) -> Result<Grant, String> {
@@ -225,11 +202,11 @@ impl Policy {
         for (index, rule) in self.rules_of(asker) {
             let entry = format!("[[allow]] entry {} ({})", index + 1, rule.who);
             let used = taken.get(&(index, asker.uid)).copied().unwrap_or_default();
-            let (kind, ports) = port.given(rule);
+            let (kind, ports) = given(key, rule);
             if ports.is_empty() {
                 refused.push(format!("{entry} gives no {kind}"));
-            } else if !contains(ports, port.number()) {
-                refused.push(format!("{entry} gives {kind} {}", port.written(ports)));
+            } else if !contains(ports, key.number()) {
+                refused.push(format!("{entry} gives {kind} {}", written(key, ports)));
             } else if used.ports >= rule.ports_max {
                 refused.push(format!(
                     "{entry} gives {} ports at a time, which are open; raise its ports_max",
@@ -316,7 +293,11 @@ fn write_ranges(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
+    use tautline_proto::wire::PortNumber;
+    use tautline_proto::wire::raw::EtherType;
 
     /// A user without a name on any machine.
     const ASKER: u32 = 987_654;
@@ -350,18 +331,22 @@ mod tests {
         .unwrap()
     }
 
-    fn port(number: u16) -> AnyPort {
-        AnyPort::Port(PortNumber::new(number).unwrap())
+    fn port(number: u16) -> PortKey {
+        PortKey::Message(PortNumber::new(number).unwrap())
+    }
+
+    fn udp(number: u16) -> PortKey {
+        PortKey::Udp(NonZeroU16::new(number).unwrap())
     }
 
     #[test]
     fn udp_ports_are_given_by_entries_of_their_own() {
         let (policy, none) = (policy(), Taken::new());
         let user = asker(ASKER, &[]);
-        let grant = policy.grant(&user, AnyPort::Udp(5_009), 1_000, &none);
+        let grant = policy.grant(&user, udp(5_009), 1_000, &none);
         assert_eq!(grant.unwrap().rule, Some(0));
         assert_eq!(
-            policy.grant(&user, AnyPort::Udp(10), 1, &none).unwrap_err(),
+            policy.grant(&user, udp(10), 1, &none).unwrap_err(),
             "user 987654: [[allow]] entry 1 (user 987654) gives UDP ports 5000-5009"
         );
         let silent = Rule {
@@ -370,7 +355,7 @@ mod tests {
         };
         let policy = Policy::new(&[silent]).unwrap();
         assert_eq!(
-            policy.grant(&user, AnyPort::Udp(53), 1, &none).unwrap_err(),
+            policy.grant(&user, udp(53), 1, &none).unwrap_err(),
             "user 987654: [[allow]] entry 1 (user 987654) gives no UDP ports"
         );
     }
@@ -378,7 +363,7 @@ mod tests {
     #[test]
     fn ethertypes_are_given_by_name_and_source_addresses_apart() {
         let none = Taken::new();
-        let raw = |number| AnyPort::Raw(EtherType::new(number).unwrap());
+        let raw = |number| PortKey::Raw(EtherType::new(number).unwrap());
         let user = asker(ASKER, &[]);
         let grant = policy().grant(&user, raw(0x9007), 1_000, &none).unwrap();
         assert_eq!((grant.rule, grant.any_source_address), (Some(0), false));

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::net::SocketType;
+use tautline_proto::wire::PortKey;
 
 use self::clients::{Client, Clients};
 use self::ports::OpenPort;
-use super::policy::{AnyPort, Policy};
+use super::policy::Policy;
 use crate::claim::{Claim, ClaimError, Holder};
 use crate::client::protocol::{
     Entry, Malformed, REQUEST_BYTES_MAX, Reason, Refusal, Reply, Request,
@@ -107,11 +108,11 @@ pub struct Server {
     accepting: bool,
     heartbeat: Option<Heartbeat>,
     clients: Clients,
-    ports: BTreeMap<AnyPort, OpenPort>,
+    ports: BTreeMap<PortKey, OpenPort>,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
-    leaving: BTreeSet<AnyPort>,
+    leaving: BTreeSet<PortKey>,
     /// Entry and user of ports that are closed, and that the client's process may still claim.
-    claimed: BTreeMap<AnyPort, (usize, u32)>,
+    claimed: BTreeMap<PortKey, (usize, u32)>,
     looked: Instant,
     process: OwnerProcess,
 }
@@ -317,7 +318,7 @@ impl Server {
     /// Nothing arrives at the demux any more. Frames that a client writes would disappear, so it gets an error from now
     /// on: its tap is deleted.
     fn interface_gone(&mut self) -> ServeError {
-        let ports: Vec<AnyPort> = self.ports.keys().copied().collect();
+        let ports: Vec<PortKey> = self.ports.keys().copied().collect();
         for port in ports {
             // One that cannot be deleted goes with its last descriptor.
             let _deleted = self.taps.close(self.place(port));
@@ -461,14 +462,14 @@ impl Server {
                 ip,
                 mode,
             } => self.welcome(number, (ethertype, vlan), ip, mode),
-            Request::Open { port, shape } => self.open_port(number, AnyPort::Port(port), shape),
-            Request::OpenUdp { port, shape } => self.open_port(number, AnyPort::Udp(port), shape),
-            Request::Close { port } => Ok(self.close_of(number, AnyPort::Port(port))),
-            Request::CloseUdp { port } => Ok(self.close_of(number, AnyPort::Udp(port))),
+            Request::Open { port, shape } => self.open_port(number, PortKey::Message(port), shape),
+            Request::OpenUdp { port, shape } => self.open_port(number, PortKey::Udp(port), shape),
+            Request::Close { port } => Ok(self.close_of(number, PortKey::Message(port))),
+            Request::CloseUdp { port } => Ok(self.close_of(number, PortKey::Udp(port))),
             Request::OpenRaw { ethertype, shape } => {
-                self.open_port(number, AnyPort::Raw(ethertype), shape)
+                self.open_port(number, PortKey::Raw(ethertype), shape)
             }
-            Request::CloseRaw { ethertype } => Ok(self.close_of(number, AnyPort::Raw(ethertype))),
+            Request::CloseRaw { ethertype } => Ok(self.close_of(number, PortKey::Raw(ethertype))),
             Request::Counters => Ok((Reply::Counters(self.demux.counters()), Vec::new())),
             Request::Neighbour { index } => {
                 self.greeted(number).map(|_| self.tell_neighbour(index))
@@ -540,7 +541,7 @@ impl Server {
 
     /// A client that is gone, or is to be.
     fn forget(&mut self, number: u64) {
-        let ports: Vec<AnyPort> = self
+        let ports: Vec<PortKey> = self
             .ports
             .iter()
             .filter(|(_, open)| open.client == Some(number))
@@ -567,7 +568,7 @@ impl Server {
         for number in self.clients.silent_for(HELLO_TIME_LIMIT) {
             self.forget(number);
         }
-        let dead: Vec<AnyPort> = self
+        let dead: Vec<PortKey> = self
             .ports
             .iter()
             .filter(|(_, open)| open.client.is_none())

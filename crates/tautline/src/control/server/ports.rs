@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::SocketAddrV4;
+use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 
+use tautline_proto::wire::PortKey;
 use tautline_proto::wire::raw::EtherType;
 use tautline_shm::region::Shape;
 
-use super::super::policy::{AnyPort, Asker, Grant, Taken};
+use super::super::policy::{Asker, Grant, Taken};
 use super::{Granted, Server, no};
 use crate::claim::{self, Claim, ClaimError, Number, claimant};
 use crate::client::protocol::{Reason, Refusal, Reply};
@@ -51,7 +53,7 @@ impl Server {
     pub(super) fn open_port(
         &mut self,
         number: u64,
-        port: AnyPort,
+        port: PortKey,
         shape: Shape,
     ) -> Result<Granted, Refusal> {
         let client = self.greeted(number)?;
@@ -61,7 +63,7 @@ impl Server {
             let why = format!("a client has at most {PORTS_OF_CLIENT_MAX} ports");
             return Err(no(Reason::Full, why));
         }
-        if let AnyPort::Raw(ethertype) = port {
+        if let PortKey::Raw(ethertype) = port {
             self.check_ethertype(ethertype)?;
         }
         let memory_bytes = shape.bytes() as u64 + PORT_KERNEL_BYTES;
@@ -103,9 +105,9 @@ impl Server {
             grant.rule.map_or(0, |index| (index + 1) as u16),
         );
         let answer = match port {
-            AnyPort::Port(_) => Reply::Opened { priorities, entry },
-            AnyPort::Udp(_) => Reply::UdpOpened { priorities, entry },
-            AnyPort::Raw(_) => Reply::RawOpened {
+            PortKey::Message(_) => Reply::Opened { priorities, entry },
+            PortKey::Udp(_) => Reply::UdpOpened { priorities, entry },
+            PortKey::Raw(_) => Reply::RawOpened {
                 priorities,
                 entry,
                 any_source_address: grant.any_source_address,
@@ -117,24 +119,27 @@ impl Server {
     }
 
     /// Makes the port's memory and shows it to the demux; with plain UDP, the socket that has the UDP port comes along.
-    fn make(&self, port: AnyPort, shape: Shape) -> Result<(PortObjects, Option<OwnedFd>), Refusal> {
+    fn make(&self, port: PortKey, shape: Shape) -> Result<(PortObjects, Option<OwnedFd>), Refusal> {
         let kernel = |error: PortError| no(Reason::Kernel, error.to_string());
         match port {
-            AnyPort::Port(port) => {
+            PortKey::Message(port) => {
                 let made = self.demux.make_port(port, shape).map_err(kernel)?;
                 Ok((made, None))
             }
-            AnyPort::Udp(port) => {
+            PortKey::Udp(port) => {
                 let Some(ip) = self.demux.setup().ip else {
                     let why = "its demux has no IPv4 address, which plain UDP needs";
                     return Err(no(Reason::OtherSettings, why));
                 };
-                let reserved = reserve_for_another(SocketAddrV4::new(ip, port));
+                let reserved = reserve_for_another(SocketAddrV4::new(ip, port.get()));
                 let reserved = reserved.map_err(not_reserved)?;
-                let made = self.demux.make_udp_port(port, shape).map_err(kernel)?;
+                let made = self
+                    .demux
+                    .make_udp_port(port.get(), shape)
+                    .map_err(kernel)?;
                 Ok((made, Some(reserved)))
             }
-            AnyPort::Raw(ethertype) => {
+            PortKey::Raw(ethertype) => {
                 let made = self.demux.make_raw_port(ethertype, shape);
                 let made = made.map_err(|error| match error {
                     PortError::TooManyRawPorts { max } => no(
@@ -156,11 +161,11 @@ impl Server {
         }
     }
 
-    fn make_tap(&self, port: AnyPort, grant: Grant) -> Result<OwnedFd, Refusal> {
+    fn make_tap(&self, port: PortKey, grant: Grant) -> Result<OwnedFd, Refusal> {
         let form = match port {
-            AnyPort::Port(port) => Form::Port(port.get()),
-            AnyPort::Udp(port) => Form::Datagrams(port),
-            AnyPort::Raw(ethertype) => Form::Raw {
+            PortKey::Message(port) => Form::Port(port.get()),
+            PortKey::Udp(port) => Form::Datagrams(port.get()),
+            PortKey::Raw(ethertype) => Form::Raw {
                 ethertype: ethertype.get(),
                 any_source_address: grant.any_source_address,
             },
@@ -177,22 +182,22 @@ impl Server {
     }
 
     /// Where the port is in the demux's map of ports, and its tap among the taps.
-    pub(super) fn place(&self, port: AnyPort) -> u32 {
+    pub(super) fn place(&self, port: PortKey) -> u32 {
         match port {
-            AnyPort::Port(port) => port.get().into(),
-            AnyPort::Udp(port) => self.demux.udp_place(port),
-            AnyPort::Raw(ethertype) => self.demux.raw_place(ethertype),
+            PortKey::Message(port) => port.get().into(),
+            PortKey::Udp(port) => self.demux.udp_place(port.get()),
+            PortKey::Raw(ethertype) => self.demux.raw_place(ethertype),
         }
     }
 
     /// Number by which a port is claimed.
-    fn number_of(&self, port: AnyPort) -> Number {
+    fn number_of(&self, port: PortKey) -> Number {
         let setup = self.demux.setup();
         let interface_index = setup.interface.index;
         let ethertype = match port {
-            AnyPort::Port(_) => setup.ethernet.ethertype,
-            AnyPort::Udp(_) => CLAIM_OF_UDP,
-            AnyPort::Raw(ethertype) => return raw::number(interface_index, ethertype),
+            PortKey::Message(_) => setup.ethernet.ethertype,
+            PortKey::Udp(_) => CLAIM_OF_UDP,
+            PortKey::Raw(ethertype) => return raw::number(interface_index, ethertype),
         };
         Number {
             interface_index,
@@ -202,7 +207,7 @@ impl Server {
     }
 
     /// Whether the process that had a port is gone.
-    pub(super) fn is_unclaimed(&self, port: AnyPort) -> bool {
+    pub(super) fn is_unclaimed(&self, port: PortKey) -> bool {
         claim::is_free(self.number_of(port))
     }
 
@@ -224,7 +229,7 @@ impl Server {
     }
 
     /// Closes a port of this client's; another one stays.
-    pub(super) fn close_of(&mut self, number: u64, port: AnyPort) -> Granted {
+    pub(super) fn close_of(&mut self, number: u64, port: PortKey) -> Granted {
         let open = self.ports.get(&port);
         if open.is_some_and(|open| open.client == Some(number)) {
             self.close(port);
@@ -236,7 +241,7 @@ impl Server {
     }
 
     /// From now on the port is nobody's.
-    pub(super) fn close(&mut self, port: AnyPort) {
+    pub(super) fn close(&mut self, port: PortKey) {
         if let Some(open) = self.ports.remove(&port) {
             self.leaving.insert(port);
             // A process can keep the descriptor of its claim.
@@ -247,16 +252,16 @@ impl Server {
     }
 
     /// Takes a port from the demux, and from its client what it sends through.
-    fn take_away(&self, port: AnyPort) {
+    fn take_away(&self, port: PortKey) {
         // Nothing passes once the permit is gone, whether the tap is or not.
         let place = self.place(port);
         if place != 0 {
             let _gone = self.taps.close(place);
         }
         match port {
-            AnyPort::Port(port) => self.demux.close_port(port),
-            AnyPort::Udp(port) => self.demux.close_udp_port(port),
-            AnyPort::Raw(ethertype) => self.demux.close_raw_port(ethertype),
+            PortKey::Message(port) => self.demux.close_port(port),
+            PortKey::Udp(port) => self.demux.close_udp_port(port.get()),
+            PortKey::Raw(ethertype) => self.demux.close_raw_port(ethertype),
         }
     }
 
@@ -273,11 +278,12 @@ impl Server {
     /// Finds the ports that a predecessor gave out, and whose they are.
     pub(super) fn take_ports_over(&mut self) {
         let ports = self.demux.open_ports().into_iter();
-        let ports = ports.map(|(port, bytes)| (AnyPort::Port(port), bytes));
+        let ports = ports.map(|(port, bytes)| (PortKey::Message(port), bytes));
         let udp_ports = self.demux.open_udp_ports().into_iter();
-        let udp_ports = udp_ports.map(|(port, bytes)| (AnyPort::Udp(port), bytes));
+        let udp_ports = udp_ports
+            .filter_map(|(port, bytes)| Some((PortKey::Udp(NonZeroU16::new(port)?), bytes)));
         let raw_ports = self.demux.open_raw_ports().into_iter();
-        let raw_ports = raw_ports.map(|(one, bytes)| (AnyPort::Raw(one), bytes));
+        let raw_ports = raw_ports.map(|(one, bytes)| (PortKey::Raw(one), bytes));
         for (port, memory_bytes) in ports.chain(udp_ports).chain(raw_ports) {
             if self.is_unclaimed(port) {
                 self.take_away(port);

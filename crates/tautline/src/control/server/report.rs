@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tautline_proto::wire::PortKey;
+
 use super::Server;
 use super::ports::OpenPort;
 use crate::claim::Holder;
-use crate::control::policy::{AnyPort, EtherTypes, Numbers};
+use crate::control::policy::{EtherTypes, Numbers};
 use crate::error::OpenError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Demux;
@@ -127,16 +129,16 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
             .entry(key)
             .or_insert_with(|| status(open.pid, open.uid, false));
         let ports = match port {
-            AnyPort::Port(_) => &mut client.ports,
-            AnyPort::Udp(_) => &mut client.udp_ports,
-            AnyPort::Raw(_) => &mut client.raw_ports,
+            PortKey::Message(_) => &mut client.ports,
+            PortKey::Udp(_) => &mut client.udp_ports,
+            PortKey::Raw(_) => &mut client.raw_ports,
         };
         ports.push(port_status(server, *port, open));
     }
     clients.into_values().collect()
 }
 
-fn port_status(server: &Server, port: AnyPort, open: &OpenPort) -> ClientPortStatus {
+fn port_status(server: &Server, port: PortKey, open: &OpenPort) -> ClientPortStatus {
     ClientPortStatus {
         number: port.number(),
         memory_bytes: open.memory_bytes,
