@@ -44,7 +44,7 @@ impl Attachment {
             });
         };
         let found = interface::query(name).and_then(|interface| {
-            let watch = InterfaceWatch::new(&interface)?;
+            let watch = InterfaceWatch::new(&interface, config.address.or(interface.ip))?;
             Ok((interface, watch))
         });
         let (interface, watch) = found.map_err(|source| {

@@ -58,6 +58,14 @@ impl InterfaceStatus {
             };
             changes.push(format!("`{opened}` is called `{}` now{namesake}", now.name));
         }
+        if now.ip != watch.ip()
+            && let Some(before) = watch.ip()
+        {
+            let now = now.ip.map_or("gone".to_owned(), |ip| format!("now {ip}"));
+            changes.push(format!(
+                "the interface's IPv4 address is {now}, this process uses {before}: restart it"
+            ));
+        }
         let is_another = now.mac != watch.mac();
         if is_another {
             let (now, listens_on) = (now.mac, watch.mac());

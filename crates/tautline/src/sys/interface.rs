@@ -287,6 +287,19 @@ impl<'s> Request<'s> {
         Ok(self)
     }
 
+    /// The first IPv4 address whose label is the name.
+    fn ipv4_address(&mut self) -> Option<Ipv4Addr> {
+        // The kernel would look for an address that the ifreq holds.
+        // SAFETY: all bytes zero is a valid ifreq.
+        self.answer = unsafe { std::mem::zeroed() };
+        self.ask(libc::SIOCGIFADDR).ok()?;
+        // SAFETY: SIOCGIFADDR filled this member with a `sockaddr_in`, which has the size of a `sockaddr`.
+        let address = unsafe {
+            std::mem::transmute::<libc::sockaddr, libc::sockaddr_in>(self.answer.ifr_ifru.ifru_addr)
+        };
+        Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)))
+    }
+
     /// Asks the driver, by a structure of linux/ethtool.h that the answer is written to.
     ///
     /// # Safety

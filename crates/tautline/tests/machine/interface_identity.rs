@@ -263,6 +263,25 @@ fn another_mac_address_is_told() {
 }
 
 #[test]
+fn another_ipv4_address_is_told() {
+    let Some(pair) = pair(XDP, XDP) else { return };
+    let old = of(&pair).end(Host::B, 0).address();
+    let on_b = |arguments: &str| ip(of(&pair), Host::B, arguments);
+    let told = || changes(&pair.b.status());
+    on_b("address add 10.250.9.9/24 dev taut0");
+    assert_eq!(told(), UNCHANGED);
+    on_b(&format!("address delete {old}/24 dev taut0"));
+    let sentence = format!(
+        "the interface's IPv4 address is now 10.250.9.9, this process uses {old}: restart it"
+    );
+    assert_eq!(told(), (InterfaceState::Up, vec![sentence]));
+    on_b("address delete 10.250.9.9/24 dev taut0");
+    let sentence =
+        format!("the interface's IPv4 address is gone, this process uses {old}: restart it");
+    assert_eq!(told(), (InterfaceState::Up, vec![sentence]));
+}
+
+#[test]
 fn another_name_is_told_and_does_no_harm() {
     for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET]) {
         let Some(pair) = pair(side, side) else { return };

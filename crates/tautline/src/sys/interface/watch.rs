@@ -2,6 +2,7 @@
 //! kernel gives it to the next interface, and an index to none while the namespace lives, unless somebody asks for it.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -20,10 +21,13 @@ pub(crate) struct InterfaceWatch {
     name: String,
     index: u32,
     mac: MacAddress,
-    /// Becomes readable when the kernel tells that the interface is gone. Nobody reads it, so it stays so.
+    /// The node's IPv4 address, if it was that of the interface.
+    ip: Option<Ipv4Addr>,
+    /// For questions.
     socket: OwnedFd,
-    /// Why it does not.
-    tells_nothing: Option<String>,
+    /// Becomes readable when the kernel tells that the interface is gone, and stays so because nothing is read from it;
+    /// or why the kernel does not tell.
+    end: Result<OwnedFd, String>,
 }
 
 /// The interface that the kernel has under the index.
@@ -31,35 +35,30 @@ pub(crate) struct InterfaceWatch {
 pub(crate) struct Current {
     pub(crate) name: String,
     pub(crate) mac: MacAddress,
+    /// Its first IPv4 address that has its name as label.
+    pub(crate) ip: Option<Ipv4Addr>,
     pub(crate) up: bool,
 }
 
 impl InterfaceWatch {
-    /// Of an interface of the calling thread's network namespace.
+    /// Of an interface of the calling thread's network namespace, for a node with this IPv4 address.
     ///
     /// # Errors
     /// `ErrorKind::NotFound` if it is gone already; the kernel's.
-    pub(crate) fn new(interface: &Interface) -> io::Result<Self> {
-        let (socket, tells_nothing) = match listening(interface.index) {
-            Ok(socket) => (socket, None),
-            // Forbidden to this process. It can be asked all the same.
-            Err(error) => {
-                let mute = socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-                (mute, Some(error.to_string()))
-            }
-        };
-        let watch = Self {
+    pub(crate) fn new(interface: &Interface, ip: Option<Ipv4Addr>) -> io::Result<Self> {
+        let mut watch = Self {
             name: interface.name.clone(),
             index: interface.index,
             mac: interface.mac,
-            socket,
-            tells_nothing,
+            ip: None,
+            socket: socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?,
+            // Forbidden to some processes, which can ask all the same.
+            end: listening(interface.index).map_err(|error| error.to_string()),
         };
         // An end before the socket listened is not told.
-        match watch.current()? {
-            Some(_) => Ok(watch),
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
+        let current = watch.current()?.ok_or(io::ErrorKind::NotFound)?;
+        watch.ip = ip.filter(|_| ip == current.ip);
+        Ok(watch)
     }
 
     /// Its name when the node was opened.
@@ -72,14 +71,19 @@ impl InterfaceWatch {
         self.mac
     }
 
+    /// The node's IPv4 address, if the interface had it when the node was opened.
+    pub(crate) fn ip(&self) -> Option<Ipv4Addr> {
+        self.ip
+    }
+
     /// Readable once the interface is gone; `None` where the kernel does not tell.
     pub(crate) fn end(&self) -> Option<BorrowedFd<'_>> {
-        self.tells_nothing.is_none().then(|| self.socket.as_fd())
+        self.end.as_ref().ok().map(AsFd::as_fd)
     }
 
     /// Why the kernel does not tell that the interface is gone.
     pub(crate) fn tells_nothing(&self) -> Option<&str> {
-        self.tells_nothing.as_deref()
+        self.end.as_ref().err().map(String::as_str)
     }
 
     /// Whether the interface was deleted, or moved to another network namespace.
@@ -114,8 +118,9 @@ impl InterfaceWatch {
         let mut request = Request::new(&self.socket, &name)?;
         let mac = request.ask(libc::SIOCGIFHWADDR)?.hardware_address();
         let up = request.ask(libc::SIOCGIFFLAGS)?.is_up();
+        let ip = request.ipv4_address();
         let index = request.ask(libc::SIOCGIFINDEX)?.index();
-        let current = Current { name, mac, up };
+        let current = Current { name, mac, ip, up };
         Ok((u32::try_from(index) == Ok(self.index)).then_some(current))
     }
 
