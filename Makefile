@@ -35,7 +35,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
+.PHONY: help demo flight flight-guest check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -51,9 +51,12 @@ FLIGHT_IMAGE := bindings/guest/build/flight.elf
 flight: ## root: a quadcopter flies four times beside loads and a runaway: table, verdict, taut-flight/report.html
 	@scripts/setup.sh --for demo
 	cargo build --release --locked -p taut
-	@$(MAKE) --no-print-directory -C bindings/guest ARCHITECTURES=aarch64 flight >/dev/null || \
+	@$(MAKE) --no-print-directory flight-guest GUEST_ARGS=ARCHITECTURES=aarch64 >/dev/null || \
 		{ echo "the controller could not be built as a guest: (d) will not fly"; rm -f $(FLIGHT_IMAGE); }
 	$(TAUT) flight $$(test ! -f $(FLIGHT_IMAGE) || echo --guest-image $(FLIGHT_IMAGE)) $(FLIGHT_ARGS)
+
+flight-guest: ## the flight's controller as a guest: flight.elf and flight-x86_64.elf in bindings/guest/build
+	@$(MAKE) --no-print-directory -C bindings/guest CRATE=$(CURDIR)/show/guest $(GUEST_ARGS) rust
 
 check: ## no root, a minute: format, prose, imports, and the tests of proto, shm, exec, types, state, report
 	@scripts/setup.sh --for check
@@ -117,13 +120,13 @@ bench: ## round trips of every path in one run, on two hosts of its own making
 bench-vbus: ## ports between processes, beside the machine's floor and iceoryx2, in one run
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p taut
-	cargo build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(TARGET)
+	cargo build --release --locked --manifest-path measure/iceoryx2/Cargo.toml --target-dir $(TARGET)
 	$(TAUT) bench vbus --json=$(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
 
 bench-ethercat: ## root: cycles of an EtherCAT main device (ethercrab): packet socket, taut exec, raw port, beside TCP
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p taut -p tautline-preload
-	cargo build --release --locked --manifest-path bench/ethercrab/Cargo.toml --target-dir $(TARGET)/ethercrab
+	cargo build --release --locked --manifest-path measure/ethercrab/Cargo.toml --target-dir $(TARGET)/ethercrab
 	scripts/ethercat-speed.sh
 
 experiments: ## the papers' figures in quick mode: raw data, plots, one page (EXPERIMENTS, EXPERIMENT_ARGS)
@@ -241,4 +244,4 @@ test-fresh-root: ## long, root: make demo and make test in a fresh minimal Debia
 
 clean: ## everything that was built or measured
 	cargo clean
-	rm -rf fuzz/target bench/iceoryx2/target bench/ethercrab/target gateway/target ros/target taut-demo taut-flight $(EXPERIMENTS_DIR)
+	rm -rf fuzz/target measure/iceoryx2/target measure/ethercrab/target gateway/target ros/target taut-demo taut-flight $(EXPERIMENTS_DIR)

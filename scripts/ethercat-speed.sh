@@ -8,7 +8,7 @@
 # The ways take turns; the packet socket has a cable that nothing is attached to. Prints the medians over the rounds of
 # p50, p99 and the maximum of a cycle's round trip in microseconds, how many of all cycles had no answer when the next
 # one began, and how many turns failed.
-# Needs root, ip, taskset, iperf3 for the stream, `taut` and its library, and the programs of bench/ethercrab. Release
+# Needs root, ip, taskset, iperf3 for the stream, `taut` and its library, and the programs of measure/ethercrab. Release
 # builds, if TAUT and ETHERCRAB (a directory) do not name others. MODE is the demux's: native, generic or tc. HOWS,
 # LOADS and WAYS name fewer of them; DEVICES is the length of the chain. With PRIORITY, main device and sub-devices run
 # at that real-time priority (SCHED_FIFO).

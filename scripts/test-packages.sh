@@ -41,7 +41,7 @@ done
 
 if [[ $crates == yes ]]; then
     # Those that are not published; cargo would build them too.
-    mapfile -t excluded < <(grep -l '^publish = false' crates/*/Cargo.toml bindings/*/Cargo.toml |
+    mapfile -t excluded < <(grep -l '^publish = false' {crates,measure,show,bindings}/*/Cargo.toml |
         xargs sed -s -n '0,/^name = /s/^name = "\(.*\)"/--exclude=\1/p')
     cargo package --workspace --offline --locked --allow-dirty --quiet "${excluded[@]}"
     echo "test-packages: every published crate builds from its package"

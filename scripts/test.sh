@@ -67,12 +67,12 @@ usage() {
 stage_format() {
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
-    cargo fmt --manifest-path bench/iceoryx2/Cargo.toml --check
-    cargo fmt --manifest-path bench/ethercrab/Cargo.toml --check
+    cargo fmt --manifest-path measure/iceoryx2/Cargo.toml --check
+    cargo fmt --manifest-path measure/ethercrab/Cargo.toml --check
     cargo fmt --manifest-path gateway/Cargo.toml --check
     cargo fmt --manifest-path ros/Cargo.toml --check
     cargo fmt --manifest-path bindings/guest/rust/Cargo.toml --check
-    cargo fmt --manifest-path bindings/guest/flight/Cargo.toml --check
+    cargo fmt --manifest-path show/guest/Cargo.toml --check
 }
 
 stage_lints() {
@@ -89,8 +89,8 @@ lint_guests() {
             echo "SKIPPED: the toolchain has no $architecture-unknown-none: programs for its guests were not looked at"
             continue
         fi
-        for program in rust flight; do
-            cargo clippy --release --locked --manifest-path "bindings/guest/$program/Cargo.toml" \
+        for program in bindings/guest/rust show/guest; do
+            cargo clippy --release --locked --manifest-path "$program/Cargo.toml" \
                 --target "$architecture-unknown-none" --target-dir "$target/guests" -- -D warnings
         done
         cargo clippy --locked -p tautline-guest-kit --target "$architecture-unknown-none" \

@@ -45,7 +45,7 @@
 #define REGISTER(address) (*(volatile uint32_t *)(uintptr_t)(address))
 #define REGISTER8(address) (*(volatile uint8_t *)(uintptr_t)(address))
 
-/* Between Linux and a processor beside it. crates/tautline-lab/src/kernels/beside.rs has the same. */
+/* Between Linux and a processor beside it. measure/tautline-lab/src/kernels/beside.rs has the same. */
 struct mailbox {
 	uint32_t magic;
 	uint32_t version;

@@ -105,7 +105,7 @@ struct ShowArguments {
     /// Seed of wind and noise, the same for all variants.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Image of the controller for the variant `guest`, as `make -C bindings/guest flight` builds it: flight.elf for
+    /// Image of the controller for the variant `guest`, as `make flight-guest` builds it: flight.elf for
     /// QEMU, flight-x86_64.elf for KVM.
     #[arg(long, value_name = "FILE", overrides_with = "guest_image")]
     guest_image: Option<PathBuf>,
@@ -347,7 +347,7 @@ fn settings(arguments: &ShowArguments, variants: Vec<Variant>) -> Result<Setting
     {
         return Err(CommandError::usage(
             format!("--guest-image {}: there is no such file", image.display()),
-            "build it: make -C bindings/guest flight",
+            "build it: make flight-guest",
         ));
     }
     let words = |words: [&str; 2]| {
@@ -374,9 +374,9 @@ fn obstacle(variant: Variant, has_image: bool) -> Option<String> {
     let cpus = tautline_testbed::child::allowed_cpus().map_or(1, |cpus| cpus.len());
     match variant {
         Variant::Plain => None,
-        Variant::Guest if !has_image => Some(
-            "no image of it was given (make -C bindings/guest flight; --guest-image)".to_owned(),
-        ),
+        Variant::Guest if !has_image => {
+            Some("no image of it was given (make flight-guest; --guest-image)".to_owned())
+        }
         Variant::Fifo | Variant::Partition | Variant::Guest if !is_root => {
             Some("real-time priorities need root".to_owned())
         }

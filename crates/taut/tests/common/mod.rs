@@ -107,7 +107,7 @@ pub(crate) fn build_directory(name: &str) -> PathBuf {
     path
 }
 
-/// Builds a program in Rust of a folder of `bindings/guest` for a guest of this processor, in a directory that may have
+/// Builds a program in Rust, in this folder of the sources, for a guest of this processor, in a directory that may have
 /// the kit already; `false`, with a note, where something is missing.
 pub(crate) fn built_rust_guest(folder: &str, architecture: &str, build: &Path) -> bool {
     let target = format!("{architecture}-unknown-none");
@@ -122,12 +122,12 @@ pub(crate) fn built_rust_guest(folder: &str, architecture: &str, build: &Path) -
     if skipped_without_tools(&[("clang", "clang"), ("ld.lld", "lld")]) {
         return false;
     }
-    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new("make")
         .arg("-C")
-        .arg(&kit)
+        .arg(root.join("bindings/guest"))
         .arg(format!("BUILD={}", build.display()))
-        .arg(format!("CRATE={}", kit.join(folder).display()))
+        .arg(format!("CRATE={}", root.join(folder).display()))
         .arg(format!("rust-{architecture}"))
         .output()
         .unwrap();

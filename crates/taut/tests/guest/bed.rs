@@ -119,8 +119,8 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
     built.as_deref()
 }
 
-/// Builds a program in Rust, of this folder of `bindings/guest`, for a monitor, beside the others; `false`, with a
-/// note, where something is missing.
+/// Builds a program in Rust, in this folder of the sources, for a monitor, beside the others; `false`, with a note,
+/// where something is missing.
 pub(crate) fn has_rust_image(monitor: Monitor, folder: &str, program: &str) -> bool {
     let Some(build) = images(monitor) else {
         return false;

@@ -32,7 +32,7 @@ fn see(viewer: &mut SamplingPort) -> State {
 }
 
 fn tasks_run_by_the_guests_timer_and_talk_to_linux(monitor: Monitor) {
-    if !has_rust_image(monitor, "rust", "tasks") {
+    if !has_rust_image(monitor, "bindings/guest/rust", "tasks") {
         return;
     }
     let Some(running) = Running::start(monitor, "rust", "tasks", Some(SETTINGS), &[]) else {
@@ -87,7 +87,7 @@ fn tasks_run_by_the_guests_timer_and_talk_to_linux(monitor: Monitor) {
 }
 
 fn a_window_that_lacks_a_port_is_told(monitor: Monitor) {
-    if !has_rust_image(monitor, "rust", "tasks") {
+    if !has_rust_image(monitor, "bindings/guest/rust", "tasks") {
         return;
     }
     let without = "peers = [\"viewer\"]\n[[port]]\nnumber = 11\n";
@@ -104,7 +104,7 @@ fn a_window_that_lacks_a_port_is_told(monitor: Monitor) {
 
 /// The flight controller, beside a world that tells it nothing: it commands motors all the same, and tells its state.
 fn the_flight_controller_speaks_with_its_world(monitor: Monitor) {
-    if !has_rust_image(monitor, "flight", "flight") {
+    if !has_rust_image(monitor, "show/guest", "flight") {
         return;
     }
     let ports = [1, 2, 9, 13, 14]

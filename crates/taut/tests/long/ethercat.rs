@@ -1,5 +1,5 @@
 //! An EtherCAT main device that nobody here wrote, against simulated sub-devices: through its own packet socket,
-//! through the same socket under `taut exec`, and through a raw port. Both programs are those of `bench/ethercrab`.
+//! through the same socket under `taut exec`, and through a raw port. Both programs are those of `measure/ethercrab`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -138,7 +138,7 @@ fn the_executive_flies_in_a_guest_and_leaves_nothing() {
         return;
     }
     let images = build_directory("flight-images");
-    if !built_rust_guest("flight", "aarch64", &images) {
+    if !built_rust_guest("show/guest", "aarch64", &images) {
         return;
     }
     let image = images.join("flight.elf").display().to_string();
@@ -519,7 +519,7 @@ fn a_live_flight_in_a_guest_is_followed_by_another_when_its_guest_is_killed() {
         return;
     }
     let images = build_directory("flight-live-images");
-    if !built_rust_guest("flight", "aarch64", &images) {
+    if !built_rust_guest("show/guest", "aarch64", &images) {
         return;
     }
     let image = images.join("flight.elf").display().to_string();
@@ -632,10 +632,7 @@ fn a_guest_that_cannot_start_is_left_out_with_the_reason() {
     let output = flight(&["--guest-image", "/nowhere.elf", "--out", &out]);
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{complaints}");
-    assert!(
-        complaints.contains("make -C bindings/guest flight"),
-        "{complaints}"
-    );
+    assert!(complaints.contains("make flight-guest"), "{complaints}");
 }
 
 #[test]

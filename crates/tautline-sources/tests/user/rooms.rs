@@ -200,16 +200,17 @@ const LAB: [&[&str]; 6] = [
     &["interrupt", "session", "lib"],
 ];
 
-fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Directory of a crate.
 fn home(name: &str) -> PathBuf {
-    match name {
-        "tautline-bpf" => crates().join("../bpf"),
-        _ => crates().join(name),
-    }
+    let houses = ["crates", "measure", "show"].map(|house| root().join(house).join(name));
+    let mut homes = houses.into_iter().chain([root().join("bpf")]);
+    homes
+        .find(|home| home.join("Cargo.toml").is_file())
+        .unwrap()
 }
 
 /// Rust files below a directory, with their paths in it.
@@ -353,9 +354,11 @@ fn crates_import_only_what_is_below_them() {
 
 #[test]
 fn every_crate_has_a_place() {
-    let there = fs::read_dir(crates()).unwrap().map(|entry| {
-        let name = entry.unwrap().file_name();
-        name.into_string().unwrap()
+    let in_house = |house: &str| fs::read_dir(root().join(house)).unwrap();
+    let entries = ["crates", "measure", "show"].into_iter().flat_map(in_house);
+    let there = entries.filter_map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        name.starts_with("taut").then_some(name)
     });
     let listed = CRATES.map(|(name, _)| name.to_owned());
     let with_bpf = there.chain(["tautline-bpf".to_owned()]);
@@ -372,7 +375,7 @@ fn tests_of_the_library_need_neither_the_lab_nor_the_benchmarks() {
         ("tautline-exec", ""),
         ("tautline-tasks", ""),
     ] {
-        let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+        let manifest = fs::read_to_string(home(name).join("Cargo.toml")).unwrap();
         let tests = manifest.split("[dev-dependencies]").nth(1).unwrap_or("");
         let of_ours = tests
             .lines()
@@ -386,13 +389,13 @@ fn tests_of_the_library_need_neither_the_lab_nor_the_benchmarks() {
 
 #[test]
 fn rooms_of_the_library_do_not_import_upward() {
-    let found = upward(&crates().join("tautline/src"), &FLOORS);
+    let found = upward(&home("tautline").join("src"), &FLOORS);
     assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]
 fn rooms_of_the_lab_do_not_import_upward() {
-    let found = upward(&crates().join("tautline-lab/src"), &LAB);
+    let found = upward(&home("tautline-lab").join("src"), &LAB);
     assert!(found.is_empty(), "{found:#?}");
 }
 

@@ -93,7 +93,7 @@ impl Arguments {
         let program = self.iceoryx2.clone().or_else(vbus::beside_this_program);
         if program.is_none() {
             say!(
-                "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from bench/iceoryx2 and measures; --iceoryx2 names another place"
+                "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from measure/iceoryx2 and measures; --iceoryx2 names another place"
             );
         }
         program

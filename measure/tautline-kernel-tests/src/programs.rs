@@ -202,7 +202,8 @@ fn strip<'a>(program: &Path, to: &'a Path) -> io::Result<Option<&'a Path>> {
 /// Builds the images that guests on KVM of arm64 run, and puts them into a guest. Those for x86-64 are refused there.
 /// Without the toolchain for them, those in Rust and FreeRTOS are missing, and their tests say so.
 pub(crate) fn add_guest_images(initramfs: &mut Initramfs, scratch: &Path) -> io::Result<()> {
-    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/guest");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let kit = sources.join("bindings/guest");
     let build = scratch.join("guests");
     let make = |arguments: &[&str]| {
         Command::new("make")
@@ -220,8 +221,10 @@ pub(crate) fn add_guest_images(initramfs: &mut Initramfs, scratch: &Path) -> io:
             "make -C bindings/guest failed: it needs clang and lld",
         ));
     }
-    for more in ["rust", "flight", "freertos"] {
-        if !make(&["ARCHITECTURES=aarch64", more])?.success() {
+    let flight = format!("CRATE={}", sources.join("show/guest").display());
+    for more in [&["rust"][..], &["rust", &flight], &["freertos"]] {
+        if !make(&[&["ARCHITECTURES=aarch64"], more].concat())?.success() {
+            let more = more.join(" ");
             eprintln!("make -C bindings/guest {more} failed: its tests will be skipped");
         }
     }

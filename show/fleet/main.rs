@@ -7,9 +7,8 @@
 //! `make demo-fleet` runs it, as root. Arguments: the command `taut`. The parts are processes of their own: this
 //! program again with the name of a role, `taut`, and `taut-gateway`, which lies beside this program's directory.
 
-#[path = "parts/ros.rs"]
 mod ros;
-#[path = "../tests/sites/mod.rs"]
+#[path = "../../gateway/tests/sites/mod.rs"]
 mod sites;
 
 use std::error::Error;

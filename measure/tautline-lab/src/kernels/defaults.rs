@@ -9,7 +9,7 @@ use tautline_state::{Directory, StateError};
 use super::KernelsError;
 
 /// Manifest of the program that a guest runs, in the sources.
-pub(super) const MANIFEST: &str = "crates/tautline-lab/Cargo.toml";
+pub(super) const MANIFEST: &str = "measure/tautline-lab/Cargo.toml";
 
 /// Directory for packages, kernels and results, made where it is missing: `given`, or `tautline/lab` in
 /// `$XDG_CACHE_HOME` or below the home directory. Programs in it are run, QEMU as the user who asks, so nobody but that

@@ -1,4 +1,4 @@
-//! iceoryx2, measured by a program of its own (`bench/iceoryx2`) that speaks lines on a pipe: nothing of it is linked
+//! iceoryx2, measured by a program of its own (`measure/iceoryx2`) that speaks lines on a pipe: nothing of it is linked
 //! here.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,7 +1,7 @@
 //! Experiments: figures and tables of the papers, run again on this machine. `taut experiment` lists and runs them.
 //!
 //! An [`Experiment`] is one measurement, which may make several [`Figure`]s. To add one: a module with a constant
-//! of this type, its place in [`ALL`], and a folder `experiments/NAME` for each figure. Everything else (files,
+//! of this type, its place in [`ALL`], and a folder `measure/experiments/NAME` for each figure. Everything else (files,
 //! page, table, line, list, completions) comes from the [`Outcome`]s that it returns.
 
 mod bandwidth;
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn every_figure_has_a_name_of_its_own_and_a_folder() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
         let mut names = BTreeSet::new();
         for (_, figure) in figures() {
             assert!(names.insert(figure.name), "{} twice", figure.name);
