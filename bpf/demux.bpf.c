@@ -81,7 +81,7 @@ struct frame {
 	__u32 plain_bytes;
 };
 
-/* Checks a header against the wire format, docs/wire.md. Returns a counter, or -1 for a good one. */
+/* Checks a header against the wire format, docs/reference/wire.md. Returns a counter, or -1 for a good one. */
 static __always_inline int check_header(const struct tl_header *header, __u32 available)
 {
 	__u32 length = bpf_ntohs(header->length);

@@ -7,7 +7,7 @@
 #ifndef TAUTLINE_H
 #define TAUTLINE_H
 
-/* Wire header, docs/wire.md. */
+/* Wire header, docs/reference/wire.md. */
 #define TL_ETHERTYPE_DEFAULT 0x88b5
 #define TL_HEADER_BYTES 16
 #define TL_VERSION 1

@@ -1,6 +1,6 @@
 //! The controller's side of a control loop: reads the newest state each millisecond, and sends a command back.
 //!
-//! The other side is `loop_motor`; `docs/tutorial.md` runs both.
+//! The other side is `loop_motor`; `docs/start/tutorial.md` runs both.
 //!
 //! Arguments: the configuration file, and how many cycles to run once the first state has come.
 

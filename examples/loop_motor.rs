@@ -1,7 +1,7 @@
 //! The motor's side of a control loop: sends its state each millisecond, and takes the commands that come back.
 //!
-//! The other side is `loop_controller`; `docs/tutorial.md` runs both. The motor is a mass on a line that starts 1 m
-//! from where it should be; a command is the force on it.
+//! The other side is `loop_controller`; `docs/start/tutorial.md` runs both. The motor is a mass on a line that starts 1
+//! m from where it should be; a command is the force on it.
 //!
 //! Arguments: the configuration file, and how many cycles to run.
 

@@ -1,7 +1,7 @@
 //! The controller's side of a control loop as a real-time task: its deadline is checked before it runs, and
 //! `taut task list` watches it.
 //!
-//! The other side is `loop_motor`; `docs/tutorial.md` runs both.
+//! The other side is `loop_motor`; `docs/start/tutorial.md` runs both.
 //!
 //! Arguments: the node's configuration, the task set, and for how many milliseconds to run once the first state has
 //! come.

@@ -89,8 +89,7 @@ image_taut() {
     # Configurations of control processes, /etc/tautline/INTERFACE.toml.
     mkdir -p "$root/etc/tautline"
     install -D -m 644 -t "$root/usr/share/doc/taut" README.md SECURITY.md
-    install -D -m 644 -t "$root/usr/share/doc/taut/docs" docs/*.md
-    install -D -m 644 -t "$root/usr/share/doc/taut/docs/decisions" docs/decisions/*.md
+    find docs -name '*.md' -not -path 'docs/vectors/*' -exec install -D -m 644 '{}' "$root/usr/share/doc/taut/{}" ';'
     install -D -m 644 -t "$root/usr/share/doc/taut/examples" contrib/wireshark/tautline.lua examples/*.toml
     install -D -m 644 -t "$root/usr/share/doc/taut/examples/taut-node@.service.d" contrib/systemd/taut-node@.service.d/*
     scripts/notices.sh taut tautline-awake-preload tautline-preload >"$root/usr/share/doc/taut/notices"
@@ -153,7 +152,7 @@ image_taut-gateway() {
     install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-gateway@.service
     # Configurations of gateways, /etc/tautline/gateway/NAME.toml.
     mkdir -p "$root/etc/tautline/gateway"
-    install -D -m 644 -t "$root/usr/share/doc/taut-gateway" docs/gateway.md
+    install -D -m 644 -t "$root/usr/share/doc/taut-gateway" docs/how-to/gateway.md
     scripts/notices.sh --manifest-path gateway/Cargo.toml taut-gateway >"$root/usr/share/doc/taut-gateway/notices"
     gateway_scripts "$root/DEBIAN"
     control taut-gateway "$root" <<END

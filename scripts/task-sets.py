@@ -3,7 +3,8 @@
 
 Shares no code with the analysis: sets are files, answers are `--json`. One CPU; SCHED_FIFO with a priority ceiling, or
 SCHED_DEADLINE with its rules at a wake-up, and one time as runtime, deadline and period of a thread
-(docs/executive.md, "Earliest deadlines"). Under SCHED_DEADLINE the clock of releases and deadlines is 500 ppm ahead of
+(docs/reference/executive.md, "Earliest deadlines"). Under SCHED_DEADLINE the clock of releases and deadlines is 500 ppm
+ahead of
 the kernel's. Each job takes its worst case, and the first one of each task is as late as its jitter allows. Sets that
 hold are simulated again with other first releases. In sets of shape "equal" most tasks have equals in priority.
 

@@ -4,7 +4,7 @@
 #   scripts/tcp-beside-demux.sh TAUT [TURNS [MEGABYTES]]
 #
 # Needs root, ip and iperf3. It is meant for a guest of the lab, where time is counted in instructions
-# (docs/performance.md): on a real machine, `taut bench ordinary` does the same and more.
+# (docs/explanation/performance.md): on a real machine, `taut bench ordinary` does the same and more.
 set -eu
 taut=$1
 turns=${2:-3}

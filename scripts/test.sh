@@ -7,7 +7,7 @@
 # Every stage runs even when an earlier one failed, so that one run shows everything. The exit
 # status is 0 only when all of them passed. Each stage's whole output is kept in
 # target/test-logs/STAGE.log; the terminal shows its progress, and what failed.
-# docs/testing.md says what each stage checks.
+# docs/reference/testing.md says what each stage checks.
 set -euo pipefail
 
 export LC_ALL=C CARGO_TERM_COLOR=never

@@ -2,8 +2,8 @@
  *
  * V-Bus: messages and values between two programs that share memory. This is the memory and what is done with it, and
  * nothing else: no system call, no allocation, no dependency, C99, hosted or freestanding. How two programs come to
- * share memory is the platform's (on Linux: bindings/c/examples/vbus). The bytes are those of docs/vbus.md, the
- * algorithms those of crates/tautline-shm/src/vbus; tests compile this header and talk to that code both ways.
+ * share memory is the platform's (on Linux: bindings/c/examples/vbus). The bytes are those of docs/reference/vbus.md,
+ * the algorithms those of crates/tautline-shm/src/vbus; tests compile this header and talk to that code both ways.
  *
  * A connection leads from a producer to a consumer. The producer's memory holds the messages, in eight rings by
  * priority, or the four cells of a value. The consumer's holds how far it has come. Each side writes its own memory

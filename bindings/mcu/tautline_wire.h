@@ -2,7 +2,8 @@
  *
  * Tautline's wire protocol for microcontrollers: queuing and sampling ports over an Ethernet controller, or over UDP
  * sockets of lwIP or Zephyr. One header, C99, no libc, no allocation, no clock and no operating system. The format is
- * that of docs/wire.md; docs/microcontrollers.md shows how to use this. Three layers, each usable without those below:
+ * that of docs/reference/wire.md; docs/how-to/microcontrollers.md shows how to use this. Three layers, each usable
+ * without those below:
  *
  *   frames   tlm_parse_..., tlm_write_..., tlm_bundle_..., tlm_fragment_...: bytes in, fields out. They keep nothing.
  *   flows    tlm_loss_record: which frames of a peer are missing. tlm_collect: messages put together from fragments.
@@ -613,8 +614,8 @@ struct tlm_reassembler {
 	uint32_t duplicates, no_collector, quota_reached, inconsistent, too_large;
 };
 
-/* Time limit of docs/wire.md: 64 KiB take 5.4 ms at 100 Mbit/s. Lower loses messages when the network reorders; higher
- * lets a lost frame block a collector for longer.
+/* Time limit of docs/reference/wire.md: 64 KiB take 5.4 ms at 100 Mbit/s. Lower loses messages when the network
+ * reorders; higher lets a lost frame block a collector for longer.
  */
 #define TLM_TIME_LIMIT_NS UINT64_C(50000000)
 

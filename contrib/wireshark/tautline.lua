@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0 OR MIT
 --
 -- Tautline for Wireshark and tshark: the header in both forms, fragments, bundles, loss, grants and reports, and the
--- messages of a bus as `taut capture` writes them. docs/wire.md defines the format, docs/seeing.md the head of a message
+-- messages of a bus as `taut capture` writes them. docs/reference/wire.md defines the format, docs/how-to/seeing.md the head of a message
 -- of a bus.
 --
 -- Install: copy this file into the directory of personal Lua plugins (Help, About, Folders), or name it:
@@ -134,7 +134,7 @@ local function is_authenticated(h)
     return h.flags % 4 >= 2
 end
 
--- First rule of docs/wire.md that a header breaks; nothing for a good one.
+-- First rule of docs/reference/wire.md that a header breaks; nothing for a good one.
 local function broken_rule(h, available, udp_destination)
     if h.version ~= VERSION then return "unknown_version" end
     if h.flags % 16 >= 4 then return "unknown_flags" end
@@ -168,7 +168,7 @@ local function begin_run(flow, sequence)
     flow.expected, flow.received = flow.expected + 1, flow.received + 1
 end
 
--- Counts a frame in its flow, as the table in docs/wire.md says.
+-- Counts a frame in its flow, as the table in docs/reference/wire.md says.
 local function count(flow, sequence)
     local before = flow.expected - flow.received
     local case, missing = "duplicate", 0

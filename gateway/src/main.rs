@@ -1,7 +1,7 @@
 //! The gateway between the ports of a cell and Zenoh, which `taut gateway` starts.
 //!
 //! It has ports as any program has, and a session of Zenoh. Nobody in the cell waits for it: ports are memory, and
-//! whoever sends to a port never waits for its reader. docs/gateway.md describes what it does.
+//! whoever sends to a port never waits for its reader. docs/how-to/gateway.md describes what it does.
 //!
 //! From the top; a module uses those below it and none above.
 //!
@@ -104,7 +104,10 @@ fn main() -> ExitCode {
 
 fn read(file: &Path) -> Result<Config, Failed> {
     Config::from_file(file).map_err(|error| {
-        Failed::wrong_use(error, "correct the file; docs/gateway.md lists every key")
+        Failed::wrong_use(
+            error,
+            "correct the file; docs/how-to/gateway.md lists every key",
+        )
     })
 }
 

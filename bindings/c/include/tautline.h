@@ -29,7 +29,7 @@
  *   its own.
  * - Times are nanoseconds of CLOCK_MONOTONIC.
  *
- * Link with -ltautline (pkg-config tautline). docs/c.md has more, and the examples.
+ * Link with -ltautline (pkg-config tautline). docs/reference/c.md has more, and the examples.
  */
 #ifndef TAUTLINE_H
 #define TAUTLINE_H
@@ -206,7 +206,7 @@ typedef struct tautline_destination {
 
 /* Nodes. */
 
-/* Opens a node with a configuration file (docs/configuration.md). If the file names no link, the node takes
+/* Opens a node with a configuration file (docs/reference/configuration.md). If the file names no link, the node takes
  * the best that works; tautline_node_report() says which. */
 int tautline_node_open(const char *file, tautline_node *node);
 
@@ -281,7 +281,7 @@ int tautline_udp_port_open(tautline_node node, uint16_t number,
                            const struct tautline_queuing_options *options, tautline_port *port);
 
 /* Opens a raw port: frames of an EtherType that is neither Linux's nor the node's, such as EtherCAT's 0x88a4, on links
- * xdp, xsk and packet, on the first two past the protocol stack (docs/raw.md). tautline_send_frame() and
+ * xdp, xsk and packet, on the first two past the protocol stack (docs/how-to/raw.md). tautline_send_frame() and
  * tautline_receive_frame() are for such ports; sends and receives of messages, and destinations, fail with
  * TAUTLINE_ERROR_WRONG_KIND. */
 int tautline_raw_port_open(tautline_node node, uint16_t ethertype, const struct tautline_raw_options *options,
@@ -489,10 +489,11 @@ int tautline_cycle_report(char *text, size_t bytes);
 /* Puts the thread's settings back, as the thread's end does. */
 int tautline_cycle_stop(void);
 
-/* Waits and sleeps that end awake (docs/exec.md): before the receiving call of any loop, on any descriptor, without
- * node, configuration or privilege. The thread sleeps until shortly before the next message is due, which is learned
- * from the arrivals, and looks for it with poll(2). At most a tenth of a thread's time, and of a CPU's, is spent
- * looking. The descriptor stays the program's: nothing is read from it. One thread at a time uses a tautline_awake. */
+/* Waits and sleeps that end awake (docs/how-to/exec.md): before the receiving call of any loop, on any descriptor,
+ * without node, configuration or privilege. The thread sleeps until shortly before the next message is due, which is
+ * learned from the arrivals, and looks for it with poll(2). At most a tenth of a thread's time, and of a CPU's, is
+ * spent looking. The descriptor stays the program's: nothing is read from it. One thread at a time uses a
+ * tautline_awake. */
 
 typedef struct tautline_awake {
     uint32_t id;
@@ -517,8 +518,8 @@ int tautline_awake_close(tautline_awake awake);
 /* Sleeps until a moment and is awake then. How late it was is written to late_ns, unless that is null. */
 int tautline_sleep_until(uint64_t moment_ns, uint64_t *late_ns);
 
-/* Real-time tasks: a set from a file (docs/executive.md), whose tasks are functions. Open it, give each task without a
- * program its code, start it, close it. One thread at a time uses a set. */
+/* Real-time tasks: a set from a file (docs/reference/executive.md), whose tasks are functions. Open it, give each task
+ * without a program its code, start it, close it. One thread at a time uses a set. */
 
 typedef struct tautline_tasks {
     uint32_t id;

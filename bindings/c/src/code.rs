@@ -1,4 +1,4 @@
-//! The one table of codes. The header and `docs/c.md` repeat it, and a test holds them to it.
+//! The one table of codes. The header and `docs/reference/c.md` repeat it, and a test holds them to it.
 
 use std::ffi::{CStr, c_int};
 

@@ -399,7 +399,8 @@ fn errno_name(errno: i32) -> &'static str {
 
 #[test]
 fn header_and_documentation_have_the_librarys_codes() {
-    let documentation = std::fs::read_to_string(folder().join("../../docs/c.md")).unwrap();
+    let documentation =
+        std::fs::read_to_string(folder().join("../../docs/reference/c.md")).unwrap();
     let header = header();
     let start = header.find("enum tautline_code {").unwrap();
     let end = start + header[start..].find("};").unwrap();
@@ -425,7 +426,7 @@ fn header_and_documentation_have_the_librarys_codes() {
     assert_eq!(&header[start..end], in_header);
     assert!(
         documentation.contains(&in_documentation),
-        "docs/c.md should have:\n{in_documentation}"
+        "docs/reference/c.md should have:\n{in_documentation}"
     );
 }
 

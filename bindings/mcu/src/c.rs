@@ -24,7 +24,7 @@ pub enum Form {
 /// `struct tlm_header`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-#[allow(missing_docs)] // the fields of docs/wire.md
+#[allow(missing_docs)] // the fields of docs/reference/wire.md
 pub struct Header {
     pub destination: u16,
     pub source: u16,

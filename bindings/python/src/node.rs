@@ -21,10 +21,10 @@ use crate::wait::duration;
 
 /// A node: one participant on a network or a bus, with ports. Its ports keep it open.
 ///
-/// The arguments are the keys of a configuration file (docs/configuration.md), such as `interface`, `link`, `address`,
-/// `bus`, `node`, and the tables `neighbour`, `port`, `udp_port` and `raw_port` as lists of dictionaries. Without
-/// `link` it takes the best link that works; `report` says which, and why not a better one. Raises ConfigError and
-/// OpenError.
+/// The arguments are the keys of a configuration file (docs/reference/configuration.md), such as `interface`, `link`,
+/// `address`, `bus`, `node`, and the tables `neighbour`, `port`, `udp_port` and `raw_port` as lists of dictionaries.
+/// Without `link` it takes the best link that works; `report` says which, and why not a better one. Raises ConfigError
+/// and OpenError.
 ///
 /// >>> import tautline
 /// >>> with tautline.Node(link="udp", address="127.0.0.1") as node:
@@ -369,7 +369,7 @@ fn configuration(py: Python<'_>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<S
     let text = table.map_err(|error| error.to_string());
     let text = text.and_then(|table| toml::to_string(&table).map_err(|error| error.to_string()));
     text.map_err(|error| {
-        let remedy = "give the keys of a configuration file (docs/configuration.md)";
+        let remedy = "give the keys of a configuration file (docs/reference/configuration.md)";
         exception(
             py,
             "ConfigError",

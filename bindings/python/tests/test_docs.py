@@ -1,4 +1,4 @@
-"""The page and the examples: every block of Python in docs/python.md runs, one after the other, as it stands there. The
+"""The page and the examples: every block of Python in docs/how-to/python.md runs in order, as it stands there. The
 documentation strings are run by tests/python.rs, under each interpreter: beside it they would meet at their ports."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 import tautline
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[2] / "docs" / "python.md"
+PAGE = HERE.parents[2] / "docs" / "how-to" / "python.md"
 
 
 def test_every_public_class_has_an_example() -> None:

@@ -29,7 +29,7 @@ pub fn warn() {
     if let Some(first) = chains.first() {
         say!(
             "taut: the firewall of this host has rules for what arrives ({first}), and does not see what the demux takes\n  \
-             what to do: filter at the sender or the switch, or let only known peers send (docs/security.md)"
+             what to do: filter at the sender or the switch, or let only known peers send (docs/explanation/security.md)"
         );
     }
 }

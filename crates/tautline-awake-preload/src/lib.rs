@@ -1,5 +1,5 @@
 //! The library that `taut exec` loads into an unmodified program (LD_PRELOAD): its waits and sleeps end awake.
-//! `docs/exec.md` is the user's page.
+//! `docs/how-to/exec.md` is the user's page.
 //!
 //! Each function here has the name of one of the C library's. It waits first, with `ppoll`, as `tautline_awake` says:
 //! asleep until shortly before the expected arrival, then looking. Afterwards it makes the program's own call with the

@@ -1,4 +1,4 @@
-//! A captured frame, read as docs/wire.md says.
+//! A captured frame, read as docs/reference/wire.md says.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -1,4 +1,5 @@
-//! Wireshark's dissector against the vectors of the wire format: what tshark says of a frame is what docs/wire.md says.
+//! Wireshark's dissector against the vectors of the wire format: what tshark says of a frame is what
+//! docs/reference/wire.md says.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -10,7 +10,7 @@ use syn::{Data, DeriveInput, Error, Fields, parse_macro_input};
 ///
 /// The struct has `#[repr(C)]`, and numbers and arrays of numbers as fields. If the compiler would put padding between
 /// them or at the end, it is refused: order the fields by size, name the gap (`reserved: [u8; 4]`), or write
-/// `#[repr(C, packed)]`. `docs/types.md` uses one; the tests compile that.
+/// `#[repr(C, packed)]`. `docs/reference/types.md` uses one; the tests compile that.
 ///
 /// ```text
 /// #[derive(Clone, Copy, tautline::Typed)]

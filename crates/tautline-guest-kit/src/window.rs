@@ -1,7 +1,7 @@
 //! The guest's side of a window: joining it, and the ports that Linux has listed.
 //!
-//! Linux's side is `tautline-guest`; `docs/vbus.md`, section "Windows", has the protocol. `tautline_vbus.h` does the
-//! same in C. Nothing here waits, and ports take their memory when they open.
+//! Linux's side is `tautline-guest`; `docs/reference/vbus.md`, section "Windows", has the protocol. `tautline_vbus.h`
+//! does the same in C. Nothing here waits, and ports take their memory when they open.
 #![allow(unsafe_code)] // Lays regions over the memory that the virtual machine has there.
 
 use alloc::vec;

@@ -2,9 +2,9 @@
 //! ports of Linux programs by shared memory.
 //!
 //! [`run::run`] starts an image under a monitor, QEMU or our own on KVM, and keeps it running. Its window
-//! (`docs/vbus.md`) has a connection for each port of the guest; a relay passes messages between these and ports of a
-//! node that has the guest's name. So Linux programs talk to the guest as to any other node, and only this process and
-//! the monitor ever touch memory that the guest can write.
+//! (`docs/reference/vbus.md`) has a connection for each port of the guest; a relay passes messages between these and
+//! ports of a node that has the guest's name. So Linux programs talk to the guest as to any other node, and only this
+//! process and the monitor ever touch memory that the guest can write.
 //!
 //! * [`config`]: settings of a guest, from a file or from options.
 //! * `image`: the program that the guest runs, checked before it starts.

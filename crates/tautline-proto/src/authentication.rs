@@ -2,8 +2,8 @@
 //!
 //! A [`Sender`] numbers the frames of one port by time, and [`seal`](Sender::seal) makes the payload that travels.
 //! A [`Receiver`] is one port's memory of what has come: it [`open`](Receiver::open)s a frame, or says in one word
-//! why not. Two nodes share a [`KeyRing`]. The frame's form on the wire is in `docs/wire.md`, section "Authenticated
-//! frames"; the reasons are in decision 0075.
+//! why not. Two nodes share a [`KeyRing`]. The frame's form on the wire is in `docs/reference/wire.md`, section
+//! "Authenticated frames"; the reasons are in decision 0075.
 //!
 //! This module reads no clock, no file and no random numbers: times and the number of a sender's run are arguments.
 //! Nothing is allocated after the constructors.

@@ -36,7 +36,7 @@
 //! [`sim`] is a network in memory that loses, doubles, delays and damages frames, on virtual time.
 //!
 //! The specification of the format, for those who write a reader in another language, is
-//! `docs/wire.md` with the vectors in `docs/vectors/wire`.
+//! `docs/reference/wire.md` with the vectors in `docs/vectors/wire`.
 //!
 //! # What it is not
 //!

@@ -66,7 +66,7 @@ impl SmootherError {
         match self {
             Self::NoInterface(_) => "name one of the interfaces of `ip link`",
             Self::NoEthernet(_) => "name an Ethernet interface",
-            Self::Setup(_) => "change it in the configuration file (docs/smoother.md)",
+            Self::Setup(_) => "change it in the configuration file (docs/how-to/smoother.md)",
             Self::NotPrivileged { .. } => {
                 "run as root, or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
             }

@@ -136,7 +136,7 @@ impl RunError {
                 "run the file with `taut task run`, or open the ports and call Executive::program_values"
             }
             RunError::Program { .. } => {
-                "check the path in `exec`; the program must answer job 0 (docs/executive.md, \"Tasks that are programs\")"
+                "check the path in `exec`; the program must answer job 0 (docs/reference/executive.md, \"Tasks that are programs\")"
             }
             RunError::DeadlineRefused { .. } => {
                 "run the set as root in a partition (`[partition]` in its file), which sets sched_rt_runtime_us to -1, \

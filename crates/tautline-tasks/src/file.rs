@@ -1,4 +1,5 @@
-//! The file format of task sets (`docs/executive.md`). Mistakes are reported with file, line, column, key and remedy.
+//! The file format of task sets (`docs/reference/executive.md`). Mistakes are reported with file, line, column, key and
+//! remedy.
 //!
 //! ```
 //! let text = "[[task]]\nname = \"control\"\nperiod = \"1ms\"\nworst_case = \"100us\"\n";
@@ -30,7 +31,7 @@ use crate::program::Program;
 const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// Remedy where the file says what is missing or too much by itself.
-const SEE_DOCUMENTATION: &str = "docs/executive.md lists every key with its limits";
+const SEE_DOCUMENTATION: &str = "docs/reference/executive.md lists every key with its limits";
 
 /// A mistake in a file.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

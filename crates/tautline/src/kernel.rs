@@ -1,5 +1,6 @@
 //! The parts of the kernel that a node may lack: each is tried and never told from the release, because
-//! distributions leave parts out and bring newer ones into old releases. `docs/kernels.md` shows the same table.
+//! distributions leave parts out and bring newer ones into old releases. `docs/reference/kernels.md` shows the same
+//! table.
 
 use std::io;
 use std::sync::LazyLock;
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_documented_table_is_this_one() {
-        let page = include_str!("../../../docs/kernels.md");
+        let page = include_str!("../../../docs/reference/kernels.md");
         let (_, table) = page.split_once("| part of the kernel |").unwrap();
         let rows: Vec<_> = table
             .lines()

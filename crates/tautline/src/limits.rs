@@ -10,7 +10,7 @@ pub const DEPTH_DEFAULT: u32 = 64;
 /// Most slots in a class. Higher: one port may pin more than 48 MiB.
 pub const DEPTH_MAX: u32 = 4096;
 /// Most sources that a sampling port keeps a value of. Lower: a fleet needs several ports. Higher: the
-/// words about them no longer fit the port's control element (`docs/memory.md`).
+/// words about them no longer fit the port's control element (`docs/reference/memory.md`).
 pub const SOURCES_MAX: usize = tautline_shm::layout::PEER_COUNT;
 /// Bytes of the largest value of a sampling port, unless configured: a full frame, as every link carries.
 pub const VALUE_BYTES_DEFAULT: usize = tautline_proto::wire::WHOLE_BYTES_MAX_ETHERNET;

@@ -109,5 +109,5 @@ pub(crate) struct TypeDifference {
 
 /// The examples of the page about types.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/types.md")]
+#[doc = include_str!("../../../docs/reference/types.md")]
 struct Page;

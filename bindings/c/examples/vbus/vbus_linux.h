@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * How a C program on Linux comes to a port on a bus (docs/vbus.md, "Handshake"): it connects to the port's socket,
- * exchanges memories, and is a producer of that port until it hangs up. tautline_vbus.h does everything that follows.
- * An example to start from rather than a library: it connects once, and says on standard error what went wrong.
+ * How a C program on Linux comes to a port on a bus (docs/reference/vbus.md, "Handshake"): it connects to the port's
+ * socket, exchanges memories, and is a producer of that port until it hangs up. tautline_vbus.h does everything that
+ * follows. An example to start from rather than a library: it connects once, and says on standard error what went
+ * wrong.
  */
 #ifndef TAUTLINE_VBUS_LINUX_H
 #define TAUTLINE_VBUS_LINUX_H

@@ -168,7 +168,7 @@ fn cmake_refuses_another_version() {
 
 #[test]
 fn the_example_of_the_documentation_runs() {
-    let page = std::fs::read_to_string(folder().join("../../docs/c.md")).unwrap();
+    let page = std::fs::read_to_string(folder().join("../../docs/reference/c.md")).unwrap();
     let (_, rest) = page.split_once("```cpp\n").expect("an example in C++");
     let (example, _) = rest.split_once("```").unwrap();
     let source = IMAGE.root.join("documentation.cpp");

@@ -150,7 +150,7 @@ fn configuration(
 ) -> String {
     let own = ip.map_or_else(|| mac.to_string(), |ip| format!("{mac}, {ip}"));
     let mut text = format!(
-        "# A node on `{interface}` ({own}). All keys: docs/configuration.md.\n\
+        "# A node on `{interface}` ({own}). All keys: docs/reference/configuration.md.\n\
          # The best link that works is taken: as root, `xdp`.\n\
          interface = {}\n",
         quoted(interface)

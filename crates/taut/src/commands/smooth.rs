@@ -107,7 +107,7 @@ fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
     let Some(section) = config.smoother else {
         return usage(
             "the configuration has no [smoother] section".to_owned(),
-            "add it, with capacity_bps (docs/smoother.md)",
+            "add it, with capacity_bps (docs/how-to/smoother.md)",
         );
     };
     let Some(interface) = config.node.interface else {

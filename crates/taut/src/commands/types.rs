@@ -68,7 +68,7 @@ fn read(file: &Path) -> Result<Vec<Declaration>, CommandError> {
     if config.types.is_empty() {
         return Err(CommandError::failed(
             format!("{} declares no types", file.display()),
-            "declare one there: [[type]]; docs/types.md has an example",
+            "declare one there: [[type]]; docs/reference/types.md has an example",
         ));
     }
     Ok(config.types.into_iter().map(Arc::unwrap_or_clone).collect())

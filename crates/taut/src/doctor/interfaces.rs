@@ -8,7 +8,7 @@ use super::Line;
 use tautline_testbed::netdev::Netdev;
 
 /// Drivers with native XDP, as sysfs or `ip` names them, for kernels that do not say it themselves
-/// (before 6.3). A driver that is not here is called unknown, not generic. `docs/hardware.md` says how
+/// (before 6.3). A driver that is not here is called unknown, not generic. `docs/reference/hardware.md` says how
 /// this was found.
 const NATIVE_DRIVERS: &[&str] = &[
     "atlantic",
@@ -144,8 +144,7 @@ fn attached(xdp: &serde_json::Value) -> Vec<String> {
 }
 
 fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&Netdev>) -> Line {
-    const GENERIC: &str =
-        "works in generic mode, slower; docs/hardware.md lists the drivers with native XDP";
+    const GENERIC: &str = "works in generic mode, slower; docs/reference/hardware.md lists the drivers with native XDP";
     let driver = interface.driver.as_deref().unwrap_or("driver unknown");
     match netdev.and_then(|netdev| netdev.xdp_features(interface.index).ok()) {
         Some(features) if features.native() => Line::good(
@@ -191,8 +190,7 @@ fn switch_line(area: &'static str, name: &str) -> Option<Line> {
 }
 
 fn speed_line(area: &'static str, name: &str, megabits: Option<u64>) -> Line {
-    const MARK: &str =
-        "`pcp = true` marks frames; set the switch to strict priority by PCP (docs/smoother.md)";
+    const MARK: &str = "`pcp = true` marks frames; set the switch to strict priority by PCP (docs/how-to/smoother.md)";
     const HIDDEN: &str = "whether the switch honours priorities cannot be seen from here";
     match megabits {
         Some(megabits) if megabits < GIGABIT && megabits > 0 => Line::limited(
@@ -220,7 +218,7 @@ mod tests {
 
     #[test]
     fn native_drivers_are_those_of_the_page_about_hardware() {
-        let page = include_str!("../../../../docs/hardware.md");
+        let page = include_str!("../../../../docs/reference/hardware.md");
         for driver in NATIVE_DRIVERS {
             let mut rows = page.lines();
             let row = rows.find(|line| line.starts_with(&format!("| `{driver}` |")));

@@ -205,7 +205,7 @@ impl From<KernelsError> for CommandError {
             KernelsError::NoReport { .. } => {
                 "try the kernel alone with --kernel, with earlyprintk=serial after a comma".to_owned()
             }
-            _ => "see docs/lab.md".to_owned(),
+            _ => "see docs/how-to/lab.md".to_owned(),
         };
         CommandError::failed(error.to_string(), remedy)
     }

@@ -128,7 +128,7 @@ impl From<SessionError> for CommandError {
     fn from(error: SessionError) -> CommandError {
         CommandError::failed(
             error.to_string(),
-            "see docs/lab.md, and taut doctor for what this machine lacks",
+            "see docs/how-to/lab.md, and taut doctor for what this machine lacks",
         )
     }
 }

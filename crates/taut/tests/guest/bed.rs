@@ -74,7 +74,7 @@ fn may_use_kvm() -> bool {
 }
 
 /// Directory of programs that were built elsewhere: `TAUTLINE_GUEST_IMAGES`, for a machine without compilers
-/// (docs/testing.md).
+/// (docs/reference/testing.md).
 fn given_images() -> Option<PathBuf> {
     std::env::var_os("TAUTLINE_GUEST_IMAGES").map(PathBuf::from)
 }
@@ -161,7 +161,7 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// The command: this build's, or `TAUTLINE_TAUT` where these tests were not built (docs/testing.md).
+/// The command: this build's, or `TAUTLINE_TAUT` where these tests were not built (docs/reference/testing.md).
 pub(crate) fn taut_file() -> PathBuf {
     let given = std::env::var_os("TAUTLINE_TAUT");
     given.map_or_else(|| env!("CARGO_BIN_EXE_taut").into(), PathBuf::from)

@@ -582,7 +582,8 @@ fn partitions() -> Vec<Value> {
     all.filter(|one| one["name"] == "flight").cloned().collect()
 }
 
-/// Longest wait for ordinary work. Beside the loads, some kernels give it no time for half a minute (docs/flight.md).
+/// Longest wait for ordinary work. Beside the loads, some kernels give it no time for half a minute
+/// (docs/explanation/flight.md).
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

@@ -134,7 +134,7 @@ fn what_cannot_be_measured_is_said() {
     assert_eq!(nothing.status.code(), Some(1), "{}", text(&nothing));
     let said = text(&nothing);
     assert!(
-        said.contains("not started inside") && said.contains("docs/lab.md"),
+        said.contains("not started inside") && said.contains("docs/how-to/lab.md"),
         "{said}"
     );
 }

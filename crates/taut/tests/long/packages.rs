@@ -226,7 +226,7 @@ fn the_debian_package_has_all_that_belongs_to_the_command() {
             "/usr/share/doc/taut/copyright",
             "/usr/share/doc/taut/changelog.gz",
             "/usr/share/doc/taut/notices.gz",
-            "/usr/share/doc/taut/docs/configuration.md",
+            "/usr/share/doc/taut/docs/reference/configuration.md",
             "/usr/share/doc/taut/examples/taut-node@.service.d/tune.conf",
             "/etc/tautline/",
         ]

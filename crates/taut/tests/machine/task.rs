@@ -1,4 +1,4 @@
-//! `taut task` as a user runs it, and its file format against `docs/executive.md`.
+//! `taut task` as a user runs it, and its file format against `docs/reference/executive.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -251,7 +251,7 @@ fn a_task_that_nothing_can_activate_is_not_run() {
 
 /// The keys of a section's table in the page.
 fn documented(section: &str) -> Vec<String> {
-    let page = fs::read_to_string(root().join("docs/executive.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/reference/executive.md")).unwrap();
     let part = page.split(&format!("### {section}\n")).nth(1).unwrap();
     let part = part.split("\n#").next().unwrap();
     let rows = part.lines().filter_map(|line| line.strip_prefix("| `"));

@@ -1,4 +1,4 @@
-//! `docs/tutorial.md`, run as a newcomer runs it: every fenced command, in order, in one shell.
+//! `docs/start/tutorial.md`, run as a newcomer runs it: every fenced command, in order, in one shell.
 //!
 //! The shell has mount and process namespaces of its own, with an empty /run. So the tutorial's hosts cannot collide
 //! with others of the same names, and its processes and hosts are gone with it, also when it fails.
@@ -19,7 +19,8 @@ fn every_command_of_the_tutorial_does_what_the_page_says() {
         println!("SKIPPED: {reason}");
         return;
     }
-    let page = fs::read_to_string(root().join("docs/tutorial.md")).expect("docs/tutorial.md");
+    let page =
+        fs::read_to_string(root().join("docs/start/tutorial.md")).expect("docs/start/tutorial.md");
     let commands = commands(&page);
     assert!(
         commands.len() >= 8,

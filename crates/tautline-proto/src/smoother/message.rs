@@ -1,5 +1,5 @@
 //! Grants and reports on the wire: the payload of an ordinary message from port [`PORT`] to port [`PORT`] at the
-//! highest priority. `docs/wire.md` has the tables, `docs/vectors/wire/smoother.jsonl` the vectors.
+//! highest priority. `docs/reference/wire.md` has the tables, `docs/vectors/wire/smoother.jsonl` the vectors.
 
 use core::fmt;
 use core::time::Duration;

@@ -7,7 +7,7 @@ use core::fmt;
 ///
 /// `Copy` and numbered, so that the hot path can count it in an array: see [`ParseError::index`].
 /// Where several things are wrong the first check that fails names the error, in the order that
-/// `docs/wire.md` gives.
+/// `docs/reference/wire.md` gives.
 ///
 /// ```
 /// use tautline_proto::wire::{Header, ParseError};

@@ -2,7 +2,7 @@
 //!
 //! [`Header`] is the same in both forms. [`ethernet`] carries it straight in an Ethernet frame,
 //! [`udp`] in an IPv4/UDP datagram. The written specification, with byte tables and test vectors,
-//! is `docs/wire.md`.
+//! is `docs/reference/wire.md`.
 //!
 //! Every function here takes bytes that anybody may have sent. None of them panics, none reads past
 //! the slice that it was given, and every way for a frame to be wrong has exactly one answer:

@@ -1,4 +1,4 @@
-//! The test vectors of `docs/vectors/wire`, whose format `docs/wire.md` describes. A program in
+//! The test vectors of `docs/vectors/wire`, whose format `docs/reference/wire.md` describes. A program in
 //! another language can check itself against the same files.
 
 use std::collections::HashSet;

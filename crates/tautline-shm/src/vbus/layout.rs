@@ -1,4 +1,4 @@
-//! The byte layout of the two memories of a connection. This is ABI: `docs/vbus.md` has the same as
+//! The byte layout of the two memories of a connection. This is ABI: `docs/reference/vbus.md` has the same as
 //! tables, and `bindings/c/tautline_vbus.h` in C.
 //!
 //! Integers are in the machine's own byte order and naturally aligned. Words through which the two

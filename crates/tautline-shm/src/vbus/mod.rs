@@ -7,7 +7,7 @@
 //! and mapped read-only by the other, so that nobody can spoil what another relies on, and
 //! whatever an owner held or had lent goes with it.
 //!
-//! * [`layout`] is the byte layout (`docs/vbus.md` has it as tables): offsets, fixed-width
+//! * [`layout`] is the byte layout (`docs/reference/vbus.md` has it as tables): offsets, fixed-width
 //!   integers, a magic number and a version, no pointers, so that C and a guest can read it too.
 //! * [`shape`] computes where everything lies from what a port is to hold, and checks what a peer's
 //!   memory says of itself.

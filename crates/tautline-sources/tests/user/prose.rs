@@ -136,7 +136,8 @@ fn root() -> PathBuf {
 /// The project's own files with one of these extensions, without build directories and results.
 #[test]
 fn every_attack_in_the_tables_of_cases_names_its_tests() {
-    let cases = fs::read_to_string(root().join("docs/security.md")).expect("docs/security.md");
+    let cases = fs::read_to_string(root().join("docs/explanation/security.md"))
+        .expect("docs/explanation/security.md");
     let sources: Vec<String> = files(&["rs"])
         .iter()
         .map(|path| fs::read_to_string(path).expect("a text file"))

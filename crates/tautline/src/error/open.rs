@@ -258,7 +258,7 @@ impl OpenError {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Config(_) => {
-                "correct the configuration file; docs/configuration.md lists every key"
+                "correct the configuration file; docs/reference/configuration.md lists every key"
             }
             Self::ConfigUnreadable { .. } => "name a TOML file that this user may read",
             Self::NotShared { .. } => "leave `link` out, or set it to \"xdp\"",
@@ -266,7 +266,7 @@ impl OpenError {
             Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
             Self::Keys(_) => {
-                "make it with `taut key`, and let this user alone read it; docs/security.md has the form"
+                "make it with `taut key`, and let this user alone read it; docs/explanation/security.md has the form"
             }
             Self::BusMissing => "set `bus` and `node` in the configuration",
             Self::XdpTaken { holders, .. } if !holders.is_empty() => {

@@ -340,7 +340,7 @@ impl PortError {
             Self::OtherType { .. } => {
                 "declare the same type in both; `taut types` prints the file's"
             }
-            Self::BadType(_) => "use names and sizes within the limits of docs/types.md",
+            Self::BadType(_) => "use names and sizes within the limits of docs/reference/types.md",
             Self::BadDepth { .. } => "use a power of two within the limits, such as 64",
             Self::BadMessageSize { .. } => "use smaller messages or a larger depth",
             Self::BadSources { .. } => "use fewer sources, or several ports",
@@ -349,7 +349,7 @@ impl PortError {
             }
             Self::NotOnLink { .. } => "leave it out, or use another link",
             Self::NoKeys { .. } | Self::NoKeysAtAll => {
-                "give the neighbour's entry a `key_file` (docs/security.md)"
+                "give the neighbour's entry a `key_file` (docs/explanation/security.md)"
             }
             Self::PeerUnknown { .. } => {
                 "name a neighbour of the configuration, a MAC address or an IPv4 address"

@@ -28,7 +28,7 @@ pub enum ReceiveError {
         /// Bytes of the type.
         expected: usize,
     },
-    /// A message has another type than the port's (docs/types.md). The message is gone, and counted.
+    /// A message has another type than the port's (docs/reference/types.md). The message is gone, and counted.
     #[error(
         "message of another type from {sender}: type byte {type_byte}, and the port takes type byte {}, fingerprint \
          {fingerprint:016x}",

@@ -67,7 +67,7 @@ pub enum ArrivalClock {
 
 /// How often the bytes of a message in one frame are copied between the caller's memory and the one that the
 /// driver sends from or has received into, by the kernel too. What a driver adds of its own is not in it
-/// (`docs/memory.md`). On link `vbus`, between the two callers.
+/// (`docs/reference/memory.md`). On link `vbus`, between the two callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Copies {

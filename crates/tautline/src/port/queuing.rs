@@ -33,8 +33,8 @@ pub struct QueuingOptions {
     /// slot, a larger one a slot for each 1,408 bytes.
     pub depth: u32,
     /// Largest message, in bytes, up to 65,536; on link `vbus` up to 16 MiB, and the port's memory must stay within
-    /// 257 MiB (`docs/vbus.md`). On other links a port for more than 1,484 takes buffers for reassembly, and a class
-    /// must be deep enough for one whole message.
+    /// 257 MiB (`docs/reference/vbus.md`). On other links a port for more than 1,484 takes buffers for reassembly, and
+    /// a class must be deep enough for one whole message.
     pub message_bytes_max: usize,
     /// How long a receive until a deadline spins before it sleeps.
     pub spin: Spin,
@@ -313,7 +313,7 @@ impl QueuingPort {
     /// destination or of another priority comes, or when [`QueuingPort::flush`] is called. There is no timer:
     /// the last messages wait for a flush. A message too large to be merged is sent alone, as by
     /// [`QueuingPort::send`]. The receiver gets the messages one by one; it must be a queuing port that knows
-    /// bundles (`docs/wire.md`).
+    /// bundles (`docs/reference/wire.md`).
     ///
     /// ```
     /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};

@@ -25,7 +25,8 @@ use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 /// Longer than any delivery takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How much slower than others this machine is: `TAUTLINE_TEST_SLOWNESS`, for emulated ones (docs/testing.md).
+/// How much slower than others this machine is: `TAUTLINE_TEST_SLOWNESS`, for emulated ones
+/// (docs/reference/testing.md).
 pub fn slowness() -> u32 {
     std::env::var("TAUTLINE_TEST_SLOWNESS").map_or(1, |text| text.parse().expect("a number"))
 }
@@ -94,7 +95,7 @@ pub fn port(number: u16) -> PortNumber {
 }
 
 /// Makes hosts, or says why the test is skipped. `TAUTLINE_TEST_INTERFACES` names two interfaces of this machine
-/// that are to be their cable (docs/testing.md).
+/// that are to be their cable (docs/reference/testing.md).
 pub fn hosts() -> Option<Hosts> {
     if !may_create() {
         println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");

@@ -653,7 +653,7 @@ fn a_full_socket_on_udp() {
     a_full_socket_counts(UDP);
 }
 
-/// Every link sends the UDP form as docs/wire.md says: the parser of the protocol core takes it, and
+/// Every link sends the UDP form as docs/reference/wire.md says: the parser of the protocol core takes it, and
 /// finds no UDP checksum.
 #[test]
 fn the_udp_form_is_sent_as_written() {

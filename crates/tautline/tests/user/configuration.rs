@@ -1,5 +1,5 @@
-//! `docs/configuration.md` against the code: every key is there and no other, the limits are the ones that are
-//! enforced, the defaults are the ones that are taken, and the examples are accepted.
+//! `docs/reference/configuration.md` against the code: every key is there and no other, the limits are the ones that
+//! are enforced, the defaults are the ones that are taken, and the examples are accepted.
 
 use std::fs;
 use std::path::Path;
@@ -189,8 +189,8 @@ fn required_keys_are_those_without_which_a_file_is_refused() {
 }
 
 fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    fs::read_to_string(path).expect("docs/configuration.md")
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
+    fs::read_to_string(path).expect("docs/reference/configuration.md")
 }
 
 fn section<'t>(page: &'t str, heading: &str) -> &'t str {

@@ -295,7 +295,7 @@ impl ExperimentError {
             }
             ExperimentError::Settings(_) => "give other values with --set".to_owned(),
             ExperimentError::Kernels(_) | ExperimentError::NoHome(_) => {
-                "see docs/lab.md for what the lab needs".to_owned()
+                "see docs/how-to/lab.md for what the lab needs".to_owned()
             }
             _ => "try again on a quieter machine; `taut doctor` shows what this machine can do"
                 .to_owned(),

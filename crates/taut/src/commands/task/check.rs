@@ -244,7 +244,8 @@ impl Report<'_> {
     }
 
     /// Modes that take more of a CPU than the kernel gives to real-time tasks outside a partition, which lifts that. Of
-    /// SCHED_DEADLINE the kernel counts the whole CPU for each task (docs/executive.md, "Earliest deadlines").
+    /// SCHED_DEADLINE the kernel counts the whole CPU for each task (docs/reference/executive.md, "Earliest
+    /// deadlines").
     fn beyond_the_kernel(&self) -> Vec<String> {
         let Some(share_ppm) = self.kernel_ppm.filter(|_| self.partition.is_none()) else {
             return Vec::new();

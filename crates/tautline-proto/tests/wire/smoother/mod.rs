@@ -187,7 +187,10 @@ fn a_link_between_switches_that_has_no_room_is_not_divided() {
         ..with_senders(6)
     };
     let outcome = run(setup);
-    assert!(outcome.real_time_lost > 0, "docs/smoother.md says so");
+    assert!(
+        outcome.real_time_lost > 0,
+        "docs/how-to/smoother.md says so"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! A port of a window talks to many peers through one connection: each message begins with an [`Address`], which
 //! says who sent it, or who is to have it. The names of peers stand in a table of Linux's region.
 //!
-//! `docs/vbus.md` has the bytes as tables, and `bindings/c/tautline_vbus.h` has the same in C.
+//! `docs/reference/vbus.md` has the bytes as tables, and `bindings/c/tautline_vbus.h` has the same in C.
 #![allow(unsafe_code)] // Lays the layout over mapped memory, as `region` does.
 
 mod ends;

@@ -1,5 +1,5 @@
 //! The `vbus` link: ports between the processes of one machine, through memory that each side writes on
-//! its own pages only (`docs/vbus.md`). No system call on the way of a message while the receiver is
+//! its own pages only (`docs/reference/vbus.md`). No system call on the way of a message while the receiver is
 //! awake.
 //!
 //! * `directory` is a bus in the file system: who is there, and under which name. `place` reaches it by descriptor.

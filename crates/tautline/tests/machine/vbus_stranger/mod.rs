@@ -1,5 +1,5 @@
 //! Attacks on a bus by a member of another user: each is made for real by a process of that user, and must
-//! harm the attacker alone. `docs/security.md` has the table of cases.
+//! harm the attacker alone. `docs/explanation/security.md` has the table of cases.
 
 #![allow(unsafe_code)] // An alarm ends the process that is attacked, if a test fails.
 
