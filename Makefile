@@ -28,6 +28,7 @@ BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
 EXPERIMENTS := all
 CHECKED := sources proto shm exec types state report
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
+MDBOOK_VERSION := 0.5.4
 OLDEST_RUST := $(shell sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml)
 ARM_TARGETS := aarch64-unknown-linux-gnu aarch64-unknown-linux-musl armv7-unknown-linux-gnueabihf
 KERNEL_TEST_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
@@ -35,7 +36,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo flight flight-guest check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
+.PHONY: help book demo flight flight-guest check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -74,6 +75,11 @@ test-all: ## `make test`, then boots, flights, lints, licences, kernels, loom, f
 build: ## the command and the libraries, optimised
 	@scripts/setup.sh --for build
 	cargo build --release --locked --workspace
+
+book: ## the pages of docs/ as a book, target/book/index.html (needs mdBook, which this does not install)
+	@command -v mdbook >/dev/null || \
+		{ echo "mdbook is missing; install it with: cargo install mdbook --version $(MDBOOK_VERSION) --locked" >&2; exit 1; }
+	mdbook build --dest-dir $(abspath $(TARGET))/book
 
 install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, man page; PREFIX, DESTDIR, LIBDIR
 	@scripts/setup.sh --for build

@@ -489,7 +489,7 @@ int tautline_cycle_report(char *text, size_t bytes);
 /* Puts the thread's settings back, as the thread's end does. */
 int tautline_cycle_stop(void);
 
-/* Waits and sleeps that end awake (docs/how-to/exec.md): before the receiving call of any loop, on any descriptor,
+/* Waits and sleeps that end awake (docs/how-to/awake.md): before the receiving call of any loop, on any descriptor,
  * without node, configuration or privilege. The thread sleeps until shortly before the next message is due, which is
  * learned from the arrivals, and looks for it with poll(2). At most a tenth of a thread's time, and of a CPU's, is
  * spent looking. The descriptor stays the program's: nothing is read from it. One thread at a time uses a

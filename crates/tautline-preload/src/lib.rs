@@ -1,6 +1,6 @@
 //! The library that `taut exec` loads into an unmodified program (LD_PRELOAD): the program's IPv4 UDP sockets become
 //! ports of plain UDP, and its packet sockets of one EtherType become raw ports, where policy says so.
-//! `docs/how-to/exec.md` describes what is taken and what differs.
+//! `docs/reference/exec.md` describes what is taken and what differs.
 //!
 //! The program keeps its own socket. A taken socket has a port beside it: what arrives through the node's interface is
 //! in the port's memory, everything else still comes to the socket. Each call looks into the port first. If the port
