@@ -133,7 +133,7 @@ fn node_text(node: &Value) -> String {
         count if *count == 0 => {}
         count => {
             text += &format!(
-                "  several datagrams in one packet buffer, left to Linux: {} (docs/how-to/udp.md)\n",
+                "  several datagrams in one packet buffer, left to Linux: {} (docs/reference/udp.md)\n",
                 plain(count)
             );
         }
