@@ -148,25 +148,12 @@ impl From<OpenError> for Fault {
 impl From<PortError> for Fault {
     fn from(error: PortError) -> Self {
         let code = match &error {
-            PortError::OutOfRange { .. }
-            | PortError::BadDepth { .. }
-            | PortError::BadMessageSize { .. }
-            | PortError::UdpPortZero
-            | PortError::RawOwn { .. } => Code::BadOptions,
-            PortError::OpenHere { .. }
-            | PortError::Taken { .. }
-            | PortError::UdpOpenHere { .. }
-            | PortError::UdpTaken { .. }
-            | PortError::RawOpenHere { .. }
-            | PortError::RawTaken { .. } => Code::PortTaken,
-            PortError::TooManyUdpPorts { .. } | PortError::TooManyRawPorts { .. } => {
-                Code::TooManyHandles
-            }
-            PortError::NotAllowed { .. }
-            | PortError::UdpNotAllowed { .. }
-            | PortError::RawNotAllowed { .. } => Code::NotAllowed,
+            PortError::Value(_) | PortError::Options(_) => Code::BadOptions,
+            PortError::OpenHere { .. } | PortError::Taken { .. } => Code::PortTaken,
+            PortError::TooManyPorts { .. } => Code::TooManyHandles,
+            PortError::NotAllowed { .. } => Code::NotAllowed,
             PortError::NoAddress { .. } => Code::NoAddress,
-            PortError::NotOffered { .. } | PortError::NotOnLink { .. } => Code::NotOffered,
+            PortError::NotOnLink { .. } => Code::NotOffered,
             PortError::UnknownName { .. } => Code::UnknownName,
             PortError::OtherKind { .. } => Code::WrongKind,
             PortError::PeerUnknown { .. }

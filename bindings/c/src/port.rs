@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tautline::port::BATCH_FRAMES;
 use tautline::{
-    Instant, LentBuffer, Node, NodeStatus, PortError, PortNumber, Priority, QueuingOptions,
-    QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort, SendError, Source,
-    Spin, UdpPort,
+    Instant, LentBuffer, Node, NodeStatus, PortError, PortKey, PortNumber, Priority,
+    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort,
+    SendError, Source, Spin, UdpPort,
 };
 use tautline_state::fork::OwnerProcess;
 use tautline_tasks::MessageHead;
@@ -158,9 +158,7 @@ impl Port {
         let Kind::Datagram(port) = kind else {
             return Err(Code::WrongKind.into());
         };
-        if to.port() == 0 {
-            return Err(PortError::UdpPortZero.into());
-        }
+        PortKey::udp(to.port()).map_err(PortError::from)?;
         // SAFETY: the caller's promise.
         unsafe {
             send_datagram(
@@ -433,10 +431,7 @@ pub(crate) fn set_spin(spin: &mut Spin, given_ns: u64) {
 }
 
 fn port_number(number: u16) -> Result<PortNumber, Fault> {
-    let out_of_range = PortError::OutOfRange {
-        number: number.into(),
-    };
-    PortNumber::new(number).ok_or_else(|| out_of_range.into())
+    PortNumber::try_from(number).map_err(|error| PortError::from(error).into())
 }
 
 /// Closes a port, or a socket.

@@ -100,7 +100,7 @@ pub unsafe extern "C" fn rt_socket(
         // SAFETY: the caller's promise.
         let local = unsafe { address(local, local_bytes) }?;
         let options = options(message_bytes_max);
-        UdpPort::check(&options)?;
+        UdpPort::check(&options).map_err(PortError::from)?;
         let (node, shared) = node_of(*local.ip())?;
         let own = node.report().ip;
         if !local.ip().is_unspecified() && own != Some(*local.ip()) {
@@ -176,7 +176,7 @@ fn open_port(node: &Node, number: u16, options: &QueuingOptions) -> Result<UdpPo
     let mut refused = Fault::from(Code::PortTaken);
     for number in EPHEMERAL.rev() {
         match node.udp_port(number, options) {
-            Err(error @ (PortError::UdpOpenHere { .. } | PortError::UdpTaken { .. })) => {
+            Err(error @ (PortError::OpenHere { .. } | PortError::Taken { .. })) => {
                 refused = error.into();
             }
             other => return Ok(other?),

@@ -326,13 +326,7 @@ pub(crate) fn priority(py: Python<'_>, number: u8) -> PyResult<Priority> {
 
 /// A port number.
 pub(crate) fn port_number(py: Python<'_>, number: u16) -> PyResult<tautline::PortNumber> {
-    let refused = || {
-        PortError::OutOfRange {
-            number: number.into(),
-        }
-        .raise(py)
-    };
-    tautline::PortNumber::new(number).ok_or_else(refused)
+    tautline::PortNumber::try_from(number).map_err(|error| PortError::from(error).raise(py))
 }
 
 /// Makes the methods of a class of ports: its own, and those that all have.

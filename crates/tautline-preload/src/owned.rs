@@ -112,7 +112,7 @@ pub(crate) fn open_raw_port(ethertype: EtherType) -> Result<RawPort, NoRawPort> 
         };
         node.raw_port(ethertype, &options)
             .map_err(|error| match error {
-                PortError::RawOpenHere { .. } => NoRawPort::OpenHere,
+                PortError::OpenHere { .. } => NoRawPort::OpenHere,
                 error => NoRawPort::Other(error.to_string()),
             })
     })

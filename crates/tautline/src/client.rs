@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::PortNumber;
 use tautline_proto::wire::raw::EtherType;
+use tautline_proto::wire::{PortKey, PortNumber, ValueError};
 use tautline_shm::region::Shape;
 
 use self::protocol::{Entry, Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
@@ -437,7 +437,7 @@ impl DemuxOwner for Connection {
                 let priorities = Priorities::of_entry(entry, priorities);
                 parts(descriptors, shape, priorities, &self.watch)
             }
-            (Reply::Refused(refusal), _) => Err(not_opened(port, refusal)),
+            (Reply::Refused(refusal), _) => Err(not_opened(port.into(), refusal)),
             (other, _) => Err(nonsense(&other)),
         }
     }
@@ -450,18 +450,24 @@ impl DemuxOwner for Connection {
     ) -> Result<UdpPortParts, PortError> {
         if beside.is_some() {
             // The control process reserves the port itself, which the socket would prevent.
-            return Err(PortError::NotOffered {
+            return Err(PortError::NotOnLink {
                 what: BESIDE_SOCKET,
                 link: "xdp of a control process",
             });
         }
-        let port = NonZeroU16::new(local.port()).ok_or(PortError::UdpPortZero)?;
+        let port = NonZeroU16::new(local.port()).ok_or(ValueError::UdpPortOutOfRange(0))?;
         match self.ask_until_free(&Request::OpenUdp { port, shape })? {
             (Reply::UdpOpened { priorities, entry }, descriptors) => {
                 let priorities = Priorities::of_entry(entry, priorities);
                 udp_parts(descriptors, shape, priorities, &self.watch)
             }
-            (Reply::Refused(refusal), _) => Err(udp_not_opened(local, refusal)),
+            (Reply::Refused(refusal), _) => Err(match not_opened(PortKey::Udp(port), refusal) {
+                PortError::Taken { key, holder: None } => PortError::Taken {
+                    key,
+                    holder: Holder::of_udp(local),
+                },
+                error => error,
+            }),
             (other, _) => Err(nonsense(&other)),
         }
     }
@@ -493,7 +499,7 @@ impl DemuxOwner for Connection {
                     any_source_address,
                 })
             }
-            (Reply::Refused(refusal), _) => Err(raw_not_opened(ethertype, refusal)),
+            (Reply::Refused(refusal), _) => Err(not_opened(ethertype.into(), refusal)),
             (other, _) => Err(nonsense(&other)),
         }
     }
@@ -567,51 +573,19 @@ fn udp_parts(
     })
 }
 
-fn udp_not_opened(local: SocketAddrV4, refusal: Refusal) -> PortError {
-    let port = local.port();
-    match refusal.reason {
-        Reason::Taken => PortError::UdpTaken {
-            port,
-            holder: match refusal.holder {
-                0 => Holder::of_udp(local),
-                pid => Some(Holder::of(pid)),
-            },
-        },
-        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::UdpNotAllowed {
-            port,
-            why: refusal.why,
-        },
-        _ => PortError::refused("opening the port in the control process", refusal.why),
-    }
-}
-
-fn raw_not_opened(ethertype: EtherType, refusal: Refusal) -> PortError {
-    match refusal.reason {
-        Reason::Taken => PortError::RawTaken {
-            ethertype,
-            holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
-        },
-        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::RawNotAllowed {
-            ethertype,
-            why: refusal.why,
-        },
-        _ => PortError::refused("opening the port in the control process", refusal.why),
-    }
-}
-
-fn not_opened(port: PortNumber, refusal: Refusal) -> PortError {
+fn not_opened(key: PortKey, refusal: Refusal) -> PortError {
     match refusal.reason {
         Reason::Taken => PortError::Taken {
-            port,
+            key,
             holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
+        },
+        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::NotAllowed {
+            key,
+            why: refusal.why,
         },
         Reason::Kernel | Reason::BadRequest => {
             PortError::refused("opening the port in the control process", refusal.why)
         }
-        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::NotAllowed {
-            port,
-            why: refusal.why,
-        },
     }
 }
 

@@ -73,7 +73,9 @@ pub mod types;
 pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbour};
 pub use config::{BusConfig, BusRule, NodeConfig, ServiceConfig};
 pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
-pub use error::{Error, OpenError, PortError, Priorities, ReceiveError, SendError, ServeError};
+pub use error::{
+    Error, OpenError, OptionsError, PortError, Priorities, ReceiveError, SendError, ServeError,
+};
 pub use keys::{KeyFileError, KeySource, NeighbourKeys};
 pub use kind::{LinkKind, PortKind};
 pub use link::vbus::observe as vbus;
@@ -115,7 +117,7 @@ pub use tautline_proto::time::Instant;
 pub use tautline_proto::wire::ethernet::Vlan;
 pub use tautline_proto::wire::raw::{EtherType, EtherTypeError, RAW_FRAME_BYTES_MAX};
 pub use tautline_proto::wire::udp::UdpChecksum;
-pub use tautline_proto::wire::{MacAddress, PortNumber, Priority};
+pub use tautline_proto::wire::{MacAddress, PortKey, PortNumber, Priority};
 pub use tautline_types::Typed;
 
 /// MAC address and first IPv4 address of an interface, in the network namespace of the calling thread.

@@ -356,7 +356,7 @@ impl Node {
     /// whatever the options say.
     ///
     /// # Errors
-    /// [`PortError::BadType`], and as [`Node::queuing_port`].
+    /// [`PortError::Options`], and as [`Node::queuing_port`].
     pub fn typed_queuing_port<R: Typed, S: Typed>(
         &self,
         number: PortNumber,
@@ -369,7 +369,7 @@ impl Node {
     /// the options say.
     ///
     /// # Errors
-    /// [`PortError::BadType`], and as [`Node::sampling_port`].
+    /// [`PortError::Options`], and as [`Node::sampling_port`].
     pub fn typed_sampling_port<R: Typed, S: Typed>(
         &self,
         number: PortNumber,
@@ -432,7 +432,7 @@ impl Node {
     /// with Linux.
     ///
     /// # Errors
-    /// [`PortError::UdpTaken`] names the process that has a socket there; else [`PortError`].
+    /// [`PortError::Taken`] names the process that has a socket there; else [`PortError`].
     pub fn udp_port(&self, number: u16, options: &QueuingOptions) -> Result<UdpPort, PortError> {
         UdpPort::open(&self.owner(), number, None, options, None)
     }
@@ -443,7 +443,7 @@ impl Node {
     /// to read.
     ///
     /// # Errors
-    /// [`PortError::NotOffered`] on other links; else [`PortError`].
+    /// [`PortError::NotOnLink`] on other links; else [`PortError`].
     pub fn udp_port_beside(
         &self,
         socket: OwnedFd,
@@ -484,8 +484,8 @@ impl Node {
     /// control process, and `packet`.
     ///
     /// # Errors
-    /// [`PortError::RawTaken`] names the process that has the EtherType on this interface;
-    /// [`PortError::NotOffered`] on other links; else [`PortError`].
+    /// [`PortError::Taken`] names the process that has the EtherType on this interface;
+    /// [`PortError::NotOnLink`] on other links; else [`PortError`].
     pub fn raw_port(
         &self,
         ethertype: EtherType,

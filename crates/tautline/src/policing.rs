@@ -6,7 +6,7 @@ use serde::Serialize;
 use tautline_shm::layout::Control;
 use tautline_shm::police::{self, Bucket};
 
-use crate::error::PortError;
+use crate::error::OptionsError;
 
 /// Highest rate: frames a second at [`tautline_shm::police::INTERVAL_NS_MIN`].
 pub(crate) const RATE_MAX: u32 = 10_000_000;
@@ -60,17 +60,17 @@ impl Policing {
     /// Checks the limits above.
     ///
     /// # Errors
-    /// [`PortError::BadPolicing`].
-    pub fn check(&self) -> Result<(), PortError> {
+    /// [`OptionsError::Policing`].
+    pub fn check(&self) -> Result<(), OptionsError> {
         self.bucket().map(drop)
     }
 
     /// The bucket for the port's memory.
-    pub(crate) fn bucket(&self) -> Result<Bucket, PortError> {
+    pub(crate) fn bucket(&self) -> Result<Bucket, OptionsError> {
         u64::try_from(self.interval.as_nanos())
             .ok()
             .and_then(|interval_ns| Bucket::new(interval_ns, self.burst))
-            .ok_or(PortError::BadPolicing {
+            .ok_or(OptionsError::Policing {
                 interval: self.interval,
                 burst: self.burst,
             })

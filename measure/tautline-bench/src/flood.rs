@@ -186,9 +186,7 @@ struct Ends {
 }
 
 fn number(number: u16) -> Result<PortNumber, PortError> {
-    PortNumber::new(number).ok_or(PortError::OutOfRange {
-        number: number.into(),
-    })
+    Ok(PortNumber::try_from(number)?)
 }
 
 impl Ends {

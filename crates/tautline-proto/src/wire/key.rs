@@ -3,21 +3,19 @@
 use core::fmt;
 use core::num::NonZeroU16;
 
-use super::PortNumber;
 use super::raw::EtherType;
+use super::{PortNumber, ValueError};
 
 /// Address of a port within its node. The variants differ in the frames that the port sends and receives, and in
 /// nothing else.
 ///
 /// ```
-/// use std::num::NonZeroU16;
-///
 /// use tautline_proto::wire::raw::EtherType;
 /// use tautline_proto::wire::{PortKey, PortNumber};
 ///
 /// let command = PortKey::Message(PortNumber::try_from(9)?);
 /// assert_eq!(command.to_string(), "port 9");
-/// let camera = PortKey::Udp(NonZeroU16::new(4000).unwrap());
+/// let camera = PortKey::udp(4000)?;
 /// assert_eq!(camera.to_string(), "UDP port 4000");
 /// assert_eq!(PortKey::Raw(EtherType::ETHERCAT).to_string(), "EtherType 0x88a4");
 /// # Ok::<(), tautline_proto::wire::ValueError>(())
@@ -33,6 +31,17 @@ pub enum PortKey {
 }
 
 impl PortKey {
+    /// The key of a plain UDP port.
+    ///
+    /// # Errors
+    /// [`ValueError::UdpPortOutOfRange`] for port 0.
+    pub const fn udp(port: u16) -> Result<Self, ValueError> {
+        match NonZeroU16::new(port) {
+            Some(port) => Ok(Self::Udp(port)),
+            None => Err(ValueError::UdpPortOutOfRange(0)),
+        }
+    }
+
     /// Port number, UDP port or EtherType.
     #[must_use]
     pub const fn number(self) -> u16 {

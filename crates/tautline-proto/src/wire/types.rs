@@ -13,6 +13,8 @@ pub enum ValueError {
     NotANumber,
     /// The port number, carried here, is not in 1..=4095.
     PortOutOfRange(u64),
+    /// The UDP port, carried here, is not in 1..=65535.
+    UdpPortOutOfRange(u64),
     /// The priority, carried here, is not in 0..=7.
     PriorityOutOfRange(u64),
     /// The text is not six pairs of hexadecimal digits joined by colons or hyphens.
@@ -25,6 +27,9 @@ impl fmt::Display for ValueError {
             Self::NotANumber => formatter.write_str("not a decimal number"),
             Self::PortOutOfRange(value) => {
                 write!(formatter, "port {value} is out of range, 1 to {PORT_MAX}")
+            }
+            Self::UdpPortOutOfRange(value) => {
+                write!(formatter, "UDP port {value} is out of range, 1 to 65535")
             }
             Self::PriorityOutOfRange(value) => write!(
                 formatter,

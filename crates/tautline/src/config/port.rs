@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig, Wrong, types};
 use crate::address::{BadPortName, PortName};
-use crate::error::PortError;
+use crate::error::OptionsError;
 use crate::kind::LinkKind;
 use crate::link::vbus::PRODUCERS_MAX;
 use crate::policing::{Policing, RATE_MAX};
@@ -337,7 +337,7 @@ fn sampling(
     }
     options.check_on(link).map_err(|error| {
         let culprit = match error {
-            PortError::BadSources { .. } => entry.sources.as_ref().map(Spanned::span),
+            OptionsError::Sources { .. } => entry.sources.as_ref().map(Spanned::span),
             _ => entry.value_bytes_max.as_ref().map(Spanned::span),
         };
         (culprit.unwrap_or(entry.kind.span()), error.to_string())

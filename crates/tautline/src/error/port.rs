@@ -3,54 +3,55 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PORT_MAX, PortNumber};
+use tautline_proto::wire::{PortKey, PortNumber, ValueError};
 use tautline_state::fork::OtherProcess;
 
-use super::{AFTER_FORK, Holder, chain, holder_name, refused_remedy};
+use super::{AFTER_FORK, Holder, OptionsError, chain, holder_name, refused_remedy};
 
-/// Name of raw ports in [`PortError::NotOffered`].
+/// Name of raw ports in [`PortError::NotOnLink`].
 pub(crate) const RAW_FRAMES: &str = "raw frames";
+/// Name of UDP ports in [`PortError::NotOnLink`].
+pub(crate) const PLAIN_UDP: &str = "plain UDP";
 
 /// A port could not be opened, or a destination not be resolved.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
     /// The number is not one that a port can have.
-    #[error("port {number} is out of range (1 to {PORT_MAX})")]
-    OutOfRange {
-        /// The number asked for.
-        number: u32,
-    },
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// The options are beyond the limits.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// This node has the port open already.
-    #[error("port {port} is open in this node already")]
+    #[error("{key} is open in this node already")]
     OpenHere {
         /// The port.
-        port: PortNumber,
+        key: PortKey,
     },
     /// Another process has the port.
-    #[error("port {port} is taken by {}", holder_name(holder))]
+    #[error("{key} is taken by {}", holder_name(holder))]
     Taken {
         /// The port.
-        port: PortNumber,
+        key: PortKey,
         /// Process that holds the port, if known.
         holder: Option<Holder>,
     },
-    /// The control process does not give this port to this user.
-    #[error("port {port} is not allowed: {why}")]
+    /// The port is the node's own, or the control process does not give it to this user.
+    #[error("{key} is not allowed: {why}")]
     NotAllowed {
         /// The port.
-        port: PortNumber,
-        /// Which rule does not give it to which user, and why.
+        key: PortKey,
+        /// Use that the node makes of it, or the rule that does not give it to which user.
         why: String,
     },
-    /// The control process does not give this UDP port to this user.
-    #[error("UDP port {port} is not allowed: {why}")]
-    UdpNotAllowed {
-        /// The UDP port.
-        port: u16,
-        /// Which rule does not give it to which user, and why.
-        why: String,
+    /// The node has as many ports of this kind open as it can.
+    #[error("the node has {max} {} open already", plural(*key))]
+    TooManyPorts {
+        /// The port that was asked for.
+        key: PortKey,
+        /// How many it can have.
+        max: usize,
     },
     /// The control process that the node was opened through does not answer any more.
     #[error("control process {pid} does not answer: {source}")]
@@ -82,49 +83,12 @@ pub enum PortError {
         /// First difference; "here" is the program.
         difference: String,
     },
-    /// A type of the program is beyond the limits of types.
-    #[error(transparent)]
-    BadType(#[from] tautline_types::TypeError),
-    /// The depth is not one that a port can have.
-    #[error("depth {depth} is not a power of two from 2 to {max}", max = crate::limits::DEPTH_MAX)]
-    BadDepth {
-        /// The depth asked for.
-        depth: u32,
-    },
-    /// Messages of the size asked for do not fit the port.
-    #[error("messages of {bytes} bytes do not fit: {why}")]
-    BadMessageSize {
-        /// The size asked for.
-        bytes: usize,
-        /// Limit that was exceeded.
-        why: &'static str,
-    },
-    /// A sampling port cannot keep values of so many sources.
-    #[error("{sources} sources are out of range (1 to {max})", max = crate::limits::SOURCES_MAX)]
-    BadSources {
-        /// The number asked for.
-        sources: usize,
-    },
-    /// The policing asked for is beyond the limits.
-    #[error(
-        "bursts of {burst} and one frame each {interval:?} cannot be policed (1 to {max}, 100 ns to 1 h)",
-        max = tautline_shm::police::BURST_MAX
-    )]
-    BadPolicing {
-        /// Time for each frame.
-        interval: std::time::Duration,
-        /// Frames at once.
-        burst: u32,
-    },
-    /// The port is protected, and the node shares no keys with this neighbour.
-    #[error("no keys are shared with `{name}`, and the port is protected")]
+    /// The port is protected, and the keys for that are missing.
+    #[error("the port is protected, and {} no keys", neighbour_or_none(name))]
     NoKeys {
-        /// The neighbour.
-        name: String,
+        /// The neighbour; `None` if no neighbour has keys.
+        name: Option<String>,
     },
-    /// The port is protected, and the node shares keys with nobody.
-    #[error("the port is protected, and no neighbour has keys")]
-    NoKeysAtAll,
     /// The link cannot give the port what was asked for.
     #[error("link `{link}` has no {what}")]
     NotOnLink {
@@ -191,74 +155,9 @@ pub enum PortError {
         /// The link.
         link: &'static str,
     },
-    /// UDP port 0 is nobody's.
-    #[error("0 is no UDP port that can be opened or sent to")]
-    UdpPortZero,
-    /// This node has the UDP port open already.
-    #[error("UDP port {port} is open in this node already")]
-    UdpOpenHere {
-        /// The UDP port.
-        port: u16,
-    },
-    /// Another process has the UDP port.
-    #[error("UDP port {port} is taken by {}", holder_name(holder))]
-    UdpTaken {
-        /// The UDP port.
-        port: u16,
-        /// Process that holds the port, if known.
-        holder: Option<Holder>,
-    },
-    /// The node has as many UDP ports open as it can.
-    #[error("the node has {max} UDP ports open already")]
-    TooManyUdpPorts {
-        /// How many it can have.
-        max: usize,
-    },
-    /// The EtherType is the node's own.
-    #[error("EtherType {ethertype} is this node's own")]
-    RawOwn {
-        /// The EtherType.
-        ethertype: EtherType,
-    },
-    /// This node has a raw port for the EtherType already.
-    #[error("the raw port of EtherType {ethertype} is open in this node already")]
-    RawOpenHere {
-        /// The EtherType.
-        ethertype: EtherType,
-    },
-    /// Another process has the EtherType on this interface.
-    #[error("EtherType {ethertype} is taken by {}", holder_name(holder))]
-    RawTaken {
-        /// The EtherType.
-        ethertype: EtherType,
-        /// Process that holds the port, if known.
-        holder: Option<Holder>,
-    },
-    /// The control process does not give the EtherType to this process's user; `why` names the rule or the limit.
-    #[error("EtherType {ethertype} is not allowed: {why}")]
-    RawNotAllowed {
-        /// The EtherType.
-        ethertype: EtherType,
-        /// Answer of the control process.
-        why: String,
-    },
-    /// The node has as many raw ports open as it can.
-    #[error("the node has {max} raw ports open already")]
-    TooManyRawPorts {
-        /// How many it can have.
-        max: usize,
-    },
     /// The node has no IPv4 address.
     #[error("plain UDP on link `{link}` needs an IPv4 address, and the node has none")]
     NoAddress {
-        /// The link.
-        link: &'static str,
-    },
-    /// The link cannot do that.
-    #[error("link `{link}` has no {what}")]
-    NotOffered {
-        /// Feature that the link does not have.
-        what: &'static str,
         /// The link.
         link: &'static str,
     },
@@ -295,6 +194,22 @@ pub enum PortError {
     },
 }
 
+/// Ports of a key's kind.
+const fn plural(key: PortKey) -> &'static str {
+    match key {
+        PortKey::Message(_) => "ports",
+        PortKey::Udp(_) => "UDP ports",
+        PortKey::Raw(_) => "raw ports",
+    }
+}
+
+fn neighbour_or_none(name: &Option<String>) -> String {
+    match name {
+        Some(name) => format!("neighbour `{name}` has"),
+        None => "all neighbours have".to_owned(),
+    }
+}
+
 fn gateway_lack(gateway: Option<Ipv4Addr>) -> String {
     match gateway {
         Some(gateway) => format!("the gateway {gateway} is no neighbour with a MAC address"),
@@ -310,6 +225,12 @@ fn list(names: &[String]) -> String {
     }
 }
 
+impl From<tautline_types::TypeError> for PortError {
+    fn from(error: tautline_types::TypeError) -> Self {
+        Self::Options(error.into())
+    }
+}
+
 impl From<OtherProcess> for PortError {
     fn from(_: OtherProcess) -> Self {
         Self::OtherProcess
@@ -321,15 +242,14 @@ impl PortError {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::OutOfRange { .. } => "use a port number from 1 to 4095",
-            Self::OpenHere { .. } => "use another port number, or the port that is open",
-            Self::Taken { .. } => "end that process, or use another port number",
+            Self::Value(_) => "use a number within the range",
+            Self::Options(error) => error.remedy(),
+            Self::OpenHere { .. } => "use another number, or the port that is open",
+            Self::Taken { .. } => "end that process, or use another number or interface",
             Self::NotAllowed { .. } => {
-                "use a port that is allowed, or have an [[allow]] entry of the control process changed"
+                "use one that is allowed, or have `ports`, `udp_ports` or `ethertypes` of an [[allow]] entry of the control process changed"
             }
-            Self::UdpNotAllowed { .. } => {
-                "use a UDP port that is allowed, or have `udp_ports` of the [[allow]] entry changed"
-            }
+            Self::TooManyPorts { .. } => "close some, or open another node",
             Self::ControlGone { .. } => {
                 "start it again (taut node run); ports that are open work on meanwhile"
             }
@@ -340,15 +260,14 @@ impl PortError {
             Self::OtherType { .. } => {
                 "declare the same type in both; `taut types` prints the file's"
             }
-            Self::BadType(_) => "use names and sizes within the limits of docs/reference/types.md",
-            Self::BadDepth { .. } => "use a power of two within the limits, such as 64",
-            Self::BadMessageSize { .. } => "use smaller messages or a larger depth",
-            Self::BadSources { .. } => "use fewer sources, or several ports",
-            Self::BadPolicing { .. } => {
-                "use a rate of 1 to 10,000,000 messages a second and a burst of 1 to 1,000,000"
-            }
+            Self::NotOnLink {
+                what: RAW_FRAMES, ..
+            } => "use link xdp, xsk or packet",
+            Self::NotOnLink {
+                what: PLAIN_UDP, ..
+            } => "use link xdp, xsk, packet or udp",
             Self::NotOnLink { .. } => "leave it out, or use another link",
-            Self::NoKeys { .. } | Self::NoKeysAtAll => {
+            Self::NoKeys { .. } => {
                 "give the neighbour's entry a `key_file` (docs/explanation/security.md)"
             }
             Self::PeerUnknown { .. } => {
@@ -369,22 +288,7 @@ impl PortError {
             Self::NeighbourIncomplete { .. } => {
                 "add what is missing to the neighbour's entry in the configuration, or use another link"
             }
-            Self::UdpPortZero => "use a UDP port from 1 to 65535",
-            Self::UdpOpenHere { .. } => "use another UDP port, or the one that is open",
-            Self::UdpTaken { .. } => "end that process, or use another UDP port",
-            Self::TooManyUdpPorts { .. } => "close some, or serve several peers from one port",
-            Self::RawOwn { .. } => "use another EtherType here, or set `ethertype` of the node",
-            Self::RawOpenHere { .. } => "use another EtherType, or the port that is open",
-            Self::RawTaken { .. } => "end that process, or use another interface",
-            Self::RawNotAllowed { .. } => {
-                "use an EtherType that is allowed, or have `ethertypes` of the [[allow]] entry changed"
-            }
-            Self::TooManyRawPorts { .. } => "close some, or open another node",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
-            Self::NotOffered {
-                what: RAW_FRAMES, ..
-            } => "use link xdp, xsk or packet",
-            Self::NotOffered { .. } => "use link xdp, packet or udp",
             Self::NoRoute { .. } => {
                 "set `gateway`, and enter it as a neighbour with its MAC address"
             }

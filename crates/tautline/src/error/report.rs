@@ -9,8 +9,8 @@ use tautline_proto::neighbour::NeighbourError;
 use tautline_proto::wire::ValueError;
 
 use super::{
-    ConfigError, NeighbourTableError, ObserveError, OpenError, PortError, ReceiveError, SendError,
-    ServeError,
+    ConfigError, NeighbourTableError, ObserveError, OpenError, OptionsError, PortError,
+    ReceiveError, SendError, ServeError,
 };
 use crate::address::{BadNodeName, BadPortName};
 use crate::cycle::CycleError;
@@ -121,6 +121,7 @@ macro_rules! debug_is_the_report {
 
 debug_is_the_report!(
     OpenError,
+    OptionsError,
     PortError,
     SendError,
     ReceiveError,
@@ -151,11 +152,11 @@ mod tests {
     #[test]
     fn an_error_that_ends_a_program_says_what_to_do() {
         let number = PortNumber::new(7).unwrap();
-        let error: Box<dyn std::error::Error> = PortError::OpenHere { port: number }.into();
+        let error: Box<dyn std::error::Error> = PortError::OpenHere { key: number.into() }.into();
         assert_eq!(
             format!("Error: {error:?}"),
             "Error: port 7 is open in this node already\n  \
-             what to do: use another port number, or the port that is open"
+             what to do: use another number, or the port that is open"
         );
         let error: Error = SendError::InterfaceDown.into();
         assert_eq!(

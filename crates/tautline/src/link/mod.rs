@@ -40,7 +40,7 @@ pub(crate) use raw::RawPortLink;
 pub use crate::kind::{LinkKind, XdpMode};
 use vbus::BusPort;
 
-use crate::error::{PortError, RAW_FRAMES, ReceiveError, SendError};
+use crate::error::{PLAIN_UDP, PortError, RAW_FRAMES, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::clock;
 use crate::sys::interface::{InterfaceWatch, readable_or_gone};
@@ -199,11 +199,11 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     /// Opens a port of plain UDP.
     ///
     /// # Errors
-    /// [`PortError::NotOffered`] on a link that has none, [`PortError::UdpTaken`],
+    /// [`PortError::NotOnLink`] on a link that has none, [`PortError::Taken`],
     /// [`PortError::NoAddress`], [`PortError::Refused`].
     fn open_udp_port(&self, _port: u16, _shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
-        Err(PortError::NotOffered {
-            what: "plain UDP",
+        Err(PortError::NotOnLink {
+            what: PLAIN_UDP,
             link: self.kind().name(),
         })
     }
@@ -212,14 +212,14 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     /// does not.
     ///
     /// # Errors
-    /// [`PortError::NotOffered`] on a link that has none, [`PortError::NoAddress`], [`PortError::Refused`].
+    /// [`PortError::NotOnLink`] on a link that has none, [`PortError::NoAddress`], [`PortError::Refused`].
     fn open_udp_port_beside(
         &self,
         _port: u16,
         _shape: Shape,
         _socket: OwnedFd,
     ) -> Result<Box<dyn UdpPortLink>, PortError> {
-        Err(PortError::NotOffered {
+        Err(PortError::NotOnLink {
             what: BESIDE_SOCKET,
             link: self.kind().name(),
         })
@@ -228,14 +228,14 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     /// Opens a raw port.
     ///
     /// # Errors
-    /// [`PortError::NotOffered`] on a link that has none, [`PortError::RawTaken`], [`PortError::TooManyRawPorts`],
+    /// [`PortError::NotOnLink`] on a link that has none, [`PortError::Taken`], [`PortError::TooManyPorts`],
     /// [`PortError::Refused`].
     fn open_raw_port(
         &self,
         _ethertype: EtherType,
         _shape: Shape,
     ) -> Result<Box<dyn RawPortLink>, PortError> {
-        Err(PortError::NotOffered {
+        Err(PortError::NotOnLink {
             what: RAW_FRAMES,
             link: self.kind().name(),
         })

@@ -112,7 +112,10 @@ pub(crate) fn claim(
         port: port.get(),
     };
     Claim::new(number).map_err(|error| match error {
-        ClaimError::Taken(holder) => PortError::Taken { port, holder },
+        ClaimError::Taken(holder) => PortError::Taken {
+            key: port.into(),
+            holder,
+        },
         ClaimError::Io(error) => PortError::refused("claiming the port", error),
     })
 }

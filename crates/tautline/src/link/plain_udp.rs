@@ -10,7 +10,7 @@ use serde::Serialize;
 use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{MacAddress, Priority};
+use tautline_proto::wire::{MacAddress, PortKey, Priority};
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
 use tautline_shm::region::PortMemory;
 use tautline_shm::{police, queue};
@@ -191,11 +191,9 @@ fn receive_nothing(socket: &OwnedFd) -> io::Result<()> {
 
 /// An ordinary UDP socket on this address.
 pub(super) fn bind(local: SocketAddrV4) -> Result<OwnedFd, PortError> {
+    let key = PortKey::udp(local.port())?;
     bound_socket(local).map_err(|error| match error {
-        BindError::Taken(holder) => PortError::UdpTaken {
-            port: local.port(),
-            holder,
-        },
+        BindError::Taken(holder) => PortError::Taken { key, holder },
         BindError::Io(error) => PortError::refused("binding the port's UDP socket", error),
     })
 }

@@ -94,7 +94,10 @@ pub(crate) fn number(interface_index: u32, ethertype: EtherType) -> Number {
 /// Claims an EtherType on an interface.
 pub(super) fn claim(interface: &Interface, ethertype: EtherType) -> Result<Claim, PortError> {
     Claim::new(number(interface.index, ethertype)).map_err(|error| match error {
-        ClaimError::Taken(holder) => PortError::RawTaken { ethertype, holder },
+        ClaimError::Taken(holder) => PortError::Taken {
+            key: ethertype.into(),
+            holder,
+        },
         ClaimError::Io(error) => PortError::refused("claiming the EtherType", error),
     })
 }

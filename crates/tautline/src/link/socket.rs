@@ -134,7 +134,10 @@ pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, Port
     let refused = |source| PortError::refused("opening a UDP socket", source);
     let bound = bound_socket(SocketAddrV4::new(ip, port.udp_port()));
     let socket = bound.map_err(|error| match error {
-        BindError::Taken(holder) => PortError::Taken { port, holder },
+        BindError::Taken(holder) => PortError::Taken {
+            key: port.into(),
+            holder,
+        },
         BindError::Io(error) => refused(error),
     })?;
     // No UDP checksum, as the raw links send: between the ends of a virtual link it would be left

@@ -78,7 +78,7 @@ impl<R> Endpoint<R> {
         let reservation = node
             .ports()
             .reserve(number)
-            .ok_or(PortError::OpenHere { port: number })?;
+            .ok_or(PortError::OpenHere { key: number.into() })?;
         let capabilities = node.link().capabilities();
         let lacking = |what| PortError::NotOnLink {
             link: node.link().kind().name(),
@@ -103,7 +103,7 @@ impl<R> Endpoint<R> {
             has_real_time,
         });
         if protecting.as_ref().is_some_and(|with| with.keys.is_empty()) {
-            return Err(PortError::NoKeysAtAll);
+            return Err(PortError::NoKeys { name: None });
         }
         let opened = node.link().open_port(PortRequest {
             number,

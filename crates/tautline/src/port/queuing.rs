@@ -19,7 +19,7 @@ use super::owner::PortOwner;
 use super::spin::Spin;
 use super::waiting::wait_for;
 use crate::address::Source;
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX};
 use crate::message::{Destination, Message, Outgoing};
@@ -61,26 +61,26 @@ impl QueuingOptions {
     /// Checks the options against the limits above, of any link.
     ///
     /// # Errors
-    /// [`PortError::BadDepth`], [`PortError::BadMessageSize`], [`PortError::BadPolicing`].
-    pub fn check(&self) -> Result<(), PortError> {
+    /// [`OptionsError::Depth`], [`OptionsError::MessageSize`], [`OptionsError::Policing`].
+    pub fn check(&self) -> Result<(), OptionsError> {
         if let Some(policing) = self.policing {
             policing.check()?;
         }
         if !self.depth.is_power_of_two() || !(2..=DEPTH_MAX).contains(&self.depth) {
-            return Err(PortError::BadDepth { depth: self.depth });
+            return Err(OptionsError::Depth { depth: self.depth });
         }
         check_bytes(self.message_bytes_max, Some(LinkKind::Vbus))
     }
 
     /// The same against those of a link; of one that sends frames if it is not known.
-    pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), PortError> {
+    pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), OptionsError> {
         self.check()?;
         check_bytes(self.message_bytes_max, link)?;
         if link != Some(LinkKind::Vbus)
             && self.is_fragmenting()
             && self.message_bytes_max.div_ceil(FRAGMENT_BYTES) > self.depth as usize
         {
-            return Err(PortError::BadMessageSize {
+            return Err(OptionsError::MessageSize {
                 bytes: self.message_bytes_max,
                 why: "a class must have a slot for each 1,408 bytes; raise the depth",
             });
@@ -94,14 +94,14 @@ impl QueuingOptions {
 }
 
 /// Checks the size of the largest message, or value, of a port on a link; of one that sends frames if it is not known.
-pub(super) fn check_bytes(bytes: usize, link: Option<LinkKind>) -> Result<(), PortError> {
+pub(super) fn check_bytes(bytes: usize, link: Option<LinkKind>) -> Result<(), OptionsError> {
     let (most, why) = match link {
         Some(LinkKind::Vbus) => (BUS_MESSAGE_BYTES_MAX, "1 to 16,777,216 bytes"),
         _ => (MESSAGE_BYTES_MAX, "1 to 65,536 bytes"),
     };
     match bytes {
-        0 => Err(PortError::BadMessageSize { bytes, why }),
-        _ if bytes > most => Err(PortError::BadMessageSize { bytes, why }),
+        0 => Err(OptionsError::MessageSize { bytes, why }),
+        _ if bytes > most => Err(OptionsError::MessageSize { bytes, why }),
         _ => Ok(()),
     }
 }

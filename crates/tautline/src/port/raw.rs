@@ -24,7 +24,7 @@ use super::owner::PortOwner;
 use super::raw_list::{OpenRawPort, RawStatistics};
 use super::spin::{Spin, Spinner};
 use super::waiting::{Bell, check_interface, wait_for};
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::limits::DEPTH_DEFAULT;
 use crate::link::RawPortLink;
 use crate::policing::Policing;
@@ -56,8 +56,8 @@ impl RawOptions {
     /// Checks the limits above.
     ///
     /// # Errors
-    /// [`PortError::BadDepth`], [`PortError::BadPolicing`].
-    pub fn check(&self) -> Result<(), PortError> {
+    /// [`OptionsError::Depth`], [`OptionsError::Policing`].
+    pub fn check(&self) -> Result<(), OptionsError> {
         QueuingOptions {
             depth: self.depth,
             policing: self.policing,
@@ -138,13 +138,18 @@ impl RawPort {
             .map(|policing| policing.bucket())
             .transpose()?;
         if node.ethertype() == ethertype.get() {
-            return Err(PortError::RawOwn { ethertype });
+            return Err(PortError::NotAllowed {
+                key: ethertype.into(),
+                why: "it is this node's own, as its `ethertype` says".to_owned(),
+            });
         }
         node.check_caller()?;
         let reservation = node
             .raw_ports()
             .reserve(ethertype)
-            .ok_or(PortError::RawOpenHere { ethertype })?;
+            .ok_or(PortError::OpenHere {
+                key: ethertype.into(),
+            })?;
         let shape = Shape::Queuing {
             depth: options.depth,
         };

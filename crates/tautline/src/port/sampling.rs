@@ -18,7 +18,7 @@ use super::queuing::check_bytes;
 use super::spin::Spin;
 use super::waiting::{Bell, wait_for};
 use crate::address::Source;
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::{SOURCES_MAX, VALUE_BYTES_DEFAULT};
 use crate::message::{Destination, LentSample, Outgoing, Sample};
@@ -65,13 +65,13 @@ impl SamplingOptions {
     /// Checks the options against their limits, of any link.
     ///
     /// # Errors
-    /// [`PortError::BadSources`], [`PortError::BadMessageSize`], [`PortError::BadPolicing`].
-    pub fn check(&self) -> Result<(), PortError> {
+    /// [`OptionsError::Sources`], [`OptionsError::MessageSize`], [`OptionsError::Policing`].
+    pub fn check(&self) -> Result<(), OptionsError> {
         if let Some(policing) = self.policing {
             policing.check()?;
         }
         if !(1..=SOURCES_MAX).contains(&self.sources) {
-            return Err(PortError::BadSources {
+            return Err(OptionsError::Sources {
                 sources: self.sources,
             });
         }
@@ -79,7 +79,7 @@ impl SamplingOptions {
     }
 
     /// The same against those of a link; of one that sends frames if it is not known.
-    pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), PortError> {
+    pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), OptionsError> {
         self.check()?;
         check_bytes(self.value_bytes_max, link)
     }

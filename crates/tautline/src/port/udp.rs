@@ -11,7 +11,7 @@ use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_proto::ip::send::{OutDatagram, Route, SendBuffer};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::udp::UdpChecksum;
-use tautline_proto::wire::{MacAddress, Priority};
+use tautline_proto::wire::{MacAddress, PortKey, Priority};
 use tautline_shm::police;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_state::fork::OwnerProcess;
@@ -22,7 +22,7 @@ use super::owner::PortOwner;
 use super::spin::{Spin, Spinner};
 use super::udp_list::{OpenUdpPort, UdpStatistics};
 use super::waiting::wait_for;
-use crate::error::{MAC_UNKNOWN, PortError, ReceiveError, SendError};
+use crate::error::{MAC_UNKNOWN, OptionsError, PortError, ReceiveError, SendError};
 use crate::limits::BATCH_FRAMES;
 use crate::link::plain_udp::WholeDatagram;
 use crate::message::{Destination, Outgoing, bytes_of};
@@ -87,11 +87,11 @@ impl UdpPort {
     /// Checks the options against the limits of [`QueuingOptions`] and those of UDP.
     ///
     /// # Errors
-    /// [`PortError::BadDepth`], [`PortError::BadMessageSize`].
-    pub fn check(options: &QueuingOptions) -> Result<(), PortError> {
+    /// [`OptionsError::Depth`], [`OptionsError::MessageSize`].
+    pub fn check(options: &QueuingOptions) -> Result<(), OptionsError> {
         options.check_on(None)?;
         if options.message_bytes_max > DATAGRAM_BYTES_MAX {
-            return Err(PortError::BadMessageSize {
+            return Err(OptionsError::MessageSize {
                 bytes: options.message_bytes_max,
                 why: "a datagram has at most 65,507",
             });
@@ -107,9 +107,7 @@ impl UdpPort {
         beside: Option<OwnedFd>,
     ) -> Result<Self, PortError> {
         Self::check(options)?;
-        if number == 0 {
-            return Err(PortError::UdpPortZero);
-        }
+        let key = PortKey::udp(number)?;
         let bucket = options
             .policing
             .map(|policing| policing.bucket())
@@ -118,7 +116,7 @@ impl UdpPort {
         let reservation = node
             .udp_ports()
             .reserve(number)
-            .ok_or(PortError::UdpOpenHere { port: number })?;
+            .ok_or(PortError::OpenHere { key })?;
         let shape = Shape::Queuing {
             depth: options.depth,
         };
@@ -179,16 +177,14 @@ impl UdpPort {
     ///
     /// # Errors
     /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`], [`PortError::NoRoute`],
-    /// [`PortError::UdpPortZero`], [`PortError::TooManyDestinations`].
+    /// [`PortError::Value`] for port 0, [`PortError::TooManyDestinations`].
     pub fn destination(&mut self, peer: &str, port: u16) -> Result<Destination, PortError> {
         self.process.check()?;
         let to = SocketAddrV4::new(self.node.address_of(peer)?, port);
         if let Some(known) = self.routes.destination_at(to) {
             return Ok(known);
         }
-        if port == 0 {
-            return Err(PortError::UdpPortZero);
-        }
+        PortKey::udp(port)?;
         let station = match self.receiver.link.needs_station() {
             true => self.node.station_of(*to.ip())?,
             false => MacAddress::UNSPECIFIED,

@@ -149,7 +149,7 @@ fn what_an_entry_gives_no_ethertype_for_is_refused_with_the_reason() {
             Ok(_) => panic!("{ethertype:#06x} was opened"),
         };
         let error = refused(0x88CC);
-        assert!(matches!(error, PortError::RawNotAllowed { .. }), "{error}");
+        assert!(matches!(error, PortError::NotAllowed { .. }), "{error}");
         assert!(error.remedy().contains("`ethertypes`"));
         let gives = "[[allow]] entry 1 (user 65534) gives EtherTypes 0x88a4, 0x9000-0x900f, 0x88b4";
         let text = error.to_string();
@@ -256,7 +256,7 @@ fn users_have_ethertypes_of_their_own() {
         };
         let node = client_node(user).unwrap();
         let error = raw_port(&node, foreign).unwrap_err();
-        assert!(matches!(error, PortError::RawNotAllowed { .. }), "{error}");
+        assert!(matches!(error, PortError::NotAllowed { .. }), "{error}");
         let _port = raw_port(&node, own).unwrap();
         return child::ready();
     }

@@ -68,14 +68,10 @@ fn a_taken_port_names_its_holder_and_is_free_when_that_is_killed() {
         let holder = start(&hosts, TEST, role);
         let node = open(&hosts, Host::B, side);
         let refused = open_60(&hosts, &node).unwrap_err();
-        let PortError::Taken {
-            port: number,
-            holder: found,
-        } = &refused
-        else {
+        let PortError::Taken { key, holder: found } = &refused else {
             panic!("{refused}");
         };
-        assert_eq!(*number, port(60));
+        assert_eq!(*key, port(60).into());
         let pid = holder.pid();
         assert_eq!(found.as_ref().map(|holder| holder.pid), Some(pid as i32));
         assert!(refused.to_string().contains(&format!("process {pid}")));

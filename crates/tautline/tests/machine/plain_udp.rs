@@ -14,7 +14,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
 use tautline::{
-    Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError,
+    Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError, PortKey,
     Priority, QueuingOptions, Reason, ReceiveError, SendError, UdpChecksum,
 };
 use tautline_proto::ip::checksum::judge;
@@ -444,10 +444,11 @@ fn a_taken_port_names_its_holder() {
                 for (address, conflicts) in everywhere {
                     let socket = bind_patiently(address);
                     match node.udp_port(PORT, &QueuingOptions::default()) {
-                        Err(PortError::UdpTaken {
-                            port: PORT,
+                        Err(PortError::Taken {
+                            key,
                             holder: Some(holder),
                         }) => {
+                            assert_eq!(key, PortKey::udp(PORT).unwrap());
                             assert!(conflicts);
                             assert_eq!(holder.pid as u32, std::process::id());
                         }
@@ -457,7 +458,7 @@ fn a_taken_port_names_its_holder() {
                             assert!(UdpSocket::bind((own, PORT)).is_err());
                             assert!(matches!(
                                 node.udp_port(PORT, &QueuingOptions::default()),
-                                Err(PortError::UdpOpenHere { port: PORT })
+                                Err(PortError::OpenHere { .. })
                             ));
                             drop(port);
                             drop(bind_patiently(own.into()));
@@ -469,7 +470,7 @@ fn a_taken_port_names_its_holder() {
                 assert!(node.udp_port(PORT, &QueuingOptions::default()).is_ok());
                 assert!(matches!(
                     node.udp_port(0, &QueuingOptions::default()),
-                    Err(PortError::UdpPortZero)
+                    Err(PortError::Value(_))
                 ));
             })
             .unwrap();
@@ -711,7 +712,7 @@ fn links_say_what_they_can() {
     assert_eq!(pair.a.report().capabilities.plain_udp, PlainUdp::None);
     assert!(matches!(
         pair.a.udp_port(PORT, &QueuingOptions::default()),
-        Err(PortError::NotOffered { link: "sim", .. })
+        Err(PortError::NotOnLink { link: "sim", .. })
     ));
     for side in here(SIDES) {
         let Some(hosts) = hosts() else { return };
@@ -739,7 +740,7 @@ fn forty_ports_and_more_are_open_at_once() {
                 .collect();
             assert!(matches!(
                 node.udp_port(PORT, &small),
-                Err(PortError::TooManyUdpPorts { max: 256 })
+                Err(PortError::TooManyPorts { max: 256, .. })
             ));
             ports.remove(100);
             ports.push(node.udp_port(PORT, &small).unwrap());

@@ -455,12 +455,12 @@ fn types_of_linux_and_of_the_node_and_a_ninth_are_refused() {
         let (node, _control) = node(&hosts, way);
         let own = EtherType::new(0x88B5).unwrap();
         let refused = raw_port(&hosts, &node, own).unwrap_err();
-        assert!(matches!(refused, PortError::RawOwn { .. }), "{refused}");
+        assert!(matches!(refused, PortError::NotAllowed { .. }), "{refused}");
         let kept = raw_port(&hosts, &node, TYPE).unwrap();
         let refused = raw_port(&hosts, &node, TYPE).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "the raw port of EtherType 0x88a4 is open in this node already"
+            "EtherType 0x88a4 is open in this node already"
         );
         if way.side.link != LinkKind::Packet {
             let types = (0x9000..0x9007).map(|number| EtherType::new(number).unwrap());
@@ -489,7 +489,7 @@ fn links_that_have_no_raw_frames_say_so() {
     let refused = |node: &Node| node.raw_port(TYPE, &RawOptions::default()).unwrap_err();
     for pair in [sim_pair(), bus_pair()] {
         let error = refused(&pair.a);
-        assert!(matches!(error, PortError::NotOffered { .. }), "{error}");
+        assert!(matches!(error, PortError::NotOnLink { .. }), "{error}");
         assert!(error.remedy().contains("packet"), "{}", error.remedy());
         assert_eq!(pair.a.report().capabilities.raw_frames, RawFrames::None);
     }
@@ -531,7 +531,7 @@ fn a_taken_type_names_its_holder_and_is_free_when_that_is_killed() {
         let holder = hosts.inside(Host::B, || Helper::start(TEST, role)).unwrap();
         let (node, _control) = node(&hosts, way);
         let refused = raw_port(&hosts, &node, TYPE).unwrap_err();
-        assert!(matches!(refused, PortError::RawTaken { .. }), "{refused}");
+        assert!(matches!(refused, PortError::Taken { .. }), "{refused}");
         let pid = holder.pid();
         assert!(
             refused.to_string().contains(&format!("process {pid}")),

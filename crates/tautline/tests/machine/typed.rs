@@ -8,8 +8,8 @@ use tautline::keys::{Cipher, Key, KeyRing};
 use tautline::status::{nodes, nodes_with_latency};
 use tautline::types::{Declaration, PortTypes};
 use tautline::{
-    KeySource, Node, NodeConfig, PortError, Priority, Protection, QueuingOptions, ReceiveError,
-    SamplingOptions, SendError, Typed, TypedQueuingPort, TypedSamplingPort,
+    KeySource, Node, NodeConfig, OptionsError, PortError, Priority, Protection, QueuingOptions,
+    ReceiveError, SamplingOptions, SendError, Typed, TypedQueuingPort, TypedSamplingPort,
 };
 use tautline_testbed::hosts::Host;
 
@@ -245,7 +245,10 @@ fn types_beyond_the_limits_are_refused() {
     let result = node
         .a
         .typed_queuing_port::<Large, Large>(port(7), &QueuingOptions::default());
-    assert!(matches!(result, Err(PortError::BadType(_))));
+    assert!(matches!(
+        result,
+        Err(PortError::Options(OptionsError::Type(_)))
+    ));
     let too_large = "65537 bytes, and a message has at most 65536";
     assert_eq!(result.unwrap_err().to_string(), too_large);
     assert_eq!(

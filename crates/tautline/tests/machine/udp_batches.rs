@@ -181,7 +181,7 @@ fn who_is_not_there_holds_up_nobody() {
         ));
         assert!(matches!(
             port.destination("peer", 0),
-            Err(PortError::UdpPortZero)
+            Err(PortError::Value(_))
         ));
         let (socket, to) = peer(&hosts, &mut port);
         let closed = port.destination("peer", 9).unwrap();

@@ -142,7 +142,7 @@ impl Server {
             PortKey::Raw(ethertype) => {
                 let made = self.demux.make_raw_port(ethertype, shape);
                 let made = made.map_err(|error| match error {
-                    PortError::TooManyRawPorts { max } => no(
+                    PortError::TooManyPorts { max, .. } => no(
                         Reason::Full,
                         format!("the interface has {max} raw ports open already"),
                     ),

@@ -15,7 +15,7 @@ use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortNumber};
+use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortKey, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
 use tautline_state::privilege::may_load_bpf;
@@ -249,12 +249,13 @@ impl Demux {
     /// Makes a port of plain UDP and shows it to the demux. The caller has taken the UDP port.
     ///
     /// # Errors
-    /// [`PortError::TooManyUdpPorts`], [`PortError::Refused`].
+    /// [`PortError::TooManyPorts`], [`PortError::Refused`].
     pub(crate) fn make_udp_port(&self, port: u16, shape: Shape) -> Result<PortObjects, PortError> {
         let table = &self.maps.udp_ports;
+        let key = PortKey::udp(port)?;
         let place = table
             .take(port)
-            .ok_or(PortError::TooManyUdpPorts { max: PLACES })?;
+            .ok_or(PortError::TooManyPorts { key, max: PLACES })?;
         let made = self.make(place, port, shape);
         let made = made.inspect_err(|_| self.close_udp_port(port))?;
         table.show(port);
@@ -264,7 +265,7 @@ impl Demux {
     /// Makes a raw port and shows it to the demux. The caller has taken the EtherType.
     ///
     /// # Errors
-    /// [`PortError::TooManyRawPorts`], [`PortError::Refused`].
+    /// [`PortError::TooManyPorts`], [`PortError::Refused`].
     pub(crate) fn make_raw_port(
         &self,
         ethertype: EtherType,
@@ -272,9 +273,10 @@ impl Demux {
     ) -> Result<PortObjects, PortError> {
         let table = &self.maps.raw_types;
         let max = raw_table::PLACES;
-        let place = table
-            .take(ethertype)
-            .ok_or(PortError::TooManyRawPorts { max })?;
+        let place = table.take(ethertype).ok_or(PortError::TooManyPorts {
+            key: ethertype.into(),
+            max,
+        })?;
         let made = self.make(place, ethertype.get(), shape).and_then(|made| {
             let shown = table.show(ethertype).map(|()| made);
             shown.map_err(|error| PortError::refused("showing the port to the demux", error))

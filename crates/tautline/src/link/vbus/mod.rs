@@ -57,7 +57,7 @@ use super::{
     PortRequest, RawFrames, Route,
 };
 use crate::address::{Address, NodeName, Source};
-use crate::error::{OpenError, PortError, ReceiveError, SendError};
+use crate::error::{OpenError, OptionsError, PortError, ReceiveError, SendError};
 use crate::limits::DESTINATIONS_MAX;
 use crate::message::{
     Destination, LentSample, Message, Numbering, Outgoing, PortIdentity, Sample, bytes_of,
@@ -159,7 +159,7 @@ impl Link for BusLink {
         let types = request.types;
         let socket = self.directory.bind(number).map_err(|error| match error {
             BindError::Taken(holder) => PortError::Taken {
-                port: number,
+                key: number.into(),
                 holder,
             },
             BindError::Io(error) => PortError::refused("taking the port's name on the bus", error),
@@ -202,7 +202,7 @@ impl Link for BusLink {
     }
 }
 
-fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
+fn shape_of(request: &PortRequest) -> Result<Shape, OptionsError> {
     use tautline_shm::region::Shape as PortShape;
     let kind = match request.shape {
         PortShape::Queuing { depth } => Kind::Queuing { depth },
@@ -213,15 +213,15 @@ fn shape_of(request: &PortRequest) -> Result<Shape, PortError> {
         kind,
         message_bytes_max: u32::try_from(bytes).unwrap_or(u32::MAX),
     };
-    shape.check().map_err(|error| PortError::BadMessageSize {
-        bytes,
-        why: match error {
+    shape.check().map_err(|error| {
+        let why = match error {
             LayoutError::OtherShape {
                 field: "memory_bytes",
                 ..
             } => "a connection would take more than 257 MiB; lower the depth",
             _ => "1 to 16,777,216 bytes",
-        },
+        };
+        OptionsError::MessageSize { bytes, why }
     })
 }
 

@@ -23,7 +23,7 @@ use aya::maps::{Map, RingBuf, XskMap};
 use tautline_proto::ip::receive::Own;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PORT_MAX, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::wire::{PORT_MAX, PortKey, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::region::Shape;
 
 use self::port::{PortReceiver, XskPort};
@@ -202,10 +202,11 @@ impl Link for XskLink {
             link: self.kind().name(),
         })?;
         let local = SocketAddrV4::new(ip, port);
+        let key = PortKey::udp(port)?;
         let reserved = reserve(local)?;
         let receiver = PortReceiver::take(&self.shared, shape, port, |shared, place| {
             let opened = shared.open_udp(port, place);
-            opened.ok_or(PortError::TooManyUdpPorts { max: PLACES })
+            opened.ok_or(PortError::TooManyPorts { key, max: PLACES })
         })?;
         let interface = self.setup.interface.clone();
         Ok(Box::new(XskUdpPort::new(
@@ -226,7 +227,10 @@ impl Link for XskLink {
                 let opened = opened.map_err(|error| {
                     PortError::refused("showing the port to the program", error)
                 })?;
-                opened.ok_or(PortError::TooManyRawPorts { max })
+                opened.ok_or(PortError::TooManyPorts {
+                    key: ethertype.into(),
+                    max,
+                })
             })?;
         Ok(Box::new(XskRawPort::new(receiver, claim)))
     }

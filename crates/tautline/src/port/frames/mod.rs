@@ -136,7 +136,7 @@ impl<R> Core for Frames<R> {
         let route = link.route(neighbour, to, self.number)?.marked(marking);
         let whole_bytes_max = self.link.whole_bytes_max(&route);
         let whole_bytes_max = whole_bytes_max.ok_or_else(|| PortError::NoKeys {
-            name: name.to_owned(),
+            name: Some(name.to_owned()),
         })?;
         self.outbox.add(name.to_owned(), to, route, whole_bytes_max)
     }

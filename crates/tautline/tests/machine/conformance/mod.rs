@@ -13,8 +13,8 @@ use crate::common::{
 use lent::what_is_lent_stays;
 use tautline::link::{ArrivalClock, Copies, XdpMode};
 use tautline::{
-    Form, LinkKind, Node, Outgoing, Policing, PortError, Priority, QueuingOptions, QueuingPort,
-    ReceiveError, SamplingOptions, SendError,
+    Form, LinkKind, Node, OptionsError, Outgoing, Policing, PortError, Priority, QueuingOptions,
+    QueuingPort, ReceiveError, SamplingOptions, SendError,
 };
 use together::{a_batch_arrives_in_its_order, merged_messages_come_out_one_by_one};
 use values::{each_source_has_its_own_value, the_last_value_is_kept};
@@ -401,7 +401,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
     let refused = pair.on_b(|node| node.sampling_port(port(24), &hopeless));
     assert!(matches!(
         refused,
-        Err(PortError::BadPolicing { burst: 1, .. })
+        Err(PortError::Options(OptionsError::Policing { burst: 1, .. }))
     ));
 }
 
@@ -597,7 +597,10 @@ fn mistakes_are_answered(pair: &Pair) {
     let refused = pair
         .on_a(|node| node.queuing_port(port(41), &depth))
         .unwrap_err();
-    assert!(matches!(refused, PortError::BadDepth { depth: 3 }));
+    assert!(matches!(
+        refused,
+        PortError::Options(OptionsError::Depth { depth: 3 })
+    ));
     let shallow = QueuingOptions {
         depth: 8,
         message_bytes_max: 65_536,
@@ -607,7 +610,10 @@ fn mistakes_are_answered(pair: &Pair) {
     match answers_sender(pair) {
         // Over a bus nothing is cut into frames.
         true => assert_eq!(opened.unwrap().message_bytes_max(), 65_536),
-        false => assert!(matches!(opened, Err(PortError::BadMessageSize { .. }))),
+        false => assert!(matches!(
+            opened,
+            Err(PortError::Options(OptionsError::MessageSize { .. }))
+        )),
     }
     assert!(pair.a.queuing_port_named("nothing").is_err());
 }

@@ -1,6 +1,7 @@
 //! Sampling ports: the last value, and one of each source.
 
 use super::*;
+use tautline::OptionsError;
 
 pub(super) fn the_last_value_is_kept(pair: &Pair) {
     let options = SamplingOptions {
@@ -172,6 +173,9 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
             ..SamplingOptions::default()
         };
         let refused = pair.on_b(|node| node.sampling_port(port(24), &options));
-        assert!(matches!(refused, Err(PortError::BadSources { .. })));
+        assert!(matches!(
+            refused,
+            Err(PortError::Options(OptionsError::Sources { .. }))
+        ));
     }
 }
