@@ -1,4 +1,5 @@
-//! `docs/start/tutorial.md`, run as a newcomer runs it: every fenced command, in order, in one shell.
+//! `docs/start/tutorial.md` and the pages that go on from it, run as a newcomer runs them: every fenced command, in
+//! order, in one shell.
 //!
 //! The shell has mount and process namespaces of its own, with an empty /run. So the tutorial's hosts cannot collide
 //! with others of the same names, and its processes and hosts are gone with it, also when it fails.
@@ -7,6 +8,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// The pages, in the order in which they are read.
+const PAGES: [&str; 3] = [
+    "docs/start/tutorial.md",
+    "docs/how-to/look-inside.md",
+    "docs/how-to/deadline.md",
+];
 
 /// Run before the first command, inside the namespaces.
 const SETTING: &str = "set -euo pipefail
@@ -19,9 +27,9 @@ fn every_command_of_the_tutorial_does_what_the_page_says() {
         println!("SKIPPED: {reason}");
         return;
     }
-    let page =
-        fs::read_to_string(root().join("docs/start/tutorial.md")).expect("docs/start/tutorial.md");
-    let commands = commands(&page);
+    let pages = PAGES.map(|page| fs::read_to_string(root().join(page)).expect(page));
+    let pages = pages.concat();
+    let commands = commands(&pages);
     assert!(
         commands.len() >= 8,
         "the page has only {} blocks",
