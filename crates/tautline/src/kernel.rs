@@ -86,7 +86,7 @@ pub const FEATURES: [Feature; 13] = [
     Feature {
         name: "BPF timers",
         since: "5.15",
-        used_by: "link `xdp`: waking a client late whose doorbell is dear; not on PREEMPT_RT kernels",
+        used_by: "link `xdp`: waking a client late whose doorbell is expensive; not on PREEMPT_RT kernels",
         instead: PACKET,
         probe: || helper(BpfHelper::BPF_FUNC_timer_init),
     },
@@ -157,7 +157,7 @@ pub const FEATURES: [Feature; 13] = [
         name: "`SO_PASSRIGHTS`",
         since: "6.16",
         used_by: "connections with strangers: no descriptors from them",
-        instead: "a thread that closes them and that nobody waits for",
+        instead: "a separate thread that closes them",
         probe: || tried(tautline_state::foreign::try_refusing_descriptors()),
     },
 ];
