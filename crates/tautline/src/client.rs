@@ -4,7 +4,6 @@ pub(crate) mod protocol;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::net::SocketType;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PortKey, PortNumber, ValueError};
+use tautline_proto::wire::{PortKey, PortNumber};
 use tautline_shm::region::Shape;
 
 use self::protocol::{Entry, Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
@@ -180,6 +179,12 @@ pub(crate) struct Control {
     serial: u32,
 }
 
+/// Permissions of a port that the control process gave.
+struct Given {
+    priorities: Priorities,
+    any_source_address: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Welcome {
     demux: u32,
@@ -263,6 +268,34 @@ impl Connection {
             }
         }
         self.ask(request)
+    }
+
+    /// Opens a port: permissions and descriptors that came with it.
+    fn open_key(&self, key: PortKey, shape: Shape) -> Result<(Given, Vec<OwnedFd>), PortError> {
+        match self.ask_until_free(&Request::Open { key, shape })? {
+            (
+                Reply::Opened {
+                    key: opened,
+                    priorities,
+                    entry,
+                    any_source_address,
+                },
+                descriptors,
+            ) if opened == key => Ok((
+                Given {
+                    priorities: Priorities::of_entry(entry, priorities),
+                    any_source_address,
+                },
+                descriptors,
+            )),
+            (Reply::Refused(refusal), _) => Err(not_opened(key, refusal)),
+            (other, _) => Err(nonsense(&other)),
+        }
+    }
+
+    /// Closes a port. A control process that does not hear it finds the number unclaimed.
+    fn close_key(&self, key: PortKey) {
+        let _heard = self.ask(&Request::Close { key });
     }
 
     /// As [`Connection::ask`]; the error is who did not answer, and why.
@@ -432,14 +465,8 @@ fn receive(
 
 impl DemuxOwner for Connection {
     fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
-        match self.ask_until_free(&Request::Open { port, shape })? {
-            (Reply::Opened { priorities, entry }, descriptors) => {
-                let priorities = Priorities::of_entry(entry, priorities);
-                parts(descriptors, shape, priorities, &self.watch)
-            }
-            (Reply::Refused(refusal), _) => Err(not_opened(port.into(), refusal)),
-            (other, _) => Err(nonsense(&other)),
-        }
+        let (given, descriptors) = self.open_key(port.into(), shape)?;
+        parts(descriptors, shape, given.priorities, &self.watch)
     }
 
     fn open_udp_port(
@@ -455,62 +482,42 @@ impl DemuxOwner for Connection {
                 link: "xdp of a control process",
             });
         }
-        let port = NonZeroU16::new(local.port()).ok_or(ValueError::UdpPortOutOfRange(0))?;
-        match self.ask_until_free(&Request::OpenUdp { port, shape })? {
-            (Reply::UdpOpened { priorities, entry }, descriptors) => {
-                let priorities = Priorities::of_entry(entry, priorities);
-                udp_parts(descriptors, shape, priorities, &self.watch)
-            }
-            (Reply::Refused(refusal), _) => Err(match not_opened(PortKey::Udp(port), refusal) {
-                PortError::Taken { key, holder: None } => PortError::Taken {
-                    key,
-                    holder: Holder::of_udp(local),
-                },
-                error => error,
-            }),
-            (other, _) => Err(nonsense(&other)),
-        }
+        let opened = self.open_key(PortKey::udp(local.port())?, shape);
+        let (given, descriptors) = opened.map_err(|error| match error {
+            PortError::Taken { key, holder: None } => PortError::Taken {
+                key,
+                holder: Holder::of_udp(local),
+            },
+            error => error,
+        })?;
+        udp_parts(descriptors, shape, given.priorities, &self.watch)
     }
 
     fn close_udp_port(&self, port: u16) {
-        if let Some(port) = NonZeroU16::new(port) {
-            let _heard = self.ask(&Request::CloseUdp { port });
+        if let Ok(key) = PortKey::udp(port) {
+            self.close_key(key);
         }
     }
 
     fn open_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<RawPortParts, PortError> {
-        match self.ask_until_free(&Request::OpenRaw { ethertype, shape })? {
-            (
-                Reply::RawOpened {
-                    priorities,
-                    entry,
-                    any_source_address,
-                },
-                descriptors,
-            ) => {
-                let priorities = Priorities::of_entry(entry, priorities);
-                let of_port = parts(descriptors, shape, priorities, &self.watch)?;
-                Ok(RawPortParts {
-                    memory: of_port.memory,
-                    doorbell: of_port.doorbell,
-                    sender: of_port.sender,
-                    claim: of_port.claim,
-                    priorities,
-                    any_source_address,
-                })
-            }
-            (Reply::Refused(refusal), _) => Err(not_opened(ethertype.into(), refusal)),
-            (other, _) => Err(nonsense(&other)),
-        }
+        let (given, descriptors) = self.open_key(ethertype.into(), shape)?;
+        let of_port = parts(descriptors, shape, given.priorities, &self.watch)?;
+        Ok(RawPortParts {
+            memory: of_port.memory,
+            doorbell: of_port.doorbell,
+            sender: of_port.sender,
+            claim: of_port.claim,
+            priorities: given.priorities,
+            any_source_address: given.any_source_address,
+        })
     }
 
     fn close_raw_port(&self, ethertype: EtherType) {
-        let _heard = self.ask(&Request::CloseRaw { ethertype });
+        self.close_key(ethertype.into());
     }
 
     fn close_port(&self, port: PortNumber) {
-        // A control process that does not hear it finds the number unclaimed.
-        let _heard = self.ask(&Request::Close { port });
+        self.close_key(port.into());
     }
 
     fn counters(&self) -> NodeCounters {

@@ -11,14 +11,12 @@
 mod remote;
 
 use std::net::Ipv4Addr;
-use std::num::NonZeroU16;
 use std::ops::Deref;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::PortNumber;
-use tautline_proto::wire::raw::EtherType;
+use tautline_proto::wire::PortKey;
 use tautline_shm::layout::PEER_COUNT;
 use tautline_shm::region::Shape;
 
@@ -31,7 +29,7 @@ use crate::sys::unix;
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 10;
+const VERSION: u16 = 11;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
 /// Most bytes of a request: the longest has 27. Lower: that is refused. Higher: a stranger may make the control process
@@ -63,42 +61,22 @@ pub(crate) enum Request {
         ip: Option<Ipv4Addr>,
         mode: Option<XdpMode>,
     },
-    /// A port.
+    /// Opens a port.
     Open {
-        #[serde(with = "remote::port")]
-        port: PortNumber,
+        #[serde(with = "remote::KeyFields")]
+        key: PortKey,
         #[serde(with = "remote::ShapeFields")]
         shape: Shape,
     },
-    /// To be rid of one.
+    /// Closes one.
     Close {
-        #[serde(with = "remote::port")]
-        port: PortNumber,
+        #[serde(with = "remote::KeyFields")]
+        key: PortKey,
     },
-    /// A port of plain UDP.
-    OpenUdp {
-        port: NonZeroU16,
-        #[serde(with = "remote::ShapeFields")]
-        shape: Shape,
-    },
-    /// To be rid of one.
-    CloseUdp { port: NonZeroU16 },
     /// Counters of the demux for the whole node.
     Counters,
     /// A neighbour of the control process's configuration.
     Neighbour { index: u16 },
-    /// A raw port.
-    OpenRaw {
-        #[serde(with = "remote::ethertype")]
-        ethertype: EtherType,
-        #[serde(with = "remote::ShapeFields")]
-        shape: Shape,
-    },
-    /// To be rid of one.
-    CloseRaw {
-        #[serde(with = "remote::ethertype")]
-        ethertype: EtherType,
-    },
 }
 
 /// Reply to a request.
@@ -110,11 +88,16 @@ pub(crate) enum Reply {
         ip: Option<Ipv4Addr>,
         mode: XdpMode,
     },
-    /// Descriptors: memory, doorbell, tap, claim. `priorities` has a bit for each that may be
-    /// sent with; `entry` is the `[[allow]]` entry that gives the port, 0 if none was needed.
-    Opened { priorities: u8, entry: u16 },
-    /// The same of plain UDP; a fifth descriptor is the socket that has the UDP port.
-    UdpOpened { priorities: u8, entry: u16 },
+    /// Descriptors: memory, doorbell, tap, claim; of plain UDP the socket that has the UDP port too. `priorities` has a
+    /// bit for each that may be sent with; `entry` is the `[[allow]]` entry that gives the port, 0 if none was needed.
+    Opened {
+        #[serde(with = "remote::KeyFields")]
+        key: PortKey,
+        priorities: u8,
+        entry: u16,
+        /// Whether raw frames may carry any source address.
+        any_source_address: bool,
+    },
     /// The port is closed.
     Closed,
     /// Counters of the demux.
@@ -124,12 +107,6 @@ pub(crate) enum Reply {
     Neighbour { begun_ns: u64, entry: Option<Entry> },
     /// The request is refused and the connection stays open.
     Refused(Refusal),
-    /// As [`Reply::Opened`], of a raw port; whether its frames may carry any source address.
-    RawOpened {
-        priorities: u8,
-        entry: u16,
-        any_source_address: bool,
-    },
 }
 
 /// A neighbour.
@@ -194,14 +171,10 @@ impl Request {
 
     fn is_sound(&self) -> bool {
         match self {
-            Self::Open { shape, .. } => is_shape(*shape),
-            Self::OpenUdp { shape, .. } | Self::OpenRaw { shape, .. } => is_queuing_shape(*shape),
-            Self::Hello { .. }
-            | Self::Close { .. }
-            | Self::CloseUdp { .. }
-            | Self::CloseRaw { .. }
-            | Self::Counters
-            | Self::Neighbour { .. } => true,
+            Self::Open { key, shape } => is_shape_of(*key, *shape),
+            Self::Hello { .. } | Self::Close { .. } | Self::Counters | Self::Neighbour { .. } => {
+                true
+            }
         }
     }
 }
@@ -215,8 +188,11 @@ impl Reply {
     pub(crate) fn descriptor_kinds(&self) -> &'static [Kind] {
         match self {
             Self::Welcome { .. } => &[Kind::Keeper],
-            Self::Opened { .. } | Self::RawOpened { .. } => &OF_PORT[..4],
-            Self::UdpOpened { .. } => &OF_PORT,
+            Self::Opened {
+                key: PortKey::Udp(_),
+                ..
+            } => &OF_PORT,
+            Self::Opened { .. } => &OF_PORT[..4],
             Self::Closed | Self::Counters(_) | Self::Neighbour { .. } | Self::Refused(_) => &[],
         }
     }
@@ -279,8 +255,13 @@ fn is_shape(shape: Shape) -> bool {
     }
 }
 
-fn is_queuing_shape(shape: Shape) -> bool {
-    matches!(shape, Shape::Queuing { .. }) && is_shape(shape)
+/// Only ports of messages sample.
+fn is_shape_of(key: PortKey, shape: Shape) -> bool {
+    let is_of_kind = match key {
+        PortKey::Message(_) => true,
+        PortKey::Udp(_) | PortKey::Raw(_) => matches!(shape, Shape::Queuing { .. }),
+    };
+    is_of_kind && is_shape(shape)
 }
 
 /// As much of the text as fits, cut between characters.
@@ -295,10 +276,15 @@ fn shortened(text: &str, bytes_max: usize) -> &str {
 mod tests {
     use super::*;
     use tautline_proto::neighbour::Form;
-    use tautline_proto::wire::{MacAddress, ParseError};
+    use tautline_proto::wire::raw::EtherType;
+    use tautline_proto::wire::{MacAddress, ParseError, PortNumber};
 
-    fn port(number: u16) -> PortNumber {
-        PortNumber::new(number).unwrap()
+    fn port(number: u16) -> PortKey {
+        PortNumber::new(number).unwrap().into()
+    }
+
+    fn udp(port: u16) -> PortKey {
+        PortKey::udp(port).unwrap()
     }
 
     fn neighbour() -> Neighbour {
@@ -325,29 +311,27 @@ mod tests {
                 mode: None,
             },
             Request::Open {
-                port: port(4095),
+                key: port(4095),
                 shape: Shape::Queuing { depth: 4096 },
             },
             Request::Open {
-                port: port(1),
+                key: port(1),
                 shape: Shape::Sampling { sources: 24 },
             },
-            Request::Close { port: port(7) },
-            Request::OpenUdp {
-                port: NonZeroU16::MAX,
+            Request::Close { key: port(7) },
+            Request::Open {
+                key: udp(65_535),
                 shape: Shape::Queuing { depth: 2 },
             },
-            Request::CloseUdp {
-                port: NonZeroU16::MIN,
-            },
+            Request::Close { key: udp(53) },
             Request::Counters,
             Request::Neighbour { index: 255 },
-            Request::OpenRaw {
-                ethertype: EtherType::ETHERCAT,
+            Request::Open {
+                key: EtherType::ETHERCAT.into(),
                 shape: Shape::Queuing { depth: 8 },
             },
-            Request::CloseRaw {
-                ethertype: EtherType::new(0xFFFF).unwrap(),
+            Request::Close {
+                key: EtherType::new(0xFFFF).unwrap().into(),
             },
         ]
     }
@@ -374,14 +358,13 @@ mod tests {
                 mode: XdpMode::Native,
             },
             Reply::Opened {
-                priorities: 0x0f,
-                entry: 3,
-            },
-            Reply::UdpOpened {
+                key: udp(4000),
                 priorities: 0x80,
                 entry: 0,
+                any_source_address: false,
             },
-            Reply::RawOpened {
+            Reply::Opened {
+                key: EtherType::ETHERCAT.into(),
                 priorities: 1,
                 entry: 2,
                 any_source_address: true,
@@ -413,22 +396,22 @@ mod tests {
     #[test]
     fn a_request_is_laid_out_as_documented() {
         let request = Request::Open {
-            port: port(0x0102),
+            key: port(0x0102),
             shape: Shape::Queuing { depth: 64 },
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(10u16.to_ne_bytes());
-        // Number of the request, open, port 258, queuing, depth.
-        expected.extend([5, 1, 0x82, 0x02, 0, 64]);
+        expected.extend(11u16.to_ne_bytes());
+        // Number of the request, open, message port 258, queuing, depth.
+        expected.extend([5, 1, 0, 0x82, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
-        let request = Request::OpenRaw {
-            ethertype: EtherType::ETHERCAT,
+        let request = Request::Open {
+            key: EtherType::ETHERCAT.into(),
             shape: Shape::Queuing { depth: 64 },
         };
-        // Number of the request, open raw, 0x88a4, queuing, depth.
+        // Number of the request, open, raw 0x88a4, queuing, depth.
         expected.truncate(HEAD_BYTES);
-        expected.extend([5, 7, 0xA4, 0x91, 0x02, 0, 64]);
+        expected.extend([5, 1, 2, 0xA4, 0x91, 0x02, 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
     }
 
@@ -486,7 +469,7 @@ mod tests {
     #[test]
     fn values_that_no_request_can_have_are_refused() {
         let open = |shape| Request::Open {
-            port: port(1),
+            key: port(1),
             shape,
         };
         let sampling = Shape::Sampling { sources: 1 };
@@ -500,12 +483,12 @@ mod tests {
             open(Shape::Sampling {
                 sources: PEER_COUNT as u32 + 1,
             }),
-            Request::OpenUdp {
-                port: NonZeroU16::MIN,
+            Request::Open {
+                key: udp(7),
                 shape: sampling,
             },
-            Request::OpenRaw {
-                ethertype: EtherType::ETHERCAT,
+            Request::Open {
+                key: EtherType::ETHERCAT.into(),
                 shape: sampling,
             },
         ] {
@@ -517,20 +500,16 @@ mod tests {
             );
         }
         // Port 0, which no request can be made with.
-        let udp_port = NonZeroU16::MIN;
-        for request in [
-            Request::Close { port: port(7) },
-            Request::CloseUdp { port: udp_port },
-        ] {
-            let mut bytes = request.encode(1).to_vec();
+        for key in [port(7), udp(7)] {
+            let mut bytes = Request::Close { key }.encode(1).to_vec();
             *bytes.last_mut().unwrap() = 0;
             assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
         }
         // EtherTypes that no raw port can have: IPv4, ARP, IPv6, tags, a length.
         for number in [0x0800, 0x0806, 0x86DD, 0x8100, 0x88A8, 0x9100, 0x05DC_u16] {
-            let ethertype = EtherType::ETHERCAT;
-            let mut bytes = Request::CloseRaw { ethertype }.encode(1).to_vec();
-            bytes.truncate(HEAD_BYTES + 2);
+            let key = EtherType::ETHERCAT.into();
+            let mut bytes = Request::Close { key }.encode(1).to_vec();
+            bytes.truncate(HEAD_BYTES + 3);
             bytes.extend(postcard::to_allocvec(&number).unwrap());
             assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
         }

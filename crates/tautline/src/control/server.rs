@@ -462,14 +462,8 @@ impl Server {
                 ip,
                 mode,
             } => self.welcome(number, (ethertype, vlan), ip, mode),
-            Request::Open { port, shape } => self.open_port(number, PortKey::Message(port), shape),
-            Request::OpenUdp { port, shape } => self.open_port(number, PortKey::Udp(port), shape),
-            Request::Close { port } => Ok(self.close_of(number, PortKey::Message(port))),
-            Request::CloseUdp { port } => Ok(self.close_of(number, PortKey::Udp(port))),
-            Request::OpenRaw { ethertype, shape } => {
-                self.open_port(number, PortKey::Raw(ethertype), shape)
-            }
-            Request::CloseRaw { ethertype } => Ok(self.close_of(number, PortKey::Raw(ethertype))),
+            Request::Open { key, shape } => self.open_port(number, key, shape),
+            Request::Close { key } => Ok(self.close_of(number, key)),
             Request::Counters => Ok((Reply::Counters(self.demux.counters()), Vec::new())),
             Request::Neighbour { index } => {
                 self.greeted(number).map(|_| self.tell_neighbour(index))

@@ -1,10 +1,12 @@
 //! Types of other crates as they lie in messages.
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::{Form, Neighbour};
-use tautline_proto::wire::MacAddress;
+use tautline_proto::wire::raw::EtherType;
+use tautline_proto::wire::{MacAddress, PortKey, PortNumber};
 use tautline_shm::region::Shape;
 
 /// [`Shape`].
@@ -55,20 +57,29 @@ pub(super) mod mac {
     }
 }
 
+/// [`PortKey`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PortKey")]
+pub(super) enum KeyFields {
+    Message(#[serde(with = "port")] PortNumber),
+    Udp(NonZeroU16),
+    Raw(#[serde(with = "ethertype")] EtherType),
+}
+
 /// [`PortNumber`](tautline_proto::wire::PortNumber).
-pub(super) mod port {
+mod port {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
     use tautline_proto::wire::PortNumber;
 
-    pub(in super::super) fn serialize<S: Serializer>(
+    pub(super) fn serialize<S: Serializer>(
         port: &PortNumber,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_u16(port.get())
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<PortNumber, D::Error> {
         let number = u16::deserialize(deserializer)?;
@@ -77,19 +88,19 @@ pub(super) mod port {
 }
 
 /// [`EtherType`](tautline_proto::wire::raw::EtherType).
-pub(super) mod ethertype {
+mod ethertype {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
     use tautline_proto::wire::raw::EtherType;
 
-    pub(in super::super) fn serialize<S: Serializer>(
+    pub(super) fn serialize<S: Serializer>(
         ethertype: &EtherType,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_u16(ethertype.get())
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<EtherType, D::Error> {
         EtherType::new(u16::deserialize(deserializer)?).map_err(D::Error::custom)

@@ -100,18 +100,11 @@ impl Server {
         };
         self.ports.insert(port, open);
         self.claimed.remove(&port);
-        let (priorities, entry) = (
-            grant.priorities,
-            grant.rule.map_or(0, |index| (index + 1) as u16),
-        );
-        let answer = match port {
-            PortKey::Message(_) => Reply::Opened { priorities, entry },
-            PortKey::Udp(_) => Reply::UdpOpened { priorities, entry },
-            PortKey::Raw(_) => Reply::RawOpened {
-                priorities,
-                entry,
-                any_source_address: grant.any_source_address,
-            },
+        let answer = Reply::Opened {
+            key: port,
+            priorities: grant.priorities,
+            entry: grant.rule.map_or(0, |index| (index + 1) as u16),
+            any_source_address: grant.any_source_address,
         };
         let mut descriptors = vec![made.map, made.doorbell, tap, claim];
         descriptors.extend(reserved);

@@ -579,7 +579,7 @@ fn mistakes_are_answered(pair: &Pair) {
     let again = pair
         .on_a(|node| node.queuing_port(port(40), &options))
         .unwrap_err();
-    assert!(matches!(again, PortError::OpenHere { port: number } if number == port(40)));
+    assert!(matches!(again, PortError::OpenHere { key } if key == port(40).into()));
     let unknown = first.destination("nobody", port(1)).unwrap_err();
     assert_eq!(
         unknown.to_string(),
