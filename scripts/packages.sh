@@ -152,7 +152,7 @@ image_taut-gateway() {
     install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-gateway@.service
     # Configurations of gateways, /etc/tautline/gateway/NAME.toml.
     mkdir -p "$root/etc/tautline/gateway"
-    install -D -m 644 -t "$root/usr/share/doc/taut-gateway" docs/how-to/gateway.md
+    install -D -m 644 -t "$root/usr/share/doc/taut-gateway" docs/how-to/gateway.md docs/reference/gateway.md
     scripts/notices.sh --manifest-path gateway/Cargo.toml taut-gateway >"$root/usr/share/doc/taut-gateway/notices"
     gateway_scripts "$root/DEBIAN"
     control taut-gateway "$root" <<END

@@ -1,4 +1,4 @@
-//! The configuration file of a gateway. docs/how-to/gateway.md lists every key.
+//! The configuration file of a gateway. docs/reference/gateway.md lists every key.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The gateway between the ports of a cell and Zenoh, which `taut gateway` starts.
 //!
 //! It has ports as any program has, and a session of Zenoh. Nobody in the cell waits for it: ports are memory, and
-//! whoever sends to a port never waits for its reader. docs/how-to/gateway.md describes what it does.
+//! whoever sends to a port never waits for its reader. docs/reference/gateway.md describes what it does.
 //!
 //! From the top; a module uses those below it and none above.
 //!
@@ -106,7 +106,7 @@ fn read(file: &Path) -> Result<Config, Failed> {
     Config::from_file(file).map_err(|error| {
         Failed::wrong_use(
             error,
-            "correct the file; docs/how-to/gateway.md lists every key",
+            "correct the file; docs/reference/gateway.md lists every key",
         )
     })
 }

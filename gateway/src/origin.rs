@@ -31,7 +31,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// The attachment: little-endian, docs/how-to/gateway.md has the table.
+    /// The attachment: little-endian, docs/reference/gateway.md has the table.
     pub(crate) fn bytes(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..4].copy_from_slice(&MAGIC);

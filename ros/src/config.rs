@@ -1,4 +1,4 @@
-//! The configuration file. docs/how-to/ros.md lists every key.
+//! The configuration file. docs/reference/ros.md lists every key.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

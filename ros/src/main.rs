@@ -1,7 +1,7 @@
 //! Ports of a cell as topics of ROS 2, by DDS, which `taut ros` starts.
 //!
 //! The program has ports as any program has, and is a participant of DDS. Nobody in the cell waits for it: ports are
-//! memory, and whoever sends to a port never waits for its reader. docs/how-to/ros.md describes what it does.
+//! memory, and whoever sends to a port never waits for its reader. docs/reference/ros.md describes what it does.
 //!
 //! From the top; a module uses those below it and none above.
 //!
@@ -68,7 +68,7 @@ fn read(file: &Path) -> Result<Config, Failed> {
     Config::from_file(file).map_err(|error| {
         Failed::wrong_use(
             error,
-            "correct the file; docs/how-to/ros.md lists every key",
+            "correct the file; docs/reference/ros.md lists every key",
         )
     })
 }

@@ -108,8 +108,8 @@ impl GuestError {
     #[must_use]
     pub fn remedy(&self) -> &str {
         match self {
-            GuestError::File { .. } => "docs/how-to/guest.md lists every key with its limits",
-            GuestError::Setting(_) => "docs/how-to/guest.md names the limits",
+            GuestError::File { .. } => "docs/reference/guest.md lists every key with its limits",
+            GuestError::Setting(_) => "docs/reference/guest.md names the limits",
             GuestError::Image { .. } => {
                 "build an ELF file for aarch64 or x86-64, linked into the guest's memory (bindings/guest), or give more --ram"
             }

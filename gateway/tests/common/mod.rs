@@ -100,7 +100,7 @@ pub(crate) fn text_of(digits: &str) -> String {
     String::from_utf8((0..digits.len()).step_by(2).map(byte).collect()).expect("text")
 }
 
-/// An attachment as a gateway writes it (docs/how-to/gateway.md), in digits.
+/// An attachment as a gateway writes it (docs/reference/gateway.md), in digits.
 pub(crate) fn origin(cell: u64, term: u32, sequence: u32, published_ns: u64) -> String {
     let mut bytes = b"TLG1".to_vec();
     bytes.extend([3, 0, 0, 0]);

@@ -1,5 +1,5 @@
 // A robot arm behind Tautline as a hardware interface of ros2_control sees it: joints with a state and a command. The
-// part that needs no header of ROS; docs/how-to/ros.md has the class of ros2_control around it.
+// part that needs no header of ROS; docs/how-to/ros2-control.md has the class of ros2_control around it.
 //
 // The controller manager calls read() and write() from its real-time loop. Both return at once: reading is a look into
 // the port's memory, sending writes into that of the arm. Nothing is allocated after open().

@@ -189,7 +189,7 @@ fn a_link_between_switches_that_has_no_room_is_not_divided() {
     let outcome = run(setup);
     assert!(
         outcome.real_time_lost > 0,
-        "docs/how-to/smoother.md says so"
+        "docs/explanation/smoother.md says so"
     );
 }
 
