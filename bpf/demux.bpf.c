@@ -17,7 +17,6 @@
 #include <linux/ip.h>
 #include <linux/udp.h>
 #include <linux/in.h>
-#include <linux/time.h>
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
@@ -55,14 +54,6 @@ struct {
 	__type(key, __u32);
 	__array(values, struct doorbell);
 } doorbells SEC(".maps");
-
-/* The same to what its doorbell has cost. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TL_PLACES);
-	__type(key, __u32);
-	__type(value, struct tl_ring_debt);
-} ring_debts SEC(".maps");
 
 /* Head of a frame without a header of ours: the fields that both have lie in the same places. */
 union tl_plain_head {
@@ -441,82 +432,18 @@ static __always_inline void write(struct tl_context *ctx, void *memory, struct t
 	__sync_lock_test_and_set(&peer->lock, 0);
 }
 
-/* Rings, and charges the time that it took since `now`. The kernel wakes whoever watches the doorbell in an interrupt
- * that comes before the output returns, so that the clock shows it.
- */
-static __always_inline void ring_now(struct tl_control *control, struct tl_ring_debt *debt,
-				     void *doorbell, __u64 now)
-{
-	__u64 note = 0, until = *(volatile __u64 *)&debt->until_ns, cost;
-
-	if (__sync_lock_test_and_set(&control->consumer.waiting, 0) == 0)
-		return;
-	__sync_fetch_and_add(&control->producer.doorbells, 1);
-	bpf_ringbuf_output(doorbell, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
-	cost = bpf_ktime_get_ns() - now;
-	if (cost <= TL_RING_FREE_NS)
-		return;
-	if (cost > TL_RING_CHARGE_NS_MAX)
-		cost = TL_RING_CHARGE_NS_MAX;
-	/* Another CPU may do the same; one of the two charges is lost then. */
-	*(volatile __u64 *)&debt->until_ns = ((__s64)(until - now) > 0 ? until : now) +
-					     (cost - TL_RING_FREE_NS) * TL_RING_SHARE;
-}
-
-static int ring_late(void *map __attribute__((unused)), __u32 *port, struct tl_ring_debt *debt)
-{
-	void *memory = bpf_map_lookup_elem(&ports, port);
-	void *doorbell = bpf_map_lookup_elem(&doorbells, port);
-	__u32 zero = 0;
-	struct tl_control *control = memory ? bpf_map_lookup_elem(memory, &zero) : NULL;
-
-	if (control && doorbell)
-		ring_now(control, debt, doorbell, bpf_ktime_get_ns());
-	return 0;
-}
-
-/* Has the timer ring when the debt allows it. Returns whether it will. */
-static __always_inline bool ring_when_allowed(struct tl_ring_debt *debt, __u64 until, __u64 now)
-{
-	__u64 allowed = until - TL_RING_DEBT_NS_MAX;
-
-	__sync_fetch_and_add(&debt->withheld, 1);
-	if ((__s64)(*(volatile __u64 *)&debt->late_ns - now) > 0)
-		return true;
-	/* Only the first time succeeds. */
-	bpf_timer_init(&debt->late, &ring_debts, CLOCK_MONOTONIC);
-	if (bpf_timer_set_callback(&debt->late, ring_late) != 0 ||
-	    bpf_timer_start(&debt->late, allowed - now, 0) != 0)
-		return false;
-	*(volatile __u64 *)&debt->late_ns = allowed;
-	return true;
-}
-
-/* Rings, unless ringing for this port has cost so much that the time of all is better spent: then a timer rings
- * later. Not static, so that the verifier looks at it once.
- */
+/* Rings. Not static, so that the verifier looks at it once. */
 __noinline int ring(struct tl_control *control, __u32 port)
 {
-	struct tl_ring_debt *debt;
-	__u64 now, until;
-	void *doorbell;
+	void *doorbell = bpf_map_lookup_elem(&doorbells, &port);
+	__u64 note = 0;
 
-	debt = bpf_map_lookup_elem(&ring_debts, &port);
-	doorbell = bpf_map_lookup_elem(&doorbells, &port);
-	if (!control || !debt || !doorbell)
+	if (!control || !doorbell)
 		return 0;
-	/* Only a control process has clients, whose watchers others pay for. A node that has the interface for itself
-	 * pays for its own: waking another CPU of a virtual machine takes more than is free.
-	 */
-	now = bpf_ktime_get_ns();
-	if (config.shared) {
-		until = *(volatile __u64 *)&debt->until_ns;
-		/* While no control process lives no timer runs, and it is rung at once. */
-		if (config.timers && (__s64)(until - now) > (__s64)TL_RING_DEBT_NS_MAX &&
-		    ring_when_allowed(debt, until, now))
-			return 0;
-	}
-	ring_now(control, debt, doorbell, now);
+	if (__sync_lock_test_and_set(&control->consumer.waiting, 0) == 0)
+		return 0;
+	__sync_fetch_and_add(&control->producer.doorbells, 1);
+	bpf_ringbuf_output(doorbell, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 

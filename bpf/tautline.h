@@ -67,25 +67,6 @@ struct tl_header {
 #define TL_FIRST_RAW_PLACE (TL_PORT_MAX + 1 + TL_UDP_PLACES)
 #define TL_PLACES (TL_FIRST_RAW_PLACE + TL_RAW_PLACES)
 
-/* Ringing a doorbell walks over all who watch it. Time for which that is free; the most that one time is
- * charged, so that a few interruptions of the CPU are not held against a port; charged time in this multiple
- * is how long a port is in debt; and debt up to which it is rung for.
- */
-#define TL_RING_FREE_NS 10000ULL
-#define TL_RING_CHARGE_NS_MAX 2000000ULL
-#define TL_RING_SHARE 50ULL
-#define TL_RING_DEBT_NS_MAX 1000000000ULL
-
-/* Debt of a port's doorbell, and the timer that rings when the debt allows it again. The port's process cannot
- * write it.
- */
-struct tl_ring_debt {
-	__u64 until_ns;
-	__u64 withheld; /* rings that came late */
-	__u64 late_ns;  /* time for which the timer is set, or was set last */
-	struct bpf_timer late;
-};
-
 /* Fragments of plain UDP. Time that a datagram may take from its first fragment to its last; the reader's
  * limit too. Sets of flows, and flows in a set: a peer's datagrams share one set with few other peers'.
  * Groups of out-of-order fragments, and slots in a group.
@@ -244,15 +225,11 @@ struct tl_config {
 	__u8 mac[6];
 	__be16 ethertype;
 	__be32 ip; /* 0: neither the UDP form nor plain UDP is ours */
-	/* Not 0: a control process's, which its successor may take over, and whose clients' doorbells may be withheld.
+	/* Not 0: a control process's, which its successor may take over.
 	 * One more than the number of its user: a process of another user would not see the claims of its clients.
 	 */
 	__u32 shared;
 	__be32 broadcast;
-	/* 1: programs may have timers. The verifier of a PREEMPT_RT kernel refuses them; there the demux does not see
-	 * what a doorbell costs either, because a thread of the kernel's rings it.
-	 */
-	__u32 timers;
 	__be16 vlan; /* identifier of the VLAN of the Ethernet form; 0: none. The UDP form is in none. */
 	/* 1: the program of link `xsk` runs in generic mode, on packet buffers, which may hold several datagrams. */
 	__u8 generic;

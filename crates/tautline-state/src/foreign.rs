@@ -308,13 +308,6 @@ impl ForeignSocket {
         let _gone = rustix::net::shutdown(self, Shutdown::Write);
     }
 
-    /// Whether the other end has said nothing that is not read yet, and is there.
-    #[must_use]
-    pub fn is_silent(&self) -> bool {
-        let peeked = self.bytes_without_descriptors(&mut []);
-        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    }
-
     /// Says one thing and hangs up. The other end hears it whatever it has sent or is about to send: a socket that is
     /// closed with something unread resets its peer, so what there is is read.
     pub fn dismiss(self, message: &[u8]) {

@@ -136,7 +136,7 @@ use tautline_state::{Others, mistake};
 use toml::Spanned;
 
 pub use exec::ExecConfig;
-pub use rule::{CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
+pub use rule::{MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 pub use smoother::SmootherConfig;
 pub use tune::TuneConfig;
 

@@ -44,13 +44,6 @@ impl Feature {
 const PACKET: &str = "link `packet`";
 const TCX: &str = "BPF links at traffic control (tcx)";
 
-/// Whether this is a PREEMPT_RT kernel. Its verifier refuses programs with timers.
-#[must_use]
-pub fn is_preempt_rt() -> bool {
-    let name = rustix::system::uname();
-    name.version().to_string_lossy().contains("PREEMPT_RT")
-}
-
 /// Whether the driver of virtual cables keeps the packet buffer of a frame where the demux finds it (Linux 6.3): the
 /// kernel describes the structure. The kernel's description is of several megabytes, so it is looked into once.
 pub(crate) fn tells_buffers_of_veth() -> bool {
@@ -68,7 +61,7 @@ pub(crate) fn tells_buffers_of_veth() -> bool {
 
 /// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names
 /// the release that has all.
-pub const FEATURES: [Feature; 13] = [
+pub const FEATURES: [Feature; 12] = [
     Feature {
         name: "`bpf_xdp_load_bytes`",
         since: "5.18",
@@ -82,13 +75,6 @@ pub const FEATURES: [Feature; 13] = [
         used_by: "link `xdp` in native mode",
         instead: PACKET,
         probe: || tried_bpf(bpf::load_trivial(bpf::Trivial::Frags)),
-    },
-    Feature {
-        name: "BPF timers",
-        since: "5.15",
-        used_by: "link `xdp`: waking a client late whose doorbell is expensive; not on PREEMPT_RT kernels",
-        instead: PACKET,
-        probe: || helper(BpfHelper::BPF_FUNC_timer_init),
     },
     Feature {
         name: "atomic operations that return a value",

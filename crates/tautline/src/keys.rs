@@ -1,6 +1,6 @@
 //! Keys that a node shares with its neighbours, from files that nobody else can read.
 //!
-//! A key file is the same on both nodes (docs/explanation/security.md, "Authenticated frames"). It is read when a node
+//! A key file is the same on both nodes (docs/how-to/authentication.md). It is read when a node
 //! opens, and again by [`Node::reload_keys`](crate::Node::reload_keys).
 
 pub(crate) mod runs;
@@ -130,7 +130,7 @@ fn read_private(path: &Path) -> Result<String, String> {
 pub fn parse(text: &str) -> Result<KeyRing, String> {
     let file: KeyFile = toml::from_str(text).map_err(|error| {
         let (line, _) = mistake::position(text, error.span().unwrap_or_default().start);
-        format!("line {line} is not as in docs/explanation/security.md")
+        format!("line {line} is not as in docs/how-to/authentication.md")
     })?;
     let keys = file.key.iter().map(key).collect::<Result<Vec<_>, _>>()?;
     KeyRing::new(keys).map_err(|error| error.to_string())

@@ -234,7 +234,6 @@ fn rules_text(control: &Value) -> String {
                 "priorities",
                 "memory_bytes_max",
                 "ports_max",
-                "connections_max",
             ]
             .map(|key| plain(&rule[key])),
         );
@@ -260,7 +259,6 @@ fn rules_text(control: &Value) -> String {
                 "priorities",
                 "bytes at most",
                 "ports at most",
-                "connections at most",
                 "raw source",
             ],
             rows,
@@ -285,9 +283,6 @@ fn clients_text(control: &Value) -> String {
         let refused = ports
             .iter()
             .filter_map(|port| port["frames_refused"].as_u64());
-        let withheld = ports
-            .iter()
-            .filter_map(|port| port["rings_withheld"].as_u64());
         vec![
             plain(&client["process"]),
             plain(&client["command"]),
@@ -297,7 +292,6 @@ fn clients_text(control: &Value) -> String {
             joined(ethertypes.map(|number| format!("{number:#06x}"))),
             bytes.sum::<u64>().div_ceil(1_024).to_string(),
             refused.sum::<u64>().to_string(),
-            withheld.sum::<u64>().to_string(),
             if client["connected"] == true {
                 "yes"
             } else {
@@ -316,7 +310,6 @@ fn clients_text(control: &Value) -> String {
             "EtherTypes",
             "KiB",
             "frames refused",
-            "rings withheld",
             "connected",
         ],
         rows,

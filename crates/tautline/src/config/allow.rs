@@ -8,7 +8,7 @@ use toml::{Spanned, Value};
 
 use super::Wrong;
 use super::port::ethertype;
-use super::rule::{CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
+use super::rule::{MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,7 +25,6 @@ pub(super) struct AllowEntry {
     priorities: Option<Vec<Spanned<Value>>>,
     memory_bytes_max: Option<u64>,
     ports_max: Option<usize>,
-    connections_max: Option<usize>,
 }
 
 /// `own`: EtherType of the node, which no raw port can have.
@@ -50,7 +49,6 @@ pub(super) fn rule(entry: Spanned<AllowEntry>, own: u16) -> Result<Rule, Wrong> 
         },
         memory_bytes_max: entry.memory_bytes_max.unwrap_or(MEMORY_BYTES_DEFAULT),
         ports_max: entry.ports_max.unwrap_or(PORTS_DEFAULT),
-        connections_max: entry.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
     })
 }
 

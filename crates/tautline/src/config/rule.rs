@@ -10,9 +10,6 @@ pub const MEMORY_BYTES_DEFAULT: u64 = 40 << 20;
 /// Ports of one user at a time that an entry allows, unless configured. Lower: an ordinary application is refused.
 /// Higher: each is an interface of the kernel's, and thousands of them slow down whoever lists interfaces.
 pub const PORTS_DEFAULT: usize = 256;
-/// Connections of one user at a time that an entry allows, unless configured. Lower: a user with many processes is
-/// refused. Higher: fewer users fill the table of clients.
-pub const CONNECTIONS_DEFAULT: usize = 128;
 
 /// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +31,6 @@ pub struct Rule {
     pub memory_bytes_max: u64,
     /// Ports that one user may have open under this entry at a time, of all kinds.
     pub ports_max: usize,
-    /// Connections that one user may have at a time. Of several entries, the one that gives most counts.
-    pub connections_max: usize,
 }
 
 /// User or group of an entry: a name, or the number in digits.

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use nix::unistd::{Group, Uid, User};
 use tautline_proto::wire::PortKey;
 
-pub use crate::config::{CONNECTIONS_DEFAULT, MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
+pub use crate::config::{MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 use crate::error::OpenError;
 
 /// A user who asks.
@@ -72,26 +72,6 @@ pub(super) struct Share {
 
 /// Shares that are taken, by entry and user.
 pub(super) type Taken = BTreeMap<(usize, u32), Share>;
-
-/// A limit of a user's, and the entry that sets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Quota<'p> {
-    pub(super) max: usize,
-    /// Index of the entry.
-    pub(super) entry: usize,
-    who: &'p Who,
-}
-
-impl fmt::Display for Quota<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "[[allow]] entry {} ({})",
-            self.entry + 1,
-            self.who
-        )
-    }
-}
 
 impl Policy {
     /// Looks the names up.
@@ -159,27 +139,6 @@ impl Policy {
             "no [[allow]] entry is for {} or a group of theirs",
             self.name(asker.uid)
         ))
-    }
-
-    /// Connections that the user may have; `None` for one who needs no entry.
-    pub(super) fn connections<'s>(&'s self, asker: &Asker) -> Option<Quota<'s>> {
-        self.most(asker, |rule| rule.connections_max)
-    }
-
-    /// Of the user's entries, the first of those that give most.
-    fn most<'s>(&'s self, asker: &Asker, of: impl Fn(&Rule) -> usize) -> Option<Quota<'s>> {
-        if self.needs_no_rule(asker) {
-            return None;
-        }
-        let quotas = self.indexes_of(asker).map(|entry| {
-            let (rule, _) = &self.rules[entry];
-            Quota {
-                max: of(rule),
-                entry,
-                who: &rule.who,
-            }
-        });
-        quotas.reduce(|most, other| if other.max > most.max { other } else { most })
     }
 
     /// Permissions of the user for this port. The error says which entry does not give it, and why.
@@ -319,7 +278,6 @@ mod tests {
             priorities: vec![0..=3, 7..=7],
             memory_bytes_max,
             ports_max: 2,
-            connections_max: 3,
         }
     }
 
@@ -432,22 +390,6 @@ mod tests {
 
     fn taken(ports: usize, bytes: u64) -> Taken {
         Taken::from([((0, ASKER), Share { ports, bytes })])
-    }
-
-    #[test]
-    fn the_entry_that_gives_most_counts() {
-        let more = Rule {
-            connections_max: 9,
-            ..rule(Who::Group("987655".to_owned()), 1..=1, 0)
-        };
-        let policy = Policy::new(&[rule(Who::User(ASKER.to_string()), 10..=19, 0), more]).unwrap();
-        let connections = |asker: &Asker| policy.connections(asker).map(|quota| quota.max);
-        assert_eq!(connections(&asker(ASKER, &[])), Some(3));
-        assert_eq!(connections(&asker(ASKER, &[987_655])), Some(9));
-        assert_eq!(connections(&asker(0, &[])), None);
-        let quota = policy.connections(&asker(ASKER, &[987_655])).unwrap();
-        assert_eq!(quota.entry, 1);
-        assert_eq!(quota.to_string(), "[[allow]] entry 2 (group 987655)");
     }
 
     #[test]

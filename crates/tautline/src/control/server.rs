@@ -50,9 +50,6 @@ const BACKLOG: i32 = 4096;
 const ACCEPTED_AT_ONCE: usize = 64;
 /// Events taken at once. Lower than the connections that there can be: those beyond it get no turn in a round.
 const EVENTS_MAX: usize = 2048;
-/// How long a connection may stay without having said what it wants. Lower: a client that is scheduled
-/// late is turned away. Higher: connections that nobody uses keep others out for longer.
-const HELLO_TIME_LIMIT: Duration = Duration::from_secs(2);
 /// How often clients that belonged to a predecessor are looked for. Lower: more wake-ups. Higher: the
 /// ports of one that died stay taken for longer; they are to be free within a second.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -111,8 +108,6 @@ pub struct Server {
     ports: BTreeMap<PortKey, OpenPort>,
     /// Ports that are nobody's any more and have not been taken from the demux yet.
     leaving: BTreeSet<PortKey>,
-    /// Entry and user of ports that are closed, and that the client's process may still claim.
-    claimed: BTreeMap<PortKey, (usize, u32)>,
     looked: Instant,
     process: OwnerProcess,
 }
@@ -230,10 +225,9 @@ impl Server {
             epoll: epoll.map_err(|error| refused("making an epoll", error.into()))?,
             accepting: true,
             heartbeat: None,
-            clients: Clients::new(FIRST_CLIENT, allow.len()),
+            clients: Clients::new(FIRST_CLIENT),
             ports: BTreeMap::new(),
             leaving: BTreeSet::new(),
-            claimed: BTreeMap::new(),
             looked: Instant::now(),
             process: OwnerProcess::current(),
         };
@@ -284,22 +278,17 @@ impl Server {
         if let Some(end) = self.watch.end() {
             self.watch(end, INTERFACE)?;
         }
-        let mut ready = Vec::with_capacity(EVENTS_MAX);
         loop {
             let mut events = wait::places::<EVENTS_MAX>();
             let tokens = wait::tokens(self.epoll.as_fd(), &mut events, self.patience())?;
-            ready.clear();
             for token in tokens {
                 match token {
                     LISTENER => self.accept(),
                     STATUS => self.tell_status(),
                     STOP => return Ok(()),
                     INTERFACE => return Err(self.interface_gone()),
-                    client => ready.push(client),
+                    client => self.serve(client),
                 }
-            }
-            for client in self.clients.turn(&ready) {
-                self.serve(client);
             }
             self.look();
             self.withdraw(LEAVING_AT_ONCE);
@@ -346,11 +335,10 @@ impl Server {
         )?)
     }
 
-    /// How long nothing needs to be looked at: for ever, unless somebody may have to be given up or answered, or
-    /// something is left to be done.
+    /// How long nothing needs to be looked at: for ever, unless a predecessor's client has ports, or something is left
+    /// to be done.
     fn patience(&self) -> Option<Duration> {
-        let someone =
-            self.clients.has_silent() || self.ports.values().any(|port| port.client.is_none());
+        let someone = self.ports.values().any(|port| port.client.is_none());
         if self.leaving.is_empty() {
             let interval = (someone || !self.accepting).then_some(LOOK_INTERVAL);
             let next_beat = self.heartbeat.as_ref().map(|heartbeat| {
@@ -375,17 +363,17 @@ impl Server {
 
     /// Takes a connection, or says why not. A user whom no entry names never counts.
     fn admit(&mut self, socket: ForeignSocket) {
-        let Ok(mut client) = Client::new(socket) else {
+        let Ok(client) = Client::new(socket) else {
             return;
         };
-        let admitted = match self.policy.admit(&client.asker) {
-            Err(why) => Err(no(Reason::NotAllowed, why)),
-            Ok(()) => {
-                let counted = self.clients.count_in(&mut client, &self.policy);
-                counted.map_err(|why| no(Reason::Full, why))
-            }
+        let admitted = self.policy.admit(&client.asker);
+        let admitted = admitted.map_err(|why| no(Reason::NotAllowed, why));
+        let has_room = || {
+            self.clients
+                .check_room()
+                .map_err(|why| no(Reason::Full, why))
         };
-        if let Err(refusal) = admitted {
+        if let Err(refusal) = admitted.and_then(|()| has_room()) {
             // Answers the request that it is about to make, which has the client's first number.
             return client.socket.dismiss(&Reply::Refused(refusal).encode(1));
         }
@@ -552,16 +540,13 @@ impl Server {
         self.set_accepting(true);
     }
 
-    /// Gives up who has been silent for too long, and frees ports of a predecessor's clients that died.
+    /// Frees ports of a predecessor's clients that died.
     fn look(&mut self) {
         if self.looked.elapsed() < LOOK_INTERVAL {
             return;
         }
         self.looked = Instant::now();
         self.set_accepting(true);
-        for number in self.clients.silent_for(HELLO_TIME_LIMIT) {
-            self.forget(number);
-        }
         let dead: Vec<PortKey> = self
             .ports
             .iter()

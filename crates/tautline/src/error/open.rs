@@ -266,7 +266,7 @@ impl OpenError {
             Self::InterfaceMissing { .. } => "set `interface` in the configuration, or --interface",
             Self::NoAddress { .. } => "give the interface an IPv4 address, or set `address`",
             Self::Keys(_) => {
-                "make it with `taut key`, and let this user alone read it; docs/explanation/security.md has the form"
+                "make it with `taut key`, and let this user alone read it; docs/how-to/authentication.md has the form"
             }
             Self::BusMissing => "set `bus` and `node` in the configuration",
             Self::XdpTaken { holders, .. } if !holders.is_empty() => {

@@ -268,7 +268,7 @@ impl PortError {
             } => "use link xdp, xsk, packet or udp",
             Self::NotOnLink { .. } => "leave it out, or use another link",
             Self::NoKeys { .. } => {
-                "give the neighbour's entry a `key_file` (docs/explanation/security.md)"
+                "give the neighbour's entry a `key_file` (docs/how-to/authentication.md)"
             }
             Self::PeerUnknown { .. } => {
                 "name a neighbour of the configuration, a MAC address or an IPv4 address"

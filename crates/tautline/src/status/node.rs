@@ -152,8 +152,6 @@ pub struct RuleStatus {
     pub memory_bytes_max: u64,
     /// Ports that one user may have open at a time.
     pub ports_max: usize,
-    /// Connections that one user may have at a time.
-    pub connections_max: usize,
 }
 
 /// A client of a control process, as `taut status` shows it.
@@ -188,8 +186,6 @@ pub struct ClientPortStatus {
     pub rule: Option<usize>,
     /// Frames that its client tried to send and may not. Not those of a predecessor's time.
     pub frames_refused: u64,
-    /// Frames that came while it slept and for which it was woken late, because its doorbell costs too much to ring.
-    pub rings_withheld: u64,
 }
 
 /// A neighbour, as `taut status` shows it.

@@ -37,29 +37,27 @@ fn built_in() -> [(&'static str, &'static [u8]); 4] {
 /// `struct tl_config` of `bpf/tautline.h`, and its name.
 struct Setting {
     name: &'static str,
-    config: [u8; 28],
+    config: [u8; 24],
 }
 
 /// The verifier follows only the branches that the constants leave: with and without an address, with an EtherType
 /// that is ours and with that of IPv4, which some networks let through alone.
 fn settings() -> [Setting; 7] {
-    let timers = u32::from(!tautline::kernel::is_preempt_rt());
     let setting = |name, ethertype: u16, ip: [u8; 4], shared: u32| {
-        let mut config = [0; 28];
+        let mut config = [0; 24];
         config[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
         config[6..8].copy_from_slice(&ethertype.to_be_bytes());
         config[8..12].copy_from_slice(&ip);
         config[12..16].copy_from_slice(&shared.to_ne_bytes());
         config[16..20].copy_from_slice(&[ip[0], ip[1], ip[2], 255]);
-        config[20..24].copy_from_slice(&timers.to_ne_bytes());
         Setting { name, config }
     };
     let mut in_vlan = setting("IP, VLAN", 0x88b5, [10, 0, 0, 1], 0);
-    in_vlan.config[24..26].copy_from_slice(&5u16.to_be_bytes());
+    in_vlan.config[20..22].copy_from_slice(&5u16.to_be_bytes());
     let mut generic = setting("IP, generic", 0x88b5, [10, 0, 0, 1], 0);
-    generic.config[26] = 1;
+    generic.config[22] = 1;
     let mut on_veth = setting("IP, native on a veth", 0x88b5, [10, 0, 0, 1], 0);
-    on_veth.config[27] = 1;
+    on_veth.config[23] = 1;
     [
         in_vlan,
         generic,
@@ -79,7 +77,7 @@ struct Load {
     took: Duration,
 }
 
-fn load(object: &[u8], config: &[u8; 28]) -> Result<Vec<Load>, Box<dyn std::error::Error>> {
+fn load(object: &[u8], config: &[u8; 24]) -> Result<Vec<Load>, Box<dyn std::error::Error>> {
     let mut loader = EbpfLoader::new();
     // The floor, which may be among the objects of a directory, has no settings.
     let mut ebpf = loader

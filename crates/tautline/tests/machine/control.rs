@@ -243,6 +243,39 @@ fn a_demux_at_traffic_control_outlives_its_control_process_and_is_taken_over() {
 }
 
 #[test]
+fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
+    const TEST: &str = "a_user_has_the_ports_of_its_entry_whatever_the_connections";
+    if let Some(role) = child::role() {
+        if served(&role) {
+            return;
+        }
+        let first = client_node(NOBODY).unwrap();
+        let second = Node::open(tautline::NodeConfig::on("taut0")).unwrap();
+        let options = QueuingOptions {
+            depth: 2,
+            ..QueuingOptions::default()
+        };
+        let mut open = vec![first.queuing_port(port(60), &options).unwrap()];
+        open.push(second.queuing_port(port(61), &options).unwrap());
+        for node in [&first, &second] {
+            let error = node.queuing_port(port(62), &options).unwrap_err();
+            assert!(
+                error.to_string().ends_with(
+                    "[[allow]] entry 1 (user 65534) gives 2 ports at a time, which are open; raise its ports_max"
+                ),
+                "{error}"
+            );
+        }
+        drop(open.pop());
+        let _room = first.queuing_port(port(62), &options).unwrap();
+        return;
+    }
+    let Some(hosts) = hosts() else { return };
+    let _control = start_control(&hosts, TEST, &allow("\"60-69\"", "ports_max = 2"));
+    hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
+}
+
+#[test]
 fn a_second_control_process_is_refused() {
     const TEST: &str = "a_second_control_process_is_refused";
     if let Some(role) = child::role() {

@@ -162,7 +162,6 @@ fn rubbish_silence_and_deaf_ears_cost_nothing() {
     // Says nothing.
     let silent: Vec<OwnedFd> = (0..100).map(|_| connect(&hosts)).collect();
     assert!(answers(&hosts, &node, 60));
-    silent.iter().for_each(is_closed);
     drop((deaf, silent));
     eventually("everything is given back", || {
         Holdings::of(&hosts, control.pid()) == before

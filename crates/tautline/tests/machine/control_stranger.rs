@@ -5,15 +5,12 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::common::child;
-use crate::common::control::{
-    NOBODY, STRANGER, allow, client_node, served, start_client, start_control,
-};
+use crate::common::control::{NOBODY, STRANGER, allow, served, start_client, start_control};
 use crate::common::unprivileged::become_user;
 use crate::common::{hosts, port, stranger};
 use tautline::control::Server;
@@ -21,9 +18,6 @@ use tautline::{Node, NodeConfig, OpenError, QueuingOptions, ServiceConfig};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::lingering;
 use tautline_testbed::sys::{fork, signal_process, wait_for};
-
-/// A user that an entry is for, beside [`NOBODY`].
-const ALLOWED: u32 = 65_532;
 
 /// Opens and closes a port as root, in the second host.
 fn root_is_served(hosts: &Hosts) {
@@ -90,79 +84,6 @@ fn users_without_an_entry_lock_nobody_out() {
         .map(|user| start_client(&hosts, TEST, &user))
         .collect();
     root_is_served(&hosts);
-}
-
-/// Children that are not waited for while they run.
-struct Crowd(Vec<Child>);
-
-impl Crowd {
-    fn start(hosts: &Hosts, test: &str, role: &str, count: usize) -> Self {
-        let start = || {
-            let mut command = child::again(test, role);
-            command.stdin(Stdio::null()).stdout(Stdio::null());
-            command.spawn().unwrap()
-        };
-        let start_all = || (0..count).map(|_| start()).collect();
-        Self(hosts.inside(Host::B, start_all).unwrap())
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _gone = child.kill();
-            let _status = child.wait();
-        }
-    }
-}
-
-#[test]
-fn honest_clients_open_beside_a_hundred_that_open_and_close() {
-    const TEST: &str = "honest_clients_open_beside_a_hundred_that_open_and_close";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
-        let (user, first): (u32, u16) = match role.as_str() {
-            "honest" => (NOBODY, 60),
-            _ => (ALLOWED, 70),
-        };
-        if role == "honest" {
-            let node = client_node(user).unwrap();
-            let _port = node
-                .queuing_port(port(first), &QueuingOptions::default())
-                .unwrap();
-            return;
-        }
-        become_user(user);
-        let started = Instant::now();
-        // In threads: a hundred connections at once from few processes.
-        std::thread::scope(|scope| {
-            for thread in 0..25 {
-                scope.spawn(move || {
-                    let mut round = 0u16;
-                    while started.elapsed() < Duration::from_secs(60) {
-                        let node = NodeConfig::on("taut0").with_link(tautline::LinkKind::Xdp);
-                        if let Ok(node) = Node::open(node) {
-                            let number = first + (thread + round) % 10;
-                            drop(node.queuing_port(port(number), &QueuingOptions::default()));
-                        }
-                        round += 1;
-                    }
-                });
-            }
-        });
-        return;
-    }
-    let Some(hosts) = hosts() else { return };
-    let other = format!("[[allow]]\nuser = \"{ALLOWED}\"\nports = [\"70-79\"]\n");
-    let _control = start_control(&hosts, TEST, &(allow("60", "") + &other));
-    let _crowd = Crowd::start(&hosts, TEST, "crowd", 4);
-    for _ in 0..5 {
-        hosts
-            .inside(Host::B, || child::run(TEST, "honest"))
-            .unwrap();
-    }
 }
 
 /// CPU time that a process has taken, in ticks of 10 ms.

@@ -22,10 +22,6 @@ use crate::link::plain_udp::reserve_for_another;
 use crate::link::raw;
 use tautline_state::foreign::Credentials;
 
-/// Ports of one client. Lower: a large application is refused. Higher: one user can take a larger share of
-/// the numbers before a rule of theirs stops them.
-const PORTS_OF_CLIENT_MAX: usize = 256;
-
 /// The EtherType of IPv4, under which UDP ports are claimed: no node has it for its own frames.
 const CLAIM_OF_UDP: u16 = 0x0800;
 
@@ -58,19 +54,10 @@ impl Server {
     ) -> Result<Granted, Refusal> {
         let client = self.greeted(number)?;
         let (asker, pid) = (client.asker.clone(), client.pid);
-        let of_client = |open: &&OpenPort| open.client == Some(number);
-        if self.ports.values().filter(of_client).count() >= PORTS_OF_CLIENT_MAX {
-            let why = format!("a client has at most {PORTS_OF_CLIENT_MAX} ports");
-            return Err(no(Reason::Full, why));
-        }
         if let PortKey::Raw(ethertype) = port {
             self.check_ethertype(ethertype)?;
         }
         let memory_bytes = shape.bytes() as u64 + PORT_KERNEL_BYTES;
-        let closed = std::mem::take(&mut self.claimed).into_iter();
-        self.claimed = closed
-            .filter(|(port, _)| !self.is_unclaimed(*port))
-            .collect();
         // Before the number is looked at: a port that one may not have is nobody else's news.
         let grant = self
             .policy
@@ -99,7 +86,6 @@ impl Server {
             memory_bytes,
         };
         self.ports.insert(port, open);
-        self.claimed.remove(&port);
         let answer = Reply::Opened {
             key: port,
             priorities: grant.priorities,
@@ -214,10 +200,6 @@ impl Server {
                 share.bytes += open.memory_bytes;
             }
         }
-        // Nobody else gets their numbers.
-        for of in self.claimed.values() {
-            taken.entry(*of).or_default().ports += 1;
-        }
         taken
     }
 
@@ -235,12 +217,8 @@ impl Server {
 
     /// From now on the port is nobody's.
     pub(super) fn close(&mut self, port: PortKey) {
-        if let Some(open) = self.ports.remove(&port) {
+        if self.ports.remove(&port).is_some() {
             self.leaving.insert(port);
-            // A process can keep the descriptor of its claim.
-            if let Some(rule) = open.rule {
-                self.claimed.insert(port, (rule, open.uid));
-            }
         }
     }
 

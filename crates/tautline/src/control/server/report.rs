@@ -98,7 +98,6 @@ fn rules(server: &Server) -> Vec<RuleStatus> {
         priorities: Numbers(&rule.priorities).to_string(),
         memory_bytes_max: rule.memory_bytes_max,
         ports_max: rule.ports_max,
-        connections_max: rule.connections_max,
     });
     rules.collect()
 }
@@ -144,6 +143,5 @@ fn port_status(server: &Server, port: PortKey, open: &OpenPort) -> ClientPortSta
         memory_bytes: open.memory_bytes,
         rule: open.rule.map(|index| index + 1),
         frames_refused: server.taps.refused(server.place(port)),
-        rings_withheld: server.demux.rings_withheld(server.place(port)),
     }
 }

@@ -42,10 +42,6 @@ use crate::sys::{bpf, packet};
 /// `BPF_F_INNER_MAP`, so that ports of different depth fit one map of ports.
 const PORT_MAP_FLAGS: u32 = 1 << 10 | bpf::INNER_MAP;
 
-/// `struct tl_ring_debt` of `bpf/tautline.h`, and where in it the count is.
-const RING_DEBT_BYTES: usize = 40;
-const WITHHELD: usize = 8;
-
 /// Settings of the demux.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
@@ -61,7 +57,7 @@ pub(crate) struct Setup {
 }
 
 /// Bytes of `struct tl_config`.
-pub(super) const CONFIG_BYTES: usize = 28;
+pub(super) const CONFIG_BYTES: usize = 24;
 
 /// Settings of a demux that are told to people, out of its `struct tl_config`.
 pub(super) struct Settings {
@@ -84,7 +80,7 @@ impl Settings {
             ethertype: u16::from_be_bytes(part(6)),
             ip: whole(8).into(),
             owner: u32::from_ne_bytes(whole(12)),
-            vlan: u16::from_be_bytes(part(24)),
+            vlan: u16::from_be_bytes(part(20)),
         })
     }
 }
@@ -104,11 +100,10 @@ impl Setup {
         };
         config[12..16].copy_from_slice(&shared.to_ne_bytes());
         config[16..20].copy_from_slice(&self.interface.broadcast(ip).octets());
-        config[20..24].copy_from_slice(&u32::from(!kernel::is_preempt_rt()).to_ne_bytes());
-        config[24..26].copy_from_slice(&self.ethernet.vlan.identifier().to_be_bytes());
-        config[26] = (self.mode == XdpMode::Generic).into();
+        config[20..22].copy_from_slice(&self.ethernet.vlan.identifier().to_be_bytes());
+        config[22] = (self.mode == XdpMode::Generic).into();
         let is_native_on_veth = self.mode == XdpMode::Native && self.interface.is_veth;
-        config[27] = (is_native_on_veth && kernel::tells_buffers_of_veth()).into();
+        config[23] = (is_native_on_veth && kernel::tells_buffers_of_veth()).into();
         config
     }
 
@@ -306,9 +301,6 @@ impl Demux {
         let ring = create_map(BPF_MAP_TYPE_RINGBUF, 0, 0, doorbell::BYTES, 0)?;
         let memory = MappedPort::shared(map.fd().as_fd(), shape, number)
             .map_err(|error| PortError::refused("mapping the port's memory", error))?;
-        // The cost of the doorbell of the port before it is not held against this one.
-        bpf::update(self.maps.ring_debts.as_fd(), place, &[0; RING_DEBT_BYTES])
-            .map_err(|error| PortError::refused("showing the port to the demux", error))?;
         let owned = |map: &MapData| {
             let owned = map.fd().as_fd().try_clone_to_owned();
             owned.map_err(|error| PortError::refused("keeping the port's maps", error))
@@ -323,15 +315,6 @@ impl Demux {
             .publish(place, &map, &ring)
             .map_err(|error| PortError::refused("showing the port to the demux", error))?;
         Ok(made)
-    }
-
-    /// Frames in this place for which the doorbell was not rung, because ringing it costs too much.
-    pub(crate) fn rings_withheld(&self, place: u32) -> u64 {
-        let debt = bpf::lookup(self.maps.ring_debts.as_fd(), place).unwrap_or_default();
-        let count = debt
-            .get(WITHHELD..WITHHELD + 8)
-            .and_then(|bytes| bytes.try_into().ok());
-        count.map_or(0, u64::from_ne_bytes)
     }
 
     /// A socket for one of this process's own ports to send through.
@@ -706,7 +689,6 @@ pub(in crate::link) fn program_name(id: u32) -> Option<String> {
 struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
-    ring_debts: OwnedFd,
     udp_ports: UdpTable,
     raw_types: RawTable,
     out_of_order: Arc<OutOfOrderFragments>,
@@ -725,11 +707,9 @@ impl Maps {
         let udp_ports = array("udp_ports")?;
         let raw_types = array("raw_types")?;
         let out_of_order = array("held_slots")?;
-        let ring_debts = array("ring_debts")?;
         let tap = array("tap")?;
         Ok(Self {
             tap: Arc::new(TapRing::map(tap.fd().as_fd())?),
-            ring_debts: ring_debts.fd().as_fd().try_clone_to_owned()?,
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
             udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
             raw_types: RawTable::of(raw_types.fd().as_fd())?,

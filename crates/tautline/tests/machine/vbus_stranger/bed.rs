@@ -189,40 +189,6 @@ pub(crate) fn listen(path: &Path) -> OwnedFd {
     socket
 }
 
-/// Descriptors of a process.
-pub(crate) fn descriptors_of(process: u32) -> usize {
-    fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
-}
-
-/// CPU time that a process has used.
-pub(crate) fn cpu_time_of(process: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let fields: Vec<&str> = after_name(&stat).collect();
-    // proc(5): fields 14 and 15, in hundredths of a second.
-    let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
-    Duration::from_millis(10 * (ticks(11) + ticks(12)))
-}
-
-/// Name and scheduling policy of each thread of a process.
-pub(crate) fn policies_of(process: u32) -> Vec<(String, i32)> {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let policy = |thread: std::io::Result<fs::DirEntry>| {
-        let thread = thread.ok()?.path();
-        let name = fs::read_to_string(thread.join("comm")).ok()?;
-        let stat = fs::read_to_string(thread.join("stat")).ok()?;
-        // proc(5): field 41.
-        let policy = after_name(&stat).nth(38)?.parse().ok()?;
-        Some((name.trim().to_owned(), policy))
-    };
-    threads.filter_map(policy).collect()
-}
-
-/// Fields from the third on.
-fn after_name(stat: &str) -> impl Iterator<Item = &str> {
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    fields.split_whitespace()
-}
-
 /// Lets this process have that many descriptors.
 pub(crate) fn limit_descriptors(most: u64) {
     let limit = rustix::process::Rlimit {
