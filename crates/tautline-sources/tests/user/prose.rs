@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// longer fit beside each other on a screen.
 const COLUMNS_MAX: usize = 120;
 
+/// Longest record of a decision, in words. Longer: a newcomer does not read all of them before a change.
+const RECORD_WORDS_MAX: usize = 250;
+
 /// Directories and files that are not checked yet. Empty is the aim.
 const NOT_YET: &[&str] = &[];
 
@@ -260,6 +263,18 @@ fn the_index_of_decisions_names_every_record() {
         if let Some(record) = record.filter(|name| *name != "README.md") {
             assert!(named.contains(record), "the index does not name {record}");
         }
+    }
+}
+
+#[test]
+fn records_of_decisions_are_short() {
+    for (page, text) in pages() {
+        let is_record = page.starts_with("decisions/0");
+        let words = text.split_whitespace().count();
+        assert!(
+            !is_record || words <= RECORD_WORDS_MAX,
+            "{page} has {words} words"
+        );
     }
 }
 
