@@ -6,6 +6,7 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin:$(or $(CARGO_HOME),$(HOME
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TAUT := $(TARGET)/release/taut
+TAUT_LAB := $(TARGET)/release/taut-lab
 
 # Options of the long runs and of the benchmark, to be given on the command line.
 FUZZ_ITERATIONS := 200000000
@@ -44,17 +45,17 @@ help: ## list these targets
 
 demo: ## two hosts, a 1 kHz control loop beside a full link: a table and report.html
 	@scripts/setup.sh --for demo
-	cargo build --release --locked -p taut -p tautline-awake-preload
-	$(TAUT) demo $(DEMO_ARGS)
+	cargo build --release --locked -p taut -p taut-lab -p tautline-awake-preload
+	$(TAUT_LAB) demo $(DEMO_ARGS)
 
 FLIGHT_IMAGE := bindings/guest/build/flight.elf
 
 flight: ## root: a quadcopter flies four times beside loads and a runaway: table, verdict, taut-flight/report.html
 	@scripts/setup.sh --for demo
-	cargo build --release --locked -p taut
+	cargo build --release --locked -p taut -p taut-flight
 	@$(MAKE) --no-print-directory flight-guest GUEST_ARGS=ARCHITECTURES=aarch64 >/dev/null || \
 		{ echo "the controller could not be built as a guest: (d) will not fly"; rm -f $(FLIGHT_IMAGE); }
-	$(TAUT) flight $$(test ! -f $(FLIGHT_IMAGE) || echo --guest-image $(FLIGHT_IMAGE)) $(FLIGHT_ARGS)
+	$(TAUT)-flight $$(test ! -f $(FLIGHT_IMAGE) || echo --guest-image $(FLIGHT_IMAGE)) $(FLIGHT_ARGS)
 
 flight-guest: ## the flight's controller as a guest: flight.elf and flight-x86_64.elf in bindings/guest/build
 	@$(MAKE) --no-print-directory -C bindings/guest CRATE=$(CURDIR)/show/guest $(GUEST_ARGS) rust
@@ -72,7 +73,7 @@ test-all: ## `make test`, then boots, flights, lints, licences, kernels, loom, f
 	@scripts/setup.sh --for test
 	@scripts/test.sh $(STAGES)
 
-build: ## the command and the libraries, optimised
+build: ## the commands and the libraries, optimised
 	@scripts/setup.sh --for build
 	cargo build --release --locked --workspace
 
@@ -86,9 +87,9 @@ install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, 
 	cargo build --release --locked -p tautline-c
 	@$(MAKE) --no-print-directory -C bindings/c install BUILT=$(abspath $(TARGET))/release
 
-packages: ## Debian packages of the command and the C library, in target/packages (DEB_MAINTAINER, SOURCE_DATE_EPOCH)
+packages: ## Debian packages of the commands and the C library, in target/packages (DEB_MAINTAINER, SOURCE_DATE_EPOCH)
 	@scripts/setup.sh --for packages
-	cargo build --release --locked -p taut -p tautline-awake-preload -p tautline-preload -p tautline-c
+	cargo build --release --locked -p taut -p taut-lab -p tautline-awake-preload -p tautline-preload -p tautline-c
 	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages
 
 packages-gateway: ## a Debian package of the gateway to Zenoh with its systemd unit, in target/packages
@@ -96,11 +97,11 @@ packages-gateway: ## a Debian package of the gateway to Zenoh with its systemd u
 	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET)
 	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages taut-gateway
 
-static: ## the command as one file for any Linux of this architecture (musl), target/static/taut
+static: ## taut and taut-lab, each as one file for any Linux of this architecture (musl), in target/static
 	@scripts/setup.sh --for build
 	@! command -v rustup >/dev/null || rustup --quiet target add $(STATIC_TARGET)
-	CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked -p taut --target $(STATIC_TARGET)
-	install -D $(TARGET)/$(STATIC_TARGET)/release/taut $(TARGET)/static/taut
+	CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked -p taut -p taut-lab --target $(STATIC_TARGET)
+	install -D -t $(TARGET)/static $(TARGET)/$(STATIC_TARGET)/release/taut $(TARGET)/$(STATIC_TARGET)/release/taut-lab
 
 gateway: ## the gateway to Zenoh, target/release/taut-gateway, which `taut gateway` starts (some 300 crates)
 	@scripts/setup.sh --for build
@@ -120,14 +121,14 @@ sbom: ## a bill of materials for each package (CycloneDX), in target/sbom
 
 bench: ## round trips of every path in one run, on two hosts of its own making
 	@scripts/setup.sh --for demo
-	cargo build --release --locked -p taut
-	$(TAUT) bench rtt --paths $(BENCH_PATHS) --sizes $(BENCH_SIZES) --count $(BENCH_COUNT) --json=$(BENCH_JSON)
+	cargo build --release --locked -p taut-lab
+	$(TAUT_LAB) bench rtt --paths $(BENCH_PATHS) --sizes $(BENCH_SIZES) --count $(BENCH_COUNT) --json=$(BENCH_JSON)
 
 bench-vbus: ## ports between processes, beside the machine's floor and iceoryx2, in one run
 	@scripts/setup.sh --for build
-	cargo build --release --locked -p taut
+	cargo build --release --locked -p taut-lab
 	cargo build --release --locked --manifest-path measure/iceoryx2/Cargo.toml --target-dir $(TARGET)
-	$(TAUT) bench vbus --json=$(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
+	$(TAUT_LAB) bench vbus --json=$(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
 
 bench-ethercat: ## root: cycles of an EtherCAT main device (ethercrab): packet socket, taut exec, raw port, beside TCP
 	@scripts/setup.sh --for build
@@ -137,8 +138,8 @@ bench-ethercat: ## root: cycles of an EtherCAT main device (ethercrab): packet s
 
 experiments: ## the papers' figures in quick mode: raw data, plots, one page (EXPERIMENTS, EXPERIMENT_ARGS)
 	@scripts/setup.sh --for demo
-	cargo build --release --locked -p taut
-	$(TAUT) experiment run $(EXPERIMENTS) --quick --out $(EXPERIMENTS_DIR) $(EXPERIMENT_ARGS)
+	cargo build --release --locked -p taut -p taut-lab
+	$(TAUT_LAB) experiment run $(EXPERIMENTS) --quick --out $(EXPERIMENTS_DIR) $(EXPERIMENT_ARGS)
 
 fuzz: ## long: the fuzz targets with FUZZ_ITERATIONS (200 million) inputs
 	@scripts/setup.sh --for build
@@ -154,7 +155,7 @@ test-gateway: ## the gateway to Zenoh: format, lints, licences, tests with a par
 
 demo-fleet: ## root: a craft flown from another site over Zenoh, its cable cut on the way, a listener of ROS 2: a table
 	@scripts/setup.sh --for demo
-	cargo build --release --locked -p taut
+	cargo build --release --locked -p taut -p taut-flight
 	cargo build --release --locked --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --example fleet --bin taut-gateway
 	cargo build --release --locked --manifest-path ros/Cargo.toml --target-dir $(TARGET)
 	$(TARGET)/release/examples/fleet $(TARGET)/release/taut
@@ -204,7 +205,7 @@ guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUE
 guest-latency: ## long: rtmux-latency with its limits, and the same bytes thrice: GUEST_EVENTS (5,000)
 	@scripts/setup.sh --for test
 	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-musl
-	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut --test long guest_virtual:: -- --include-ignored --show-output --test-threads 1
+	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut-lab --test long guest_virtual:: -- --include-ignored --show-output --test-threads 1
 
 guest-round-trips: ## round trips through a guest's window under QEMU, quiet and beside a bulk stream
 	$(MAKE) -C bindings/guest ARCHITECTURES=aarch64

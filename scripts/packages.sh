@@ -3,9 +3,10 @@
 #
 #   scripts/packages.sh [--architecture NAME] BUILT DIRECTORY [PACKAGE...]
 #
-# BUILT is where cargo put the command and the libraries, such as target/release. The packages, all if none is named:
+# BUILT is where cargo put the commands and the libraries, such as target/release. The packages, all if none is named:
 #
-#   taut              the command, its manual pages, completions, systemd units, and the library of `taut exec`
+#   taut              the command, its manual pages, completions, systemd units, and the libraries of `taut exec`
+#   taut-lab          the command that measures: lab, benchmarks, the papers' figures, the demonstration
 #   libtautline0      the shared library of the C interface
 #   libtautline-dev   headers, static library, files for pkg-config and CMake
 #
@@ -30,7 +31,7 @@ multiarch=
 version=
 
 main() {
-    local package packages=(taut libtautline0 libtautline-dev)
+    local package packages=(taut taut-lab libtautline0 libtautline-dev)
     if [[ ${1:-} == --architecture ]]; then
         (($# >= 2)) || usage
         architecture=$2
@@ -66,22 +67,11 @@ usage() {
 # Contents of the packages. $1 is the image's root.
 
 image_taut() {
-    local root=$1 taut shell library
-    taut=$(found taut)
-    install -D "$taut" "$root/usr/bin/taut"
+    local root=$1 library
+    install_command taut "$root"
     for library in libtautline_awake_preload.so libtautline_preload.so; do
         install -D -m 644 "$(found "$library")" "$root/usr/lib/tautline/$library"
         strip_of --strip-unneeded "$root/usr/lib/tautline/$library"
-    done
-    strip_of --strip-all "$root/usr/bin/taut"
-    # Of another architecture, the command cannot be asked here.
-    if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
-        taut=${TAUT_HERE:?names the command for this machine, which writes manual pages and completions}
-    fi
-    "$taut" man "$root/usr/share/man/man1"
-    for shell in bash-completion/completions/taut zsh/vendor-completions/_taut fish/vendor_completions.d/taut.fish; do
-        mkdir -p "$root/usr/share/${shell%/*}"
-        "$taut" completions "$(sed 's/[-/].*//' <<<"$shell")" >"$root/usr/share/$shell"
     done
     install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-node@.service contrib/systemd/taut-node@.socket
     install -D -m 644 contrib/systemd/tautline.sysusers "$root/usr/lib/sysusers.d/tautline.conf"
@@ -99,11 +89,29 @@ image_taut() {
 Section: net
 Priority: optional
 Recommends: ethtool, iproute2
-Suggests: iperf3, qemu-system-arm, wireshark
+Suggests: taut-lab, qemu-system-arm, wireshark
 Description: real-time networking on stock Linux
  Carries messages with deadlines past other traffic, on the same cable, with
  the Linux kernel and the network cards that there are. This is the command:
- it sets a machine up, measures it, and shows what happens on it.
+ it sets a machine up, runs what belongs on it, and shows what happens on it.
+END
+}
+
+image_taut-lab() {
+    local root=$1
+    install_command taut-lab "$root"
+    mkdir -p "$root/usr/share/doc/taut-lab"
+    scripts/notices.sh taut-lab >"$root/usr/share/doc/taut-lab/notices"
+    control taut-lab "$root" <<END
+Section: net
+Priority: optional
+Depends: taut (= $version)
+Recommends: ethtool, iproute2
+Suggests: iperf3, qemu-system-arm, qemu-system-x86
+Description: real-time networking on stock Linux - measurements
+ Measures whether a machine and its kernel hold a deadline, and how fast its
+ links are. \`taut lab\`, \`taut bench\`, \`taut experiment\` and \`taut demo\` are
+ in this package.
 END
 }
 
@@ -178,6 +186,23 @@ found() {
     done
     echo "packages: there is no $1 in $built: make packages builds it" >&2
     return 1
+}
+
+# A command, its manual pages and completions.
+install_command() {
+    local name=$1 root=$2 command shell
+    command=$(found "$name")
+    install -D "$command" "$root/usr/bin/$name"
+    strip_of --strip-all "$root/usr/bin/$name"
+    # Of another architecture, the command cannot be asked here.
+    if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
+        command=${HERE:?names the directory of the commands for this machine, which write manual pages and completions}/$name
+    fi
+    "$command" man "$root/usr/share/man/man1"
+    for shell in bash-completion/completions/NAME zsh/vendor-completions/_NAME fish/vendor_completions.d/NAME.fish; do
+        mkdir -p "$root/usr/share/${shell%/*}"
+        "$command" completions "${shell%%[-/]*}" >"$root/usr/share/${shell//NAME/$name}"
+    done
 }
 
 strip_of() {
@@ -279,7 +304,11 @@ control() {
         echo "Architecture: $architecture"
         echo "Maintainer: $maintainer"
         echo "Source: tautline"
-        [[ -z $needed ]] || echo "Depends: $needed"
+        if [[ -n $needed && $fields == *Depends:\ * ]]; then
+            fields=${fields/Depends: /Depends: $needed, }
+        elif [[ -n $needed ]]; then
+            echo "Depends: $needed"
+        fi
         echo "$fields"
     } >"$root/DEBIAN/control"
 }

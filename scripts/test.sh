@@ -168,7 +168,7 @@ stage_sim() {
 # (feature `bpf`).
 # Some of its tests start the command.
 stage_gateway() {
-    cargo build --locked -p taut
+    cargo build --locked -p taut -p taut-lab
     TAUTLINE_TAUT=$target/debug/taut workspace gateway
 }
 

@@ -20,7 +20,7 @@ main() {
     use_a_bus
     use_the_library
 
-    apt-get -q purge -y --autoremove taut libtautline0 libtautline-dev ethtool iproute2 >apt.log 2>&1 || fail_with apt.log
+    apt-get -q purge -y --autoremove taut taut-lab libtautline0 libtautline-dev ethtool iproute2 >apt.log 2>&1 || fail_with apt.log
     all_files >after
     if comm -13 before after | grep .; then
         fail "left behind by the purge"
@@ -41,7 +41,7 @@ use_the_command() {
     taut doctor >doctor.log || fail_with doctor.log
     grep -q 'Best link here: ' doctor.log || fail_with doctor.log
     step "taut doctor: $(grep -o 'Best link here: .*' doctor.log)"
-    for page in taut taut-node-run; do
+    for page in taut taut-node-run taut-lab-bench-rtt; do
         gzip -dc "/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH OPTIONS' || fail "no page for $page"
     done
     # Hosts with the demux, then as anybody.

@@ -17,8 +17,6 @@
 //! | `threads`, `log` | Zenoh's threads, and its log |
 //! | `units` | times on the command line |
 
-#[path = "../../crates/taut/src/commands/gateway/arguments.rs"]
-#[allow(unreachable_pub)] // `taut` offers them to its tests
 mod arguments;
 mod config;
 mod fleet;

@@ -15,8 +15,6 @@
 //! | `config` | the file |
 //! | `cdr`, `mapping`, `definition` | messages as bytes; fields of ports and messages; definitions of messages |
 
-#[path = "../../crates/taut/src/commands/ros/arguments.rs"]
-#[allow(unreachable_pub)] // `taut` offers them to its tests
 mod arguments;
 mod cdr;
 mod config;

@@ -1,6 +1,6 @@
 //! The command line: one subcommand, one module of [`commands`](crate::commands).
 //!
-//! Exit status: 0 done, 1 failed, 2 wrong usage, 3 and 4 the answers of `taut lab`, 128 + n ended by signal n.
+//! Exit status: 0 done, 1 failed, 2 wrong usage, 3 and 4 the answers of `taut-lab lab`, 128 + n ended by signal n.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -12,11 +12,10 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    bench, capture, completions, demo, doctor, echo, exec, experiment, flight, gateway, guest,
-    init, key, man, neigh, node, partition, ping, record, recv, replay, ros, send, serve, smooth,
-    status, task, top, types, vbus,
+    capture, completions, doctor, echo, exec, guest, init, key, man, neigh, node, partition, ping,
+    record, recv, replay, send, serve, smooth, status, task, top, types, vbus,
 };
-use crate::lab;
+use crate::external;
 use tautline_state::text::plain_lines;
 use tautline_testbed::interrupt;
 
@@ -37,18 +36,10 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a control loop between two hosts beside a TCP stream, and compare it with kernel UDP and TCP.
-    Demo(demo::Arguments),
-    /// Run benchmarks between two hosts that the command makes itself.
-    Bench(bench::Arguments),
     /// Write the configuration file of a node, and say what to type on the other host.
     Init(init::Arguments),
     /// Show what this machine supports, and what would improve it.
     Doctor(doctor::Arguments),
-    /// Measure whether this machine, with this kernel, holds a deadline; compare kernels.
-    Lab(lab::LabArgs),
-    /// Repeat figures of the papers: raw data, plots, and the paper's result beside the result here.
-    Experiment(experiment::Arguments),
     /// Serve several processes on one interface.
     Node(node::Arguments),
     /// Show and change the neighbour table of a control process.
@@ -87,18 +78,18 @@ pub enum Command {
     Task(task::Arguments),
     /// Set CPUs and memory aside for real-time work, and give them back.
     Partition(partition::Arguments),
-    /// Publish ports on Zenoh, and deliver to ports what comes from there.
-    Gateway(gateway::Arguments),
-    /// Show ports as topics of ROS 2, and deliver topics to ports.
-    Ros(ros::Arguments),
-    /// Fly a quadcopter beside loads and faults, in several ways, and compare them.
-    Flight(flight::Arguments),
     /// Run programs with a machine of their own beside Linux.
     Guest(guest::Arguments),
+    /// A command of another program.
+    #[command(flatten)]
+    External(external::Command),
     /// Write the completions of a shell to standard output.
     Completions(completions::Arguments),
     /// Write the manual pages of all commands.
     Man(man::Arguments),
+    /// Wait for the end of a process, and put back the partition that it leaves.
+    #[command(hide = true)]
+    Guard(partition::GuardArguments),
 }
 
 /// How a command ended that did not succeed.
@@ -175,11 +166,11 @@ impl CommandError {
         CommandError { status, ..self }
     }
 
-    fn report(self) -> ExitCode {
+    fn report(self, program: &str) -> ExitCode {
         let mut stderr = io::stderr().lock();
         // Names and paths in them may be anybody's, and a terminal would obey them.
         if !self.what.is_empty() {
-            let _ = writeln!(stderr, "taut: {}", plain_lines(&self.what));
+            let _ = writeln!(stderr, "{program}: {}", plain_lines(&self.what));
         }
         if let Some(remedy) = self.remedy {
             let _ = writeln!(stderr, "  what to do: {}", plain_lines(&remedy));
@@ -190,38 +181,50 @@ impl CommandError {
 
 /// Parses the process's arguments, runs the subcommand and turns its end into an exit status.
 pub fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&grammar().get_matches()).unwrap_or_else(|error| error.exit());
-    // A program that this process becomes gets its signals itself, and may take its time to end; the machine of a guest
-    // has no thread beside its own.
-    let is_for_program = match &cli.command {
+    main_of(is_for_program, |cli: Cli| run(cli.command))
+}
+
+/// Whether this process becomes another program, which gets the signals itself and may take its time to end, or the
+/// machine of a guest, which has no thread beside its own.
+fn is_for_program(cli: &Cli) -> bool {
+    match &cli.command {
         Command::Partition(arguments) => arguments.runs_program(),
         Command::Guest(arguments) => arguments.is_monitor(),
-        Command::Exec(_) | Command::Gateway(_) => true,
+        Command::Exec(_) | Command::External(_) | Command::Guard(_) => true,
         _ => false,
-    };
+    }
+}
+
+/// The main function of `taut` and of the programs beside it. Signals are watched for unless `is_left_alone` says that
+/// the process takes care of them.
+pub fn main_of<C: CommandFactory + FromArgMatches>(
+    is_left_alone: impl FnOnce(&C) -> bool,
+    run: impl FnOnce(C) -> Result<(), CommandError>,
+) -> ExitCode {
+    let grammar = grammar_of::<C>();
+    let name = grammar.get_name().to_owned();
+    let cli = C::from_arg_matches(&grammar.get_matches()).unwrap_or_else(|error| error.exit());
     // A write beyond `ulimit -f` is an error then, and not the end.
     let _as_before = signal_hook::flag::register(libc::SIGXFSZ, Arc::default());
-    if !is_for_program && let Err(error) = interrupt::watch() {
+    if !is_left_alone(&cli)
+        && let Err(error) = interrupt::watch()
+    {
         return CommandError::failed(
             format!("cannot watch for signals: {error}"),
             interrupt::remedy(&error),
         )
-        .report();
+        .report(&name);
     }
-    match run(cli.command) {
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => error.report(),
+        Err(error) => error.report(&name),
     }
 }
 
 fn run(command: Command) -> Result<(), CommandError> {
     match command {
-        Command::Demo(arguments) => demo::run(arguments),
-        Command::Bench(arguments) => bench::run(arguments),
         Command::Init(arguments) => init::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
-        Command::Lab(arguments) => lab::run(arguments),
-        Command::Experiment(arguments) => experiment::run(arguments),
         Command::Node(arguments) => node::run(arguments),
         Command::Neigh(arguments) => neigh::run(arguments),
         Command::Smooth(arguments) => smooth::run(arguments),
@@ -241,18 +244,22 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Vbus(arguments) => vbus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),
-        Command::Gateway(arguments) => gateway::run(arguments),
-        Command::Ros(arguments) => ros::run(arguments),
-        Command::Flight(arguments) => flight::run(arguments),
         Command::Guest(arguments) => guest::run(arguments),
-        Command::Completions(arguments) => completions::run(arguments),
-        Command::Man(arguments) => man::run(arguments),
+        Command::External(command) => external::run(command),
+        Command::Completions(arguments) => completions::run(&arguments, grammar()),
+        Command::Man(arguments) => man::run(&arguments, grammar()),
+        Command::Guard(arguments) => partition::guard(&arguments),
     }
 }
 
 /// The whole grammar, also for completions and tests.
 pub fn grammar() -> clap::Command {
-    refined(Cli::command())
+    grammar_of::<Cli>()
+}
+
+/// The grammar of a program, by the rules of all of them.
+pub fn grammar_of<C: CommandFactory>() -> clap::Command {
+    refined(C::command())
 }
 
 /// Rules for all subcommands. A negative number is a wrong value, not an unknown option. `--json FILE` is the same as
@@ -388,6 +395,19 @@ pub fn not_written(path: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot write {}: {error}", path.display()), remedy)
 }
 
+/// The file of this program, to start it again.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn this_program() -> Result<PathBuf, CommandError> {
+    std::env::current_exe().map_err(|error| {
+        CommandError::failed(
+            format!("this program cannot be found: {error}"),
+            "mount /proc",
+        )
+    })
+}
+
 /// Path of a file that is code or names code, if no other user can write or replace it.
 pub(crate) fn trusted_code(path: &Path) -> Result<PathBuf, CommandError> {
     tautline_state::trusted_file(path).map_err(|error| {
@@ -443,12 +463,7 @@ mod tests {
             ("guest clock arm --timeout 5", "timeout"),
             ("recv 7 --timeout 5", "timeout"),
             ("record file --timeout 5", "timeout"),
-            ("gateway record --key a file --timeout 5", "timeout"),
-            // The older name.
-            ("gateway record --key a file --seconds 5", "timeout"),
-            ("gateway fleet --interval 5", "interval"),
             ("top --interval 5", "interval"),
-            ("flight serve --for 5", "length"),
         ] {
             let words = ["taut"].into_iter().chain(words.split(' '));
             let mut matches = &grammar().try_get_matches_from(words).unwrap();

@@ -18,6 +18,8 @@ use crate::tune;
 /// Beginnings of the names of journals that mean interfaces of one network namespace.
 const SMOOTHER: &str = "smoother-";
 const TUNE: &str = "tune-";
+/// The same of journals that note the temporary directory of a flight.
+const HOME: &str = "flight-";
 const SUFFIX: &str = ".json";
 /// From here on numbers are inodes of namespaces, which journals of before had in their names.
 const INODES: u64 = 0xF000_0000;
@@ -200,8 +202,21 @@ pub fn of_flights(process: Option<u32>) -> PutBack {
         all.done
             .extend(removed.map(|name| format!("network namespace {name} removed")));
     }
-    all.add(tautline_flight_runner::recover(process));
+    all.add(of_homes(process));
     all
+}
+
+/// Removes the directories of flights whose processes have died, or of one of these.
+fn of_homes(process: Option<u32>) -> Result<PutBack, LeftoversError> {
+    let mut all = PutBack::default();
+    if let Some(runtime) = find_runtime_directory()? {
+        let mut left = Left::all(&runtime)?;
+        left.retain(|left| process.is_none_or(|process| process == left.process));
+        for left in left.iter().filter(|left| left.name.starts_with(HOME)) {
+            all.add(Journal::recover_in(&runtime, &left.name));
+        }
+    }
+    Ok(all)
 }
 
 /// The same right after the end of a process, when those that die with it may still write into its directory, or

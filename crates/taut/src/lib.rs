@@ -1,4 +1,5 @@
-//! The command `taut`, as a library so that its parts can be tested.
+//! The command `taut`, as a library: its parts can be tested, and the programs beside it (`taut-lab`, `taut-flight`)
+//! share errors, output, times and sizes with it.
 //!
 //! Not an interface for others: it changes with the command.
 
@@ -6,6 +7,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 /// Writes a line to standard error. A reader that has gone is no error.
+#[macro_export]
 macro_rules! say {
     ($($part:tt)*) => {
         $crate::cli::say(format_args!($($part)*))
@@ -15,8 +17,8 @@ macro_rules! say {
 pub mod cli;
 pub mod commands;
 pub mod doctor;
+pub mod external;
 pub mod firewall;
-pub mod lab;
 pub mod leftovers;
 pub mod task;
 pub mod tune;

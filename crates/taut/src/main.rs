@@ -3,6 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    taut::lab::run_if_guest();
     taut::cli::main()
 }

@@ -12,7 +12,7 @@ use tautline::{
     Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, Outgoing, Policing,
     PortError, PortNumber, Priority, QueuingOptions, QueuingPort, ReceiveError, SendError,
 };
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::hosts::{Host, Hosts, HostsError, ThirdHost};
 use tautline_testbed::{interrupt, sys};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tautline::link::XdpMode;
 use tautline::{LinkKind, Node, NodeConfig, OpenError, PortError, QueuingOptions, QueuingPort};
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::hosts::{EndKind, Host, Hosts, HostsError, HostsOptions};
 use tautline_testbed::interrupt;

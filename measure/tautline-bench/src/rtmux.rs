@@ -9,8 +9,9 @@ use tautline_lab::kernels::guest::{CommandOutput, GuestReport};
 use tautline_lab::kernels::qemu::tail;
 use tautline_lab::kernels::{self, Arch, Event, Job, KernelsError, Settings, defaults, kit};
 use tautline_lab::load::Load;
-use tautline_lab::measured::{self, ProbeKind, State};
+use tautline_lab::measured::{self, ProbeKind};
 use tautline_lab::result::LabResult;
+use tautline_machine::verdict::State;
 
 /// Host time after which a guest is given up. Lower: 100,000 interrupts on a busy host are given up. Higher: a guest
 /// that hangs is noticed later.
@@ -263,15 +264,17 @@ impl Plan {
         stop: &AtomicBool,
         tell: &(dyn Fn(Event) + Sync),
     ) -> Result<Vec<Row>, KernelsError> {
-        let taut = settings.guest_program.to_string_lossy();
+        let lab = settings.guest_program.to_string_lossy();
+        // The command beside it, which lies at the same place in the virtual machine.
+        let taut = settings.guest_program.with_file_name("taut");
+        let taut = taut.to_string_lossy();
         let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let count = self.events.to_string();
         let mut commands: Vec<(Vec<String>, Part)> = Vec::new();
         if let Some(image) = image {
             let image = image.to_string_lossy();
             let run = ["guest", "run", &image, "--console", "-"];
-            // A command's own program is found and placed; that of `chrt` lies there as the first process.
-            let urgent = ["chrt", "-f", "40", kernels::FIRST_PROCESS];
+            let urgent = ["chrt", "-f", "40", &taut];
             let in_partition = [&[&*taut], &run[..], &["--partition", "guest"]].concat();
             let create = [&taut, "partition", "create", "guest", "--cpus", "1"];
             commands = vec![
@@ -292,7 +295,7 @@ impl Plan {
         }
         // Idle, because the virtual machine's own load is there already.
         let process = [
-            &taut,
+            &lab,
             "lab",
             "interrupt",
             "--json",
@@ -612,7 +615,7 @@ mod tests {
         let result = LabResult::new(
             "x",
             tautline_lab::result::TimeBase::Virtual,
-            tautline_lab::Machine::default(),
+            tautline_machine::Machine::default(),
         );
         let json = result.to_json();
         let text = format!("measuring timer to task, idle\nmore\n{json}\nnote: done\n");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::{LatencyHistogram, Summary};
 use thiserror::Error;
 

@@ -13,7 +13,7 @@ use tautline::{
     Destination, Form, LentBuffer, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError,
     PortError, Priority, QueuingOptions, SendError, ServiceConfig, UdpPort,
 };
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::hosts::{Host, Hosts, HostsError};
 use tautline_testbed::{child, interrupt, sys};

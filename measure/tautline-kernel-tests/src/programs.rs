@@ -62,7 +62,7 @@ impl Programs {
             let verb = ["test", "--no-run"];
             files = cargo(workspace, &verb, &named("--test", &tests), Some(arch))?;
         }
-        let bins = named("--bin", &["taut", INIT]);
+        let bins = named("--bin", &["taut", "taut-lab", INIT]);
         files.extend(cargo(workspace, &["build"], &bins, Some(arch))?);
         let at = files.iter().position(|(name, _)| name == INIT);
         let (_, init) = files.remove(at.expect("cargo names what it was asked for"));

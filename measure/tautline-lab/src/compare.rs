@@ -3,7 +3,8 @@
 //! The maximum of two runs on the machine's own clock differs by chance, so it is shown and not judged. Judged are the
 //! high percentiles that enough samples stand behind, and, in virtual time, where nothing is chance, the maximum too.
 
-use crate::result::{LabResult, Phase, State, TimeBase};
+use crate::result::{LabResult, Phase, TimeBase};
+use tautline_machine::verdict::State;
 use tautline_report::histogram::LatencyHistogram;
 
 /// Samples that must lie beyond a percentile before it is compared: fewer are anecdotes.
@@ -187,8 +188,8 @@ fn remarks(baseline: &LabResult, other: &LabResult) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
     use crate::measured::sleeper;
+    use tautline_machine::Machine;
 
     fn result(scale: u64, samples: u64, time: TimeBase) -> LabResult {
         let mut histogram = LatencyHistogram::new();

@@ -9,9 +9,10 @@ mod json;
 
 use std::path::Path;
 
-use crate::machine::Machine;
-use crate::result::{LabResult, Phase, ProbeKind, Series, State, TimeBase};
+use crate::result::{LabResult, Phase, ProbeKind, Series, TimeBase};
 use crate::result_file::ResultFileError;
+use tautline_machine::Machine;
+use tautline_machine::verdict::State;
 use tautline_report::histogram::LatencyHistogram;
 use tautline_state::text::plain;
 

@@ -23,13 +23,14 @@ use tautline_state::cpus::CpuList;
 use tautline_state::journal::Journal;
 
 use crate::load::{self, Load};
-use crate::machine::Machine;
-use crate::measured::{Missing, Phase, ProbeKind, Series, State, TimeBase};
+use crate::measured::{Missing, Phase, ProbeKind, Series, TimeBase};
 use crate::probe::Scheduling;
 use crate::report::state_name;
 use crate::result::LabResult;
 use crate::session::{SETTLE, SessionError, best_scheduling, lock};
 use crate::trace::handler::HandlerTrace;
+use tautline_machine::Machine;
+use tautline_machine::verdict::State;
 
 /// Name of the partition that is made for the measurement.
 const PARTITION: &str = "lab-interrupt";

@@ -6,9 +6,10 @@
 //! so episodes are bounded as well: none in a time T means that they are T/3 apart or more on average. Every verdict
 //! says both in figures.
 
-use crate::measured::{Phase, ProbeKind, Series, State, TimeBase};
+use crate::measured::{Phase, ProbeKind, Series, TimeBase};
 use crate::result::LabResult;
-use crate::verdict::{Class, Judgement, Outcome, Strength, Verdict};
+use tautline_machine::verdict::State;
+use tautline_machine::verdict::{Class, Judgement, Outcome, Strength, Verdict};
 
 /// Below this many wake-ups nothing is concluded: the bound 3/N would be above 0.3 %.
 const SAMPLES_MIN: u64 = 1_000;
@@ -21,9 +22,10 @@ const SAMPLES_STRONG: u64 = 1_000_000;
 /// Time from which evidence can be strong: shorter runs miss what comes once an hour (log rotation, timers).
 const STRONG_DURATION_NS: u64 = 3_600 * 1_000_000_000;
 
-impl Verdict {
-    /// Judges a result against a class.
-    pub fn of(result: &LabResult, class: Class) -> Verdict {
+impl LabResult {
+    /// Judges the result against a class.
+    pub fn judged(&self, class: Class) -> Verdict {
+        let result = self;
         let deadline_ns = class.deadline_ns();
         let mut loads: Vec<String> = Vec::new();
         for phase in &result.phases {
@@ -206,8 +208,8 @@ fn linuxcnc_grade(max_ns: u64) -> &'static str {
 mod tests {
     use super::*;
     use crate::episodes::EpisodeCount;
-    use crate::machine::{Machine, Reading};
     use crate::measured::{Missing, sleeper};
+    use tautline_machine::{Machine, Reading};
     use tautline_report::histogram::LatencyHistogram;
 
     fn result(samples: u64, max_ns: u64, is_virtual: bool) -> LabResult {
@@ -233,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_rule_of_three_is_stated() {
-        let verdict = Verdict::of(&result(500_000, 80_000, false), Class::FastIo);
+        let verdict = result(500_000, 80_000, false).judged(Class::FastIo);
         let judgement = &verdict.judgements[0];
         assert_eq!(
             (judgement.outcome, judgement.strength),
@@ -260,7 +262,7 @@ mod tests {
             let mut result = result(10_000, 4_600_000, false);
             result.phases[1].series[0] = sleeper(&LatencyHistogram::new());
             result.phases[0].series[0].overruns = overruns;
-            let judgement = &Verdict::of(&result, class).judgements[0];
+            let judgement = &result.judged(class).judgements[0];
             (judgement.late, judgement.samples)
         };
         // A period of 1 ms and a latency of 4.6 ms: the skipped ones are 3.6, 2.6, 1.6 and 0.6 ms late.
@@ -275,7 +277,7 @@ mod tests {
     #[test]
     fn episodes_are_said_beside_late_wakeups_where_they_were_counted() {
         let mut result = result(500_000, 200_000, false);
-        let unknown = Verdict::of(&result, Class::FastIo);
+        let unknown = result.judged(Class::FastIo);
         assert_eq!(unknown.judgements[0].episodes, None);
         assert_eq!(unknown.judgements[0].between_episodes_ns_min, None);
         for (phase, count) in result.phases.iter_mut().zip([1, 2]) {
@@ -284,22 +286,22 @@ mod tests {
                 count,
             }];
         }
-        let verdict = Verdict::of(&result, Class::FastIo);
+        let verdict = result.judged(Class::FastIo);
         assert_eq!(verdict.judgements[0].episodes, Some(3));
         assert!(verdict.sentences()[1].contains("than 100 µs (3 episodes) in"));
-        let other = Verdict::of(&result, Class::Deadline(150_000));
+        let other = result.judged(Class::Deadline(150_000));
         assert_eq!(other.judgements[0].episodes, None);
     }
 
     #[test]
     fn one_late_wakeup_is_enough_and_the_limit_itself_is_not_late() {
-        let verdict = Verdict::of(&result(500_000, 100_001, false), Class::FastIo);
+        let verdict = result(500_000, 100_001, false).judged(Class::FastIo);
         assert_eq!(
             (verdict.outcome(), verdict.exit_status()),
             (Outcome::Exceeded, 3)
         );
         assert_eq!(verdict.judgements[0].late, 2);
-        let verdict = Verdict::of(&result(500_000, 100_000, false), Class::FastIo);
+        let verdict = result(500_000, 100_000, false).judged(Class::FastIo);
         assert_eq!(verdict.outcome(), Outcome::Held);
     }
 
@@ -313,14 +315,14 @@ mod tests {
         ] {
             let mut virtual_machine = result(500_000, 5_000, true);
             virtual_machine.time = time;
-            let verdict = Verdict::of(&virtual_machine, Class::Multimedia);
+            let verdict = virtual_machine.judged(Class::Multimedia);
             assert!(!verdict.about_hardware);
             assert_eq!(verdict.exit_status(), 4);
             assert!(verdict.sentences()[0].contains("no verdict on hardware"));
         }
         let mut unknown = result(500_000, 5_000, false);
         unknown.machine.is_virtual = Reading(None);
-        assert_eq!(Verdict::of(&unknown, Class::Multimedia).exit_status(), 4);
+        assert_eq!(unknown.judged(Class::Multimedia).exit_status(), 4);
     }
 
     #[test]
@@ -332,7 +334,7 @@ mod tests {
             remedy: "run as root".to_owned(),
             weakens_verdict: true,
         });
-        let verdict = Verdict::of(&weak, Class::Instrument);
+        let verdict = weak.judged(Class::Instrument);
         assert_eq!(verdict.judgements[0].strength, Strength::Weak);
         assert!(
             verdict
@@ -341,7 +343,7 @@ mod tests {
                 .unwrap()
                 .contains("memory locking")
         );
-        let few = Verdict::of(&result(400, 5_000, false), Class::Instrument);
+        let few = result(400, 5_000, false).judged(Class::Instrument);
         assert_eq!(
             (few.outcome(), few.exit_status()),
             (Outcome::Inconclusive, 4)

@@ -1,12 +1,11 @@
-//! Measures what a machine and a kernel can hold, and reports it.
+//! Measures what a machine and a kernel can hold, and reports it. `tautline-machine` has the machine's fingerprint and
+//! the verdict.
 //!
-//! * [`machine`]: what about a machine decides how well it keeps time.
 //! * [`probe`]: threads that wait for a moment and look how late they are.
 //! * [`episodes`]: stretches of late wake-ups, counted by all probes together.
 //! * [`load`]: what the machine does meanwhile, with the figures that it achieved.
 //! * [`measured`]: the measurements of a phase; [`result`]: the one schema of all results, which [`result_file`]
 //!   reads and writes and [`cyclictest`] imports others' into.
-//! * [`verdict`]: whether a deadline was held, and what that is worth.
 //! * [`interrupt`]: latency from an event to the kernel's handler and to a task, as RTMux's authors measured it.
 //! * [`kernels`]: kernels compared in virtual machines on virtual time.
 
@@ -17,9 +16,7 @@ pub mod interrupt;
 mod judge;
 pub mod kernels;
 pub mod load;
-pub mod machine;
 pub mod measured;
-pub mod other_work;
 pub mod probe;
 pub mod report;
 pub mod result;
@@ -28,9 +25,7 @@ pub mod session;
 pub mod sys;
 pub mod trace;
 pub mod tuning;
-pub mod verdict;
 
-pub use machine::{Machine, Reading};
 pub use result::LabResult;
 
 use tautline_state::StateError;

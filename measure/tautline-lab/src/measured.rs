@@ -1,22 +1,11 @@
 //! Measurements of one phase: what ran meanwhile, and the latencies that each probe found.
 
 use serde::{Deserialize, Serialize};
+use tautline_machine::verdict::State;
 use tautline_report::histogram::{Bucket, LatencyHistogram, Summary};
 use tautline_report::timeline::Slice;
 
 use crate::episodes::EpisodeCount;
-
-/// How the machine was set while a phase was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// As it was found.
-    Untouched,
-    /// With the changes listed in the result.
-    Tuned,
-    /// The probe in a partition, and everything else out of it.
-    Partition,
-}
 
 /// One stretch of measuring under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,8 +2,9 @@
 
 use crate::compare::{Comparison, UNKNOWN};
 use crate::measured::PAPER;
-use crate::result::{LabResult, ProbeKind, State, TimeBase};
-use crate::verdict::{Class, Outcome, Verdict};
+use crate::result::{LabResult, ProbeKind, TimeBase};
+use tautline_machine::verdict::State;
+use tautline_machine::verdict::{Class, Outcome};
 use tautline_report::histogram::LatencyHistogram;
 use tautline_report::page::{Block, Level, Page, Table, folded, key_values, paragraph, verbatim};
 use tautline_report::plot::{self, histograms, latency_text, tails};
@@ -124,7 +125,7 @@ fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
     );
     table.caption("Whether the Emblix paper's three classes of deadlines were held. Held in N wake-ups bounds the share of late ones to 3/N, with 95 % confidence, under these loads, if each is late by itself.");
     for result in results {
-        let verdicts = Class::PAPER.map(|class| Verdict::of(result, class));
+        let verdicts = Class::PAPER.map(|class| result.judged(class));
         let all = result.wakeups(None, None);
         let mut row = vec![result.label.clone(), microseconds(all.summary().max_ns)];
         row.extend(verdicts.iter().map(|verdict| {
@@ -146,7 +147,7 @@ fn add_verdict_table(page: &mut Page, results: &[LabResult]) {
 fn add_verdicts(page: &mut Page, result: &LabResult) {
     let verdicts = match &result.verdict {
         Some(verdict) => vec![verdict.clone()],
-        None => Class::PAPER.map(|class| Verdict::of(result, class)).into(),
+        None => Class::PAPER.map(|class| result.judged(class)).into(),
     };
     for verdict in verdicts {
         let level = match verdict.outcome() {
@@ -523,9 +524,9 @@ fn honesty_blocks(result: &LabResult) -> Vec<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
     use crate::measured::{Achieved, Missing, Phase, Series, sleeper};
     use crate::trace::Outlier;
+    use tautline_machine::Machine;
     use tautline_report::timeline::Slice;
     use tautline_state::journal::Change;
 

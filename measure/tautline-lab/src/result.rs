@@ -5,21 +5,17 @@
 //! compute any percentile of them and a comparison the difference of whole tails.
 
 use serde::{Deserialize, Serialize};
+use tautline_machine::verdict::{FORMAT, VERSION};
 use tautline_report::histogram::LatencyHistogram;
 use tautline_state::journal::Change;
 
 use crate::kernels::agreement::Agreement;
-use crate::machine::Machine;
 use crate::trace::Outlier;
-use crate::verdict::Verdict;
+use tautline_machine::Machine;
+use tautline_machine::verdict::Verdict;
 
-pub use crate::measured::{Achieved, Missing, Phase, ProbeKind, Series, State, TimeBase};
-
-/// The value of `format` in every result file.
-pub const FORMAT: &str = "tautline-lab";
-
-/// The version of the schema. Raised when a reader of the old one would misread the new one.
-pub const VERSION: u32 = 1;
+pub use crate::measured::{Achieved, Missing, Phase, ProbeKind, Series, TimeBase};
+use tautline_machine::verdict::State;
 
 /// A complete result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

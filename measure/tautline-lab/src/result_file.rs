@@ -8,15 +8,8 @@ use serde_json::value::RawValue;
 use tautline_state::text::{clean, plain};
 use tautline_state::{Others, StateError, write_whole};
 
-use crate::result::{FORMAT, LabResult, VERSION};
-
-/// Longest result file. A week's result takes less than a megabyte: lower, and a list of many kernels would be
-/// refused; higher, and a file of another kind takes memory before it is refused.
-const FILE_BYTES_MAX: usize = 64 << 20;
-
-/// Longest text in a result that is shown. The kernel's command line has up to 4,096 bytes: lower, and it is cut;
-/// higher, and a file from elsewhere fills the terminal.
-const TEXT_CHARS_MAX: usize = 4096;
+use crate::result::LabResult;
+use tautline_machine::verdict::{FILE_BYTES_MAX, FORMAT, TEXT_CHARS_MAX, VERSION};
 
 /// Why a file could not be used as a result.
 #[derive(Debug, thiserror::Error)]

@@ -7,13 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::episodes::Episodes;
 use crate::load::{self, Load, LoadError};
-use crate::machine::Machine;
 use crate::probe::{self, Live, Measured, Plan, ProbeError, Scheduling, Trigger};
-use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
+use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, TimeBase};
 use crate::sys;
 use crate::trace::timerlat::Timerlat;
 use crate::trace::{Recorder, TraceError};
 use crate::tuning;
+use tautline_machine::Machine;
+use tautline_machine::verdict::State;
 use tautline_report::histogram::{LatencyHistogram, Summary};
 use tautline_report::plot::latency_text;
 use tautline_state::journal::Journal;

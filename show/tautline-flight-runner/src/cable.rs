@@ -338,9 +338,9 @@ impl Cable {
         }
     }
 
-    /// A command of this program at a node, with a configuration.
+    /// A command of `taut` at a node, with a configuration.
     fn command(&self, node: usize, words: &[&str], file: &str) -> io::Result<Started> {
-        let mut command = Command::new(&self.settings.part_command[0]);
+        let mut command = Command::new(&self.settings.taut);
         command
             .args(words)
             .arg("--config")

@@ -6,10 +6,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tautline_state::journal::{Journal, JournalError, Left, PutBack};
-use tautline_state::{
-    TemporaryDirectory, find_runtime_directory, runtime_directory, unforeseeable,
-};
+use tautline_state::journal::{Journal, JournalError};
+use tautline_state::{TemporaryDirectory, runtime_directory, unforeseeable};
 use tautline_testbed::interrupt::CleanUp;
 
 /// Beginning of the names of directories.
@@ -66,22 +64,4 @@ impl Made {
             _journal: Some(journal),
         })
     }
-}
-
-/// Removes the directories of flights whose processes have died, or of one of these.
-///
-/// # Errors
-/// A runtime directory that cannot be trusted or locked.
-pub fn recover(process: Option<u32>) -> Result<PutBack, JournalError> {
-    let Some(runtime) = find_runtime_directory()? else {
-        return Ok(PutBack::default());
-    };
-    let mut all = PutBack::default();
-    for left in Left::all(&runtime)? {
-        let is_meant = process.is_none_or(|process| process == left.process);
-        if is_meant && left.name.starts_with(JOURNAL) {
-            all.add(Journal::recover_in(&runtime, &left.name));
-        }
-    }
-    Ok(all)
 }

@@ -49,7 +49,6 @@ mod wire;
 mod world;
 
 pub use cable::{RemoteCounts, RemoteRecord};
-pub use home::recover;
 pub use record::{
     Fault, FlightRecord, Loop, LoopRecord, Phase, Restart, Sample, SoftRecord, Variant, WorldRecord,
 };

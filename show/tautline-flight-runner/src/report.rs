@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tautline_flight::vision::WIDTH;
-use tautline_lab::machine::Machine;
+use tautline_machine::Machine;
 use tautline_report::page::{self, Level, Page, Picture, Table};
 use tautline_report::table;
 

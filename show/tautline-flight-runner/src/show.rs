@@ -57,6 +57,8 @@ const PARTITION: &str = "flight";
 /// Settings of a show.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The command `taut`, for control processes.
+    pub taut: PathBuf,
     /// Words that start a part: this program, and the words before the part's own.
     pub part_command: Vec<PathBuf>,
     /// Words that start a worker of the lab.

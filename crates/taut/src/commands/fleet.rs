@@ -20,7 +20,7 @@ use tautline_state::child::KilledOnDrop;
 use tautline_state::text;
 
 use crate::cli::CommandError;
-use crate::commands::gateway;
+use crate::external;
 
 /// Bytes of a picture. Lower: a large fleet is refused. Higher: a program that is not ours takes more memory.
 const PICTURE_BYTES_MAX: u64 = 64 << 20;
@@ -249,7 +249,7 @@ pub struct Program {
 
 impl Program {
     fn start(arguments: &FleetArguments, interval: Option<Duration>) -> Result<Self, CommandError> {
-        let program = gateway::PROGRAM.find()?;
+        let program = external::GATEWAY.find()?;
         let mut command = Command::new(&program);
         tautline_state::child::end_with_thread(&mut command, rustix::process::Signal::KILL);
         let started = command

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Command};
+use clap_mangen::Man;
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
+use crate::external;
 
 /// Arguments of `taut man`.
 #[derive(Debug, Args)]
@@ -15,13 +17,22 @@ pub struct Arguments {
     directory: PathBuf,
 }
 
-/// Writes a page for each command: `taut.1`, `taut-node.1`, `taut-node-run.1` and so on.
-pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+/// Writes a page for each command: `taut.1`, `taut-node.1`, `taut-node-run.1` and so on. Commands of other programs
+/// have pages of those.
+pub fn run(arguments: &Arguments, mut grammar: Command) -> Result<(), CommandError> {
     let directory = &arguments.directory;
     let what =
         |error: std::io::Error| format!("cannot write pages to {}: {error}", directory.display());
     let remedy = "name a directory that this user may write to";
     fs::create_dir_all(directory).map_err(|error| CommandError::usage(what(error), remedy))?;
-    clap_mangen::generate_to(cli::grammar(), directory)
-        .map_err(|error| CommandError::failed(what(error), remedy))
+    grammar = grammar.disable_help_subcommand(true);
+    grammar.build();
+    let mut left: Vec<&Command> = vec![&grammar];
+    while let Some(command) = left.pop() {
+        let written = Man::new(command.clone()).generate_to(directory);
+        written.map_err(|error| CommandError::failed(what(error), remedy))?;
+        let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+        left.extend(shown.filter(|one| !external::is_page_elsewhere(one)));
+    }
+    Ok(())
 }

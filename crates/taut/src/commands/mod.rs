@@ -1,16 +1,11 @@
 //! The subcommands, each with its arguments and `run`.
 
-pub mod bench;
 pub mod capture;
 pub mod completions;
-pub mod demo;
 pub mod doctor;
 pub mod echo;
 pub mod exec;
-pub mod experiment;
 pub mod fleet;
-pub mod flight;
-pub mod gateway;
 pub mod guest;
 pub mod init;
 pub mod key;
@@ -26,7 +21,6 @@ pub mod raw;
 pub mod record;
 pub mod recv;
 pub mod replay;
-pub mod ros;
 pub mod send;
 pub mod serve;
 pub mod smooth;

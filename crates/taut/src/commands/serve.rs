@@ -121,7 +121,10 @@ fn token_of(path: &Path) -> Result<String, CommandError> {
 }
 
 /// A token that nobody guesses.
-pub(super) fn new_token() -> Result<String, CommandError> {
+///
+/// # Errors
+/// The kernel gives no random bytes.
+pub fn new_token() -> Result<String, CommandError> {
     web::new_token().map_err(|error| {
         let what = format!("cannot make a token: {error}");
         CommandError::failed(what, "name a token with --token-file")

@@ -14,9 +14,9 @@ use tautline::kernel::{FEATURES, Feature};
 use tautline::link::XdpMode;
 use tautline::link::xdp::{Verified, try_demux};
 use tautline_guest::{Architecture, kvm};
-use tautline_lab::Machine;
-use tautline_lab::machine::UNKNOWN;
-use tautline_lab::other_work::OtherWork;
+use tautline_machine::Machine;
+use tautline_machine::UNKNOWN;
+use tautline_machine::other_work::OtherWork;
 use tautline_report::table;
 use tautline_state::privilege::may_load_bpf;
 use tautline_state::text::plain_lines;
@@ -561,7 +561,7 @@ fn priority_line(area: &'static str) -> Line {
 fn timing_lines(machine: &Machine) -> Vec<Line> {
     const AREA: &str = "Timing";
     let reading = |name: &str,
-                   value: &tautline_lab::Reading<String>,
+                   value: &tautline_machine::Reading<String>,
                    good: &dyn Fn(&str) -> bool,
                    remedy: &str| match value.known() {
         Some(found) if good(found) => Line::good(AREA, name, found.clone()),

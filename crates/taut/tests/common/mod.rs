@@ -1,4 +1,4 @@
-//! Common parts of several tests of the command.
+//! Common parts of several tests of the commands: a test's root has the one that it tests as `PROGRAM`.
 #![allow(dead_code)] // each test binary uses its own part
 
 pub(crate) mod browser;
@@ -220,7 +220,7 @@ impl Served {
 
     /// Starts a command that prints the address at which it serves.
     pub(crate) fn started(arguments: &[&str]) -> Served {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+        let mut command = Command::new(crate::PROGRAM);
         command
             .args(arguments)
             .stdin(Stdio::null())

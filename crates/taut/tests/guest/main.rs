@@ -20,6 +20,9 @@ mod bed;
 mod common;
 mod kvm;
 
+/// The command that is tested.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
+
 use bed::{
     Monitor, NOBODY, PATIENCE, Running, guest, has_freertos, images, in_time, is_alive,
     port_number, receive, show, taut, text, unique, wait_until,

@@ -1,15 +1,12 @@
-//! Tests that boot machines, fly, measure or build other workspaces: `make test-all` alone runs them.
+//! Tests that boot machines or build other workspaces: `make test-all` alone runs them.
 
 #[path = "../common/mod.rs"]
 mod common;
 
+/// The command that is tested.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
+
 mod ethercat;
-mod experiments;
-mod flight;
-mod guest_virtual;
-mod lab;
-mod lab_paths;
-mod lab_stranger;
 mod microcontroller;
 mod packages;
 mod supply;

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use taut::external::is_external;
+
 use crate::common::{Scratch, skipped_without_tools};
 
 fn root() -> PathBuf {
@@ -170,7 +172,8 @@ fn contents(package: &Path) -> BTreeMap<String, String> {
 fn pages(command: &clap::Command, before: &str, names: &mut BTreeSet<String>) {
     let name = format!("{before}{}", command.get_name());
     names.insert(format!("/usr/share/man/man1/{name}.1.gz"));
-    for command in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+    let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+    for command in shown.filter(|one| !is_external(one.get_name())) {
         pages(command, &format!("{name}-"), names);
     }
 }

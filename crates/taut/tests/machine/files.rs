@@ -134,8 +134,6 @@ fn pipes_and_devices_without_an_end_are_refused_at_once() {
         refused(&["task", "check", file], 2, words);
         refused(&["task", "run", file], 2, words);
         refused(&["replay", file, "--sim"], 2, words);
-        refused(&["lab", "report", file, "--html", "-"], 2, words);
-        refused(&["lab", "compare", file, file], 2, words);
         refused(
             &["serve", "--listen", "127.0.0.1:0", "--token-file", file],
             2,
@@ -153,36 +151,6 @@ fn pipes_and_devices_without_an_end_are_refused_at_once() {
 }
 
 #[test]
-fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
-    let scratch = Scratch::new("files-result");
-    let page = scratch.0.join("missing/x.html");
-    let hour = ["lab", "run", "--seconds", "1h"];
-    for option in ["--json=/nowhere/x.json", &format!("--html={}", text(&page))] {
-        refused(
-            &[&hour[..], &[option]].concat(),
-            2,
-            "No such file or directory",
-        );
-    }
-    let directory = format!("--json={}", text(&scratch.0));
-    refused(&[&hour[..], &[&directory]].concat(), 2, "Is a directory");
-    let inside = scratch.0.join("file/below");
-    fs::write(scratch.0.join("file"), "").unwrap();
-    refused(
-        &["demo", "--unprivileged", "--out", text(&inside)],
-        2,
-        "Not a directory",
-    );
-    // The disk is full at the end: the table is there nevertheless.
-    let output = taut(&["experiment", "list", "--json=/dev/full"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(table.contains("rtmux-latency"), "{table}");
-}
-
-#[test]
 fn files_that_are_not_there_and_places_without_room_are_wrong_use() {
     let scratch = Scratch::new("files-places");
     let bus = scratch.0.join("bus");
@@ -190,20 +158,16 @@ fn files_that_are_not_there_and_places_without_room_are_wrong_use() {
     let inside = scratch.0.join("missing/file");
     let (bus, inside) = (text(&bus), text(&inside));
     for arguments in [
-        &["task", "compare", inside][..],
-        &["key", "add", inside],
+        &["key", "add", inside][..],
         &["key", "new", inside],
         &["init", "--interface", "lo", "--file", inside],
         &["capture", "--bus", bus, "--write", inside],
         &["record", "--bus", bus, inside],
-        &["experiment", "run", "rtdip-fig6", "--out", "/proc/no/such"],
-        &["flight", "--out", "/proc/no/such"],
     ] {
         refused(arguments, 2, "No such file");
     }
     let wrong = scratch.0.join("wrong");
     fs::write(&wrong, "no file of any kind").unwrap();
-    refused(&["task", "compare", text(&wrong)], 2, "what to do");
     refused(&["key", "add", text(&wrong)], 2, "what to do");
 }
 
@@ -215,18 +179,8 @@ fn standard_output_has_one_result() {
     refused(&both, 2, "cannot have two results");
     let trace = ["task", "trace", "--html", "-", "--perfetto", "-"];
     refused(&trace, 2, "cannot have two results");
-    for command in [
-        &["lab", "run", "--seconds", "1h"][..],
-        &["lab", "interrupt"],
-        &["lab", "kernels"],
-        &["lab", "compare", "a", "b"],
-        &["experiment", "run", "rtdip-fig6"],
-        &["bench", "rtt"],
-        &["task", "run", "a"],
-    ] {
-        let both = [command, &["--json", "--html", "-"]].concat();
-        refused(&both, 2, "cannot have two results");
-    }
+    let run = ["task", "run", "a", "--json", "--html", "-"];
+    refused(&run, 2, "cannot have two results");
     let console = ["guest", "run", "a.elf", "--console", "-", "--json"];
     refused(&console, 2, "cannot have two results");
     // The page alone, without the table.
@@ -265,18 +219,6 @@ fn a_reader_of_errors_that_has_gone_ends_nothing() {
     let mut capture = taut(&["capture", "--bus", text(&bus), "--timeout", "100ms"]);
     let capture = capture.stdout(Stdio::null()).stderr(writer);
     assert_eq!(capture.status().unwrap().code(), Some(0));
-}
-
-#[test]
-fn lists_of_cpus_are_read_strictly() {
-    for list in ["0,l", "0-4000000000", "", "1-0", "+0"] {
-        let list = format!("--cpus={list}");
-        refused(
-            &["lab", "run", "--seconds", "1h", &list],
-            2,
-            "no list of CPUs",
-        );
-    }
 }
 
 #[test]

@@ -3,18 +3,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod bench_vbus;
+/// The command that is tested.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
+
 mod capture;
 mod commands;
-mod demo;
 mod exec;
+mod external;
 mod files;
-mod gateway;
-mod hosts;
 mod key;
 mod messages;
 mod node;
-mod pages;
 mod partition;
 mod record;
 mod remedies;
@@ -22,5 +21,6 @@ mod serve;
 mod setup;
 mod task;
 mod top;
+mod trusted;
 mod tutorial;
 mod vbus;

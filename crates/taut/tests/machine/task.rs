@@ -620,45 +620,6 @@ fn text_of_failure(output: &Output) -> String {
     text(&output.stderr)
 }
 
-#[test]
-fn missed_deadlines_are_compared_without_a_partition_and_in_one() {
-    let scratch = Scratch::new("task-compare");
-    let json = scratch.0.join("compare.json").display().to_string();
-    let file = write(&scratch, &one_task(""));
-    let written = format!("--json={json}");
-    let words = [
-        "compare", &file, "--for", "500ms", "--load", "idle,cpu", &written,
-    ];
-    let output = task(&words).output().unwrap();
-    let shown = text(&output.stdout);
-    assert!(output.status.success(), "{shown}{}", text(&output.stderr));
-    assert!(shown.contains("one, cpu, without one"), "{shown}");
-    let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    let conditions = json["conditions"].as_array().unwrap();
-    assert_eq!(conditions.len(), 4);
-    for one in conditions {
-        let jobs = one["run"]["tasks"][0]["jobs"].as_u64();
-        if one["partition"] == true && jobs.is_none() {
-            println!("SKIPPED: the partition: {}", one["reason"]);
-            continue;
-        }
-        assert!(jobs > Some(5), "{one}");
-        assert_eq!(
-            one["achieved"].as_array().unwrap().is_empty(),
-            one["load"] == "idle"
-        );
-    }
-    let with_own = format!(
-        "[partition]\nname = \"own\"\ncpus = \"0\"\n{}",
-        one_task("")
-    );
-    let output = task(&["compare", &write(&scratch, &with_own)])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("has a partition of its own"));
-}
-
 /// Waits until a condition holds.
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

@@ -1,11 +1,12 @@
-//! No room imports upward: the crates by their manifests and `use` lines, the rooms of the library by theirs.
+//! No house and no room imports upward: the crates by their manifests and `use` lines, the rooms of the library by
+//! theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 29] = [
+const CRATES: [(&str, &[&str]); 32] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
     ("tautline-sources", &[]),
@@ -47,6 +48,7 @@ const CRATES: [(&str, &[&str]); 29] = [
     ("tautline-guest-kit", &["tautline-exec", "tautline-shm"]),
     ("tautline-testbed", &["tautline-bpf", "tautline-state"]),
     ("tautline-report", &[]),
+    ("tautline-machine", &["tautline-report", "tautline-state"]),
     (
         "tautline-bridge",
         &[
@@ -68,6 +70,7 @@ const CRATES: [(&str, &[&str]); 29] = [
             "tautline-report",
             "tautline-state",
             "tautline-testbed",
+            "tautline-machine",
         ],
     ),
     (
@@ -75,13 +78,13 @@ const CRATES: [(&str, &[&str]); 29] = [
         &[
             "tautline",
             "tautline-guest",
-            "tautline-lab",
             "tautline-partition",
             "tautline-report",
             "tautline-smoother",
             "tautline-state",
             "tautline-tasks",
             "tautline-testbed",
+            "tautline-machine",
         ],
     ),
     (
@@ -96,6 +99,7 @@ const CRATES: [(&str, &[&str]); 29] = [
             "tautline-smoother",
             "tautline-state",
             "tautline-testbed",
+            "tautline-machine",
         ],
     ),
     (
@@ -113,6 +117,7 @@ const CRATES: [(&str, &[&str]); 29] = [
             "tautline-tasks",
             "tautline-testbed",
             "tautline-watch",
+            "tautline-machine",
         ],
     ),
     (
@@ -138,12 +143,9 @@ const CRATES: [(&str, &[&str]); 29] = [
         "taut",
         &[
             "tautline",
-            "tautline-bench",
             "tautline-capture",
             "tautline-exec",
-            "tautline-flight-runner",
             "tautline-guest",
-            "tautline-lab",
             "tautline-partition",
             "tautline-proto",
             "tautline-report",
@@ -152,9 +154,37 @@ const CRATES: [(&str, &[&str]); 29] = [
             "tautline-tasks",
             "tautline-testbed",
             "tautline-watch",
+            "tautline-machine",
+        ],
+    ),
+    (
+        "taut-lab",
+        &[
+            "taut",
+            "tautline",
+            "tautline-bench",
+            "tautline-lab",
+            "tautline-machine",
+            "tautline-report",
+            "tautline-state",
+            "tautline-tasks",
+            "tautline-testbed",
+        ],
+    ),
+    (
+        "taut-flight",
+        &[
+            "taut",
+            "tautline-flight-runner",
+            "tautline-lab",
+            "tautline-testbed",
         ],
     ),
 ];
+
+/// Houses, and their crates' directory, the lowest first: what operates never imports what measures, and neither
+/// imports what shows.
+const HOUSES: [&str; 3] = ["crates", "measure", "show"];
 
 /// Rooms of `crates/tautline/src` by floor, the lowest first. A room may import those on its own floor and below.
 const FLOORS: [&[&str]; 11] = [
@@ -192,8 +222,8 @@ const FLOORS: [&[&str]; 11] = [
 
 /// Rooms of the lab, the lowest first; each may import what stands before it or shares its line.
 const LAB: [&[&str]; 6] = [
-    &["machine", "measured", "other_work", "sys"],
-    &["load", "probe", "tuning", "verdict"],
+    &["measured", "sys"],
+    &["load", "probe", "tuning"],
     &["trace"],
     &["kernels", "result"],
     &["compare", "cyclictest", "judge", "report", "result_file"],
@@ -206,7 +236,7 @@ fn root() -> PathBuf {
 
 /// Directory of a crate.
 fn home(name: &str) -> PathBuf {
-    let houses = ["crates", "measure", "show"].map(|house| root().join(house).join(name));
+    let houses = HOUSES.map(|house| root().join(house).join(name));
     let mut homes = houses.into_iter().chain([root().join("bpf")]);
     homes
         .find(|home| home.join("Cargo.toml").is_file())
@@ -352,10 +382,55 @@ fn crates_import_only_what_is_below_them() {
     }
 }
 
+/// House of a package, by its directory; what is in none operates.
+fn house(directory: &Path) -> usize {
+    let inner = directory.strip_prefix(root()).unwrap();
+    let first = inner.components().next().unwrap().as_os_str();
+    HOUSES.iter().position(|house| first == *house).unwrap_or(0)
+}
+
+/// Manifests of ours below a directory, those of other workspaces among them.
+fn manifests(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            manifests(&path, found);
+        } else if name == "Cargo.toml" && directory != root() {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn houses_import_only_what_is_below_them() {
+    let mut all = Vec::new();
+    manifests(&root(), &mut all);
+    let texts = all.iter().map(|path| fs::read_to_string(path).unwrap());
+    let texts: Vec<String> = texts.collect();
+    let name = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("name = "));
+        line.unwrap().trim_matches('"').to_owned()
+    };
+    let places = all.iter().map(|path| house(path.parent().unwrap()));
+    let houses: BTreeMap<String, usize> = texts.iter().map(|text| name(text)).zip(places).collect();
+    assert!(houses.len() > CRATES.len(), "{houses:?}");
+    for text in &texts {
+        let own = name(text);
+        for line in text.lines() {
+            let key = line.split(['.', ' ', '=']).next().unwrap();
+            let Some(other) = houses.get(key).filter(|_| line.contains(['.', '{'])) else {
+                continue;
+            };
+            assert!(*other <= houses[&own], "{own} must not import {key}");
+        }
+    }
+}
+
 #[test]
 fn every_crate_has_a_place() {
     let in_house = |house: &str| fs::read_dir(root().join(house)).unwrap();
-    let entries = ["crates", "measure", "show"].into_iter().flat_map(in_house);
+    let entries = HOUSES.into_iter().flat_map(in_house);
     let there = entries.filter_map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
         name.starts_with("taut").then_some(name)

@@ -175,13 +175,13 @@ fn take(wishes: Wishes, before: Option<Arc<Look>>, lab: Option<PathBuf>) -> io::
 
 /// Verdict of a lab run, or why there is none.
 fn verdict(path: &std::path::Path) -> Value {
-    match tautline_lab::result::LabResult::read(path) {
+    match tautline_machine::verdict::Judged::read(path) {
         Ok(result) => json!({
             "label": result.label,
             "started_unix_s": result.started_unix_s,
             "sentences": result.verdict.map(|verdict| verdict.sentences()),
         }),
-        Err(error) => json!({ "error": error.to_string() }),
+        Err(error) => json!({ "error": error }),
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tautline::OpenReport;
-use tautline_lab::other_work::{OtherWork, OtherWorkWatch};
+use tautline_machine::other_work::{OtherWork, OtherWorkWatch};
 use tautline_report::{LatencyHistogram, Summary};
 use tautline_testbed::hosts::{Hosts, HostsError};
 use tautline_testbed::{child, interrupt};

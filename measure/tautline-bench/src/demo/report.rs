@@ -1,7 +1,7 @@
 //! Results of the demo, for a terminal, as JSON and as a page.
 
 use serde_json::{Value, json};
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::Summary;
 use tautline_report::page::{self, Level, Page};
 use tautline_report::plot::{self, latency_text};

@@ -169,8 +169,9 @@ fn order(results: &[LabResult]) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use tautline_lab::Machine;
-    use tautline_lab::result::{ProbeKind, Series, State, TimeBase};
+    use tautline_lab::result::{ProbeKind, Series, TimeBase};
+    use tautline_machine::Machine;
+    use tautline_machine::verdict::State;
     use tautline_report::LatencyHistogram;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Results of experiments, for a terminal, as JSON and as a page. The JSON is described in docs/how-to/experiments.md.
 
 use serde_json::{Value, json};
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::page::{self, Block, Level, Page};
 
 use super::{Figure, Outcome};

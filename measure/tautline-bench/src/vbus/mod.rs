@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tautline::{QueuingOptions, SamplingOptions};
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::interrupt;
 use thiserror::Error;

@@ -17,7 +17,7 @@ use tautline::{
     Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
     SamplingPort, Spin, bus_neighbour,
 };
-use tautline_lab::Machine;
+use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::interrupt;

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use super::{COUNT_MAX, Thread, imported, latency_ns, refused, sum};
-use crate::machine::Machine;
 use crate::result::LabResult;
 use crate::result_file::ResultFileError;
+use tautline_machine::Machine;
 
 /// The comment above the table.
 const HEADING: &str = "# Histogram";

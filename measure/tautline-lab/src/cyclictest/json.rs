@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{Thread, imported, latency_ns, refused, sum};
-use crate::machine::{Machine, Reading};
 use crate::result::LabResult;
 use crate::result_file::ResultFileError;
+use tautline_machine::{Machine, Reading};
 
 /// The file, as far as it is read.
 #[derive(Deserialize)]

@@ -18,12 +18,13 @@ use super::agreement::{self, Agreement, PRIORITY};
 use super::beside::Mailbox;
 use crate::episodes::Episodes;
 use crate::load::{self, Load};
-use crate::machine::Machine;
 use crate::probe::{self, Plan, Scheduling};
-use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, State, TimeBase};
+use crate::result::{LabResult, Missing, Phase, ProbeKind, Series, TimeBase};
 use crate::sys;
 use crate::trace::timerlat::Timerlat;
-use crate::verdict;
+use tautline_machine::Machine;
+use tautline_machine::verdict;
+use tautline_machine::verdict::State;
 use tautline_report::histogram::LatencyHistogram;
 
 /// Where the orders lie in the initramfs.

@@ -196,7 +196,7 @@ impl Guest<'_> {
         }
         let label = self.label.to_owned();
         if self.accelerator == Accelerator::Kvm && end.console.trim().is_empty() {
-            let nested = match crate::machine::Machine::read().is_virtual.known() {
+            let nested = match tautline_machine::Machine::read().is_virtual.known() {
                 Some(true) => ", which is a virtual machine itself",
                 _ => "",
             };

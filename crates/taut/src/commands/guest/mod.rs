@@ -249,7 +249,10 @@ fn console(path: &Path) -> Result<OwnedFd, CommandError> {
 }
 
 /// The machine of a guest; its orders come on standard input.
-fn monitor() -> Result<(), CommandError> {
+///
+/// # Errors
+/// No orders come.
+pub fn monitor() -> Result<(), CommandError> {
     let served = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3)
         .map_err(Into::into)
         .and_then(tautline_guest::kvm::serve);

@@ -18,7 +18,7 @@ use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
 use crate::units;
 
-pub(crate) use run::Guard;
+pub use run::{Guard, GuardArguments, guard};
 
 /// Arguments of `taut partition`.
 #[derive(Debug, Args)]
@@ -40,9 +40,6 @@ enum Action {
     Show(ShowArguments),
     /// Remove a partition, and put every setting back.
     Remove(RemoveArguments),
-    /// Wait for the end of a process, and put back the partition that it leaves.
-    #[command(hide = true)]
-    Guard(run::GuardArguments),
 }
 
 /// Size of a partition.
@@ -114,14 +111,13 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         Action::List(arguments) => list_all(&arguments),
         Action::Show(arguments) => show(&arguments),
         Action::Remove(arguments) => remove_one(&arguments),
-        Action::Guard(arguments) => run::guard(&arguments),
     }
 }
 
 impl Arguments {
     /// Whether this process becomes or guards a program, and so leaves signals to it.
     pub fn runs_program(&self) -> bool {
-        matches!(self.action, Action::Run(_) | Action::Guard(_))
+        matches!(self.action, Action::Run(_))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `taut partition run`: a program in a partition.
 //!
 //! In a partition that exists, this process enters and becomes the program. A partition of the program's own is made
-//! first, and a second process (`taut partition guard`) puts it back should this one be killed.
+//! first, and a second process (`taut guard`) puts it back should this one be killed.
 
 use std::ffi::OsString;
 use std::io;
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
 
 /// Arguments of the guard.
 #[derive(Debug, Args)]
-pub(super) struct GuardArguments {
+pub struct GuardArguments {
     /// Process that owns a partition.
     owner: i32,
 }
@@ -160,16 +160,20 @@ fn start_program(arguments: &Arguments) -> io::Result<Child> {
 
 /// Process that puts the partition of this one back should this one be killed. Dropped, it ends: it has nothing to do
 /// any more, and were it left, it would end with this process.
-pub(crate) struct Guard {
+#[derive(Debug)]
+pub struct Guard {
     _child: KilledOnDrop,
 }
 
 impl Guard {
     /// Starts it; before the partition is made, so that nothing is left at any moment.
-    pub(crate) fn start() -> Result<Guard, CommandError> {
+    ///
+    /// # Errors
+    /// No process can be started.
+    pub fn start() -> Result<Guard, CommandError> {
         let program = std::env::current_exe().map_err(|failed| not_started(&failed))?;
         let started = Command::new(program)
-            .args(["partition", "guard", &std::process::id().to_string()])
+            .args(["guard", &std::process::id().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             // Its own group: the terminal's signals are not for it.
@@ -210,7 +214,11 @@ fn wait(mut child: Child, mut signals: Signals) -> io::Result<u8> {
 }
 
 /// Waits for the owner's end, and puts back what it left, if it was killed: its partition, and what else a flight has.
-pub(super) fn guard(arguments: &GuardArguments) -> Result<(), CommandError> {
+/// Each program that starts a [`Guard`] has this as its hidden command `guard`.
+///
+/// # Errors
+/// Something could not be put back.
+pub fn guard(arguments: &GuardArguments) -> Result<(), CommandError> {
     // Registered, they no longer end this process; it has no other use for them.
     let _ignored = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
     let owner = Pid::from_raw(arguments.owner);

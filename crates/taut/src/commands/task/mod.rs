@@ -1,7 +1,6 @@
 //! `taut task`: real-time tasks of one CPU, analysed, run and watched.
 
 mod check;
-mod compare;
 mod guests;
 mod list;
 mod ports;
@@ -9,7 +8,6 @@ mod run;
 mod top;
 mod trace;
 
-pub(crate) use run::try_cpu;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,7 +24,7 @@ use crate::cli::{self, CommandError};
 use crate::task::measured::{TracedTask, trace_events};
 use crate::units::ns;
 
-pub(crate) use run::cpu;
+pub use run::{cpu, try_cpu};
 
 /// Width of a picture that goes to no terminal, in columns.
 const COLUMNS_DEFAULT: usize = 100;
@@ -47,8 +45,6 @@ enum Action {
     Check(check::Arguments),
     /// Run a task set: its programs, or a rehearsal of its declared times. Exit status 1 if a deadline was missed.
     Run(run::Arguments),
-    /// Run a task set idle and beside a load, without a partition and in one, and compare the missed deadlines.
-    Compare(compare::Arguments),
     /// Show the tasks that run on this machine: jobs, response times, missed deadlines.
     List(list::Arguments),
     /// Show how busy the tasks are, again and again.
@@ -62,7 +58,6 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.action {
         Action::Check(arguments) => check::run(&arguments),
         Action::Run(arguments) => run::run(&arguments),
-        Action::Compare(arguments) => compare::run(&arguments),
         Action::List(arguments) => list::run(&arguments),
         Action::Top(arguments) => top::run(&arguments),
         Action::Trace(arguments) => trace::run(&arguments),
@@ -165,7 +160,7 @@ fn ends(times: &Times) -> [Duration; 3] {
 }
 
 /// Line about a task that messages activate.
-fn latency_line(task: &str, p50_p99_max: [Duration; 3]) -> String {
+pub fn latency_line(task: &str, p50_p99_max: [Duration; 3]) -> String {
     let [p50, p99, max] = p50_p99_max.map(time);
     format!(
         "{task}: from the arrival of a message to the end of its job p50 {p50}, p99 {p99}, max {max}\n"
@@ -173,7 +168,7 @@ fn latency_line(task: &str, p50_p99_max: [Duration; 3]) -> String {
 }
 
 /// A time in a column of times.
-fn time_cell(time: Duration) -> Cell {
+pub fn time_cell(time: Duration) -> Cell {
     Cell::Time(ns(time))
 }
 

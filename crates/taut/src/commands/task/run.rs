@@ -136,13 +136,19 @@ fn cpu_of(partition: &PartitionConfig, named: Option<usize>) -> Result<usize, Co
 
 /// Whether a thread can be kept on a CPU, found by trying. The affinity that a process inherits does not tell: with
 /// `isolcpus=` no program has such a CPU until it asks.
-pub(crate) fn try_cpu(cpu: usize) -> std::io::Result<()> {
+///
+/// # Errors
+/// The kernel's, where it cannot.
+pub fn try_cpu(cpu: usize) -> std::io::Result<()> {
     let tried = std::thread::spawn(move || tautline_testbed::child::pin(cpu)).join();
     tried.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
 /// The CPU that was named, or the last one that this process may use: the first ones have most of the interrupts.
-pub(crate) fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
+///
+/// # Errors
+/// The CPU cannot be used.
+pub fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
     let allowed = tautline_testbed::child::allowed_cpus().map_err(|error| {
         CommandError::failed(
             format!("cannot ask for the CPUs of this process: {error}"),
