@@ -187,7 +187,7 @@ fn channel(key: &str, next: usize, config: Option<&Config>) -> Channel {
     let mut ports = subscriptions.filter(|one| one.key.as_str() == key);
     let port = ports.next().map(|one| &one.port);
     let free = u16::try_from(next).unwrap_or(u16::MAX);
-    let number = port.map_or(free, |port| port.number.get());
+    let number = port.map_or(free, |port| port.key.number());
     let declared = port.and_then(|port| {
         let types = &port.types;
         types.sends.clone().or_else(|| types.receives.clone())

@@ -321,10 +321,10 @@ pub unsafe extern "C" fn tautline_port_open(
         let (name, out) = unsafe { (pointer::text(name)?, Out::new(port)?) };
         let node = self::node(node)?;
         let kind = match node.queuing_port_named(name) {
-            Err(PortError::OtherKind { .. }) => Kind::Sampling(node.sampling_port_named(name)?),
-            Err(PortError::UnknownName { .. }) => match node.udp_port_named(name) {
-                Err(PortError::UnknownName { .. }) => Kind::Raw(node.raw_port_named(name)?),
-                plain => Kind::Datagram(plain?),
+            Err(PortError::OtherKind { configured, .. }) => match configured {
+                "udp" => Kind::Datagram(node.udp_port_named(name)?),
+                "raw" => Kind::Raw(node.raw_port_named(name)?),
+                _ => Kind::Sampling(node.sampling_port_named(name)?),
             },
             queuing => Kind::Queuing(queuing?),
         };

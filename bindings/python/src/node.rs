@@ -22,7 +22,7 @@ use crate::wait::duration;
 /// A node: one participant on a network or a bus, with ports. Its ports keep it open.
 ///
 /// The arguments are the keys of a configuration file (docs/reference/configuration.md), such as `interface`, `link`,
-/// `address`, `bus`, `node`, and the tables `neighbour`, `port`, `udp_port` and `raw_port` as lists of dictionaries.
+/// `address`, `bus`, `node`, and the tables `neighbour` and `port` as lists of dictionaries.
 /// Without `link` it takes the best link that works; `report` says which, and why not a better one. Raises ConfigError
 /// and OpenError.
 ///

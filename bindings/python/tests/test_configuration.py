@@ -25,8 +25,9 @@ depth = 16
 name = "state"
 number = 92
 kind = "sampling"
-[[udp_port]]
+[[port]]
 name = "setpoints"
+kind = "udp"
 number = 15290
 """
 

@@ -26,8 +26,8 @@ def frame(source: bytes, payload: bytes, tag: bytes = b"", ethertype: int = ETHE
 def node(request: pytest.FixtureRequest, hosts: Hosts) -> Iterator[tautline.Node]:
     """A node on host a; the calling thread is there meanwhile."""
     with hosts.inside(0):
-        named = {"name": "fieldbus", "ethertype": 0x88A4, "depth": 8}
-        with tautline.Node(interface="taut1", link=request.param, raw_port=[named]) as opened:
+        named = {"name": "fieldbus", "kind": "raw", "ethertype": 0x88A4, "depth": 8}
+        with tautline.Node(interface="taut1", link=request.param, port=[named]) as opened:
             yield opened
 
 

@@ -124,6 +124,12 @@ impl<'n> Ports<'n> {
         let port = self.node.ports.iter().find(|port| port.name == name);
         let port =
             port.ok_or_else(|| format!("the node has no [[port]] with name = \"{name}\""))?;
+        if port.message_number().is_none() {
+            let kind = port.kind_name();
+            return Err(format!(
+                "port `{name}` is of kind \"{kind}\"; expected \"queuing\" or \"sampling\""
+            ));
+        }
         self.taken.push(name.to_owned());
         Ok(port.clone())
     }

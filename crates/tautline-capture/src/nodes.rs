@@ -319,12 +319,12 @@ fn node_of_file(file: &NodeConfig) -> KnownNode {
         Some(bus) => Place::FileOfBus(bus.node.to_string()),
         None => Place::FileOfNetwork,
     };
-    let ports = file.ports.iter().map(|port| {
+    let ports = file.ports.iter().filter_map(|port| {
         let known = KnownPort {
             name: Some(port.name.clone()).filter(|name| is_shown(name)),
             types: port.types.clone(),
         };
-        (port.number.get(), known)
+        Some((port.message_number()?.get(), known))
     });
     let neighbours = file.neighbours.iter().flat_map(|(_, neighbour)| {
         let mac = (neighbour.mac != MacAddress::UNSPECIFIED).then(|| neighbour.mac.to_string());

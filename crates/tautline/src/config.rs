@@ -61,15 +61,17 @@
 //! name = "JointCommand"
 //! fields = ["torque: f32[7]"]
 //!
-//! [[udp_port]]                # plain UDP, for peers that are not ours
+//! [[port]]
 //! name = "setpoints"
+//! kind = "udp"                # plain UDP, for peers that are not ours
 //! number = 5000               # any UDP port
 //! depth = 64
 //! message_bytes_max = 1484    # up to 65507
 //! spin_us = 50
 //!
-//! [[raw_port]]                # frames of another protocol, as they are
+//! [[port]]
 //! name = "fieldbus"
+//! kind = "raw"                # frames of another protocol, as they are
 //! ethertype = 0x88a4
 //! depth = 64
 //! spin_us = 50
@@ -147,7 +149,7 @@ use crate::neighbours;
 
 pub use crate::error::ConfigError;
 pub use crate::link::vbus::config::{BusConfig, BusRule};
-pub use crate::node::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig};
+pub use crate::node::{NodeConfig, PortConfig, PortOptions};
 
 /// Configuration of a control process: its node, and what concerns that process alone.
 #[derive(Clone, Debug)]
@@ -302,10 +304,6 @@ struct Document {
     smoother: Option<smoother::SmootherSection>,
     exec: Option<exec::ExecSection>,
     confine: Option<bool>,
-    #[serde(default)]
-    udp_port: Vec<port::UdpPortEntry>,
-    #[serde(default)]
-    raw_port: Vec<port::RawPortEntry>,
     send_pool: Option<send_pool::SendPoolSection>,
     publish_status: Option<bool>,
 }
@@ -389,14 +387,6 @@ impl Document {
         for entry in self.port {
             let port = port::port(entry.into_inner(), &config)?;
             config.ports.push(port);
-        }
-        for entry in self.udp_port {
-            let port = port::udp_port(entry, &config.udp_ports)?;
-            config.udp_ports.push(port);
-        }
-        for entry in self.raw_port {
-            let port = port::raw_port(entry, &config)?;
-            config.raw_ports.push(port);
         }
         if let Some(section) = self.send_pool {
             config.send_pool = send_pool::send_pool(section)?;
@@ -494,6 +484,7 @@ fn neighbour(entry: Spanned<NeighbourEntry>, link: Option<LinkKind>) -> Result<N
 #[cfg(test)]
 mod tests {
     use tautline_proto::authentication::Protection;
+    use tautline_proto::wire::PortKey;
     use tautline_proto::wire::raw::EtherType;
 
     use super::*;
@@ -542,13 +533,13 @@ mod tests {
         assert_eq!(config.interface.as_deref(), Some("eth0"));
         assert_eq!(config.link, Some(LinkKind::Xdp));
         assert_eq!(config.neighbours.len(), 1);
-        assert_eq!(config.ports.len(), 3);
+        assert_eq!(config.ports.len(), 5);
         let types = &config.ports[2].types;
         assert_eq!(types.receives.as_ref().unwrap().bytes(), 116);
         assert_eq!(types.sends.as_ref().unwrap().name(), "JointCommand");
         assert_eq!(config.gateway, Some([10, 0, 0, 254].into()));
-        assert_eq!(config.udp_ports[0].number, 5000);
-        assert_eq!(config.raw_ports[0].ethertype, EtherType::ETHERCAT);
+        assert_eq!(config.ports[3].key, PortKey::udp(5000).unwrap());
+        assert_eq!(config.ports[4].key, EtherType::ETHERCAT.into());
         assert_eq!(config.send_pool, SendPoolConfig::default());
         let PortOptions::Sampling(options) = &config.ports[0].kind else {
             panic!("port `state` is a sampling port");
@@ -584,7 +575,7 @@ mod tests {
         let again = "[[port]]\nname = \"b\"\nnumber = 7\nkind = \"queuing\"\n";
         assert_eq!(
             error(&format!("{port}{again}")),
-            "line 7, column 10: port number 7 is that of port `a` already"
+            "line 7, column 10: port 7 is that of port `a` already"
         );
         assert_eq!(
             error("[[port]]\nname = \"a\"\nnumber = 4096\nkind = \"queuing\"\n"),
@@ -617,39 +608,55 @@ mod tests {
             )),
             "line 9, column 19: a T has 2000 bytes, and the port takes 1999"
         );
-        let raw = |rest: &str| error(&format!("[[raw_port]]\nname = \"a\"\nethertype = {rest}\n"));
+        let raw = |rest: &str| {
+            error(&format!(
+                "[[port]]\nname = \"a\"\nkind = \"raw\"\nethertype = {rest}\n"
+            ))
+        };
         assert_eq!(
             raw("0x0800"),
-            "line 3, column 13: EtherType 0x0800 is Linux's own (IPv4, ARP, IPv6)"
+            "line 4, column 13: EtherType 0x0800 is Linux's own (IPv4, ARP, IPv6)"
         );
         assert_eq!(
             raw("70000"),
-            "line 3, column 13: `70000` is not an EtherType, expected 0x0600 to 0xffff"
+            "line 4, column 13: `70000` is not an EtherType, expected 0x0600 to 0xffff"
         );
         assert_eq!(
             raw("0x88b5"),
-            "line 3, column 13: EtherType 0x88b5 is this node's own"
+            "line 4, column 13: EtherType 0x88b5 is this node's own"
         );
         assert_eq!(
-            raw("0x88a4\n[[raw_port]]\nname = \"b\"\nethertype = 0x88a4"),
-            "line 6, column 13: EtherType 0x88a4 is that of `a` already"
+            raw("0x88a4\n[[port]]\nname = \"b\"\nkind = \"raw\"\nethertype = 0x88a4"),
+            "line 8, column 13: EtherType 0x88a4 is that of port `a` already"
         );
         assert_eq!(
             raw("0x88a4\ndepth = 3"),
-            "line 4, column 9: depth 3 is not a power of two from 2 to 4096"
+            "line 5, column 9: depth 3 is not a power of two from 2 to 4096"
         );
-        let udp = |rest: &str| error(&format!("[[udp_port]]\nname = \"a\"\nnumber = {rest}\n"));
+        let udp = |rest: &str| {
+            error(&format!(
+                "[[port]]\nname = \"a\"\nkind = \"udp\"\nnumber = {rest}\n"
+            ))
+        };
         assert_eq!(
             udp("0"),
-            "line 3, column 10: `0` is not a UDP port, expected 1 to 65535"
+            "line 4, column 10: `0` is not a UDP port, expected 1 to 65535"
         );
         assert_eq!(
-            udp("7\n[[udp_port]]\nname = \"b\"\nnumber = 7"),
-            "line 6, column 10: UDP port 7 is that of `a` already"
+            udp("7\n[[port]]\nname = \"b\"\nkind = \"udp\"\nnumber = 7"),
+            "line 8, column 10: UDP port 7 is that of port `a` already"
+        );
+        assert_eq!(
+            udp("7\nsources = 2"),
+            "line 5, column 11: a port of kind \"udp\" has no `sources`; expected `number`, `depth` or `message_bytes_max`"
+        );
+        assert_eq!(
+            error("[[port]]\nname = \"a\"\nkind = \"raw\"\n"),
+            "line 3, column 8: a port of kind \"raw\" needs `ethertype`"
         );
         assert_eq!(
             udp("7\nmessage_bytes_max = 65508"),
-            "line 4, column 21: messages of 65508 bytes do not fit: a datagram has at most 65,507"
+            "line 5, column 21: messages of 65508 bytes do not fit: a datagram has at most 65,507"
         );
         assert_eq!(
             error("gateway = \"router\""),
@@ -662,7 +669,8 @@ mod tests {
         let port = "[[port]]\nname = \"a\"\nnumber = 1\nkind = \"sampling\"\n";
         assert_eq!(
             error(&format!("{port}message_bytes_max = 64\n")),
-            "line 5, column 21: the size of a sampling port's values is called value_bytes_max, not message_bytes_max"
+            "line 5, column 21: a port of kind \"sampling\" has no `message_bytes_max`; expected `number`, \
+             `value_bytes_max`, `refresh_period_us`, `sources`, `protection`, `type`, `sends`, `readers` or `follow`"
         );
         assert_eq!(
             error(&format!("{port}value_bytes_max = 65537\nsources = 2\n")),

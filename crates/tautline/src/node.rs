@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{MacAddress, PortNumber};
+use tautline_proto::wire::{MacAddress, PortKey, PortNumber};
 use tautline_state::fork::OwnerProcess;
 
 use crate::error::{OpenError, PortError, SendError};
@@ -41,7 +41,7 @@ use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::namespace::{self, Namespace};
 use crate::types::{PortTypes, Typed};
 
-pub use config::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig};
+pub use config::{NodeConfig, PortConfig, PortOptions};
 pub(crate) use neighbours::neighbours_status;
 pub(crate) use opening::{
     Attachment, candidate_name, check_ethernet, hidden_tags, joined_datagrams, limits,
@@ -86,8 +86,6 @@ pub(crate) struct NodeInner {
     /// Own MAC address, on a network that has some.
     mac: Option<MacAddress>,
     configured: Vec<PortConfig>,
-    configured_udp: Vec<UdpPortConfig>,
-    configured_raw: Vec<RawPortConfig>,
     /// EtherType of the Ethernet form.
     ethertype: u16,
     gateway: Option<Ipv4Addr>,
@@ -192,8 +190,6 @@ impl Node {
             keys,
             mac: attachment.interface.as_ref().map(|found| found.mac),
             configured: config.ports,
-            configured_udp: config.udp_ports,
-            configured_raw: config.raw_ports,
             ethertype: config.ethertype,
             gateway: config.gateway,
             interface: attachment.interface,
@@ -316,18 +312,13 @@ impl Node {
     /// [`PortError::UnknownName`], [`PortError::OtherKind`], and as [`Node::queuing_port`].
     pub fn queuing_port_named(&self, name: &str) -> Result<QueuingPort, PortError> {
         let port = self.configured(name)?;
-        match &port.kind {
-            PortOptions::Queuing(options) => {
-                let opened = QueuingPort::open(
-                    &self.owner(),
-                    port.number,
-                    Some(name),
-                    options,
-                    &port.types,
-                )?;
+        match (port.key, &port.kind) {
+            (PortKey::Message(number), PortOptions::Queuing(options)) => {
+                let opened =
+                    QueuingPort::open(&self.owner(), number, Some(name), options, &port.types)?;
                 begin_one_to_many(opened, port, QueuingPort::readers, QueuingPort::follow)
             }
-            other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
+            _ => Err(other_kind(port)),
         }
     }
 
@@ -337,18 +328,13 @@ impl Node {
     /// As [`Node::queuing_port_named`].
     pub fn sampling_port_named(&self, name: &str) -> Result<SamplingPort, PortError> {
         let port = self.configured(name)?;
-        match &port.kind {
-            PortOptions::Sampling(options) => {
-                let opened = SamplingPort::open(
-                    &self.owner(),
-                    port.number,
-                    Some(name),
-                    options,
-                    &port.types,
-                )?;
+        match (port.key, &port.kind) {
+            (PortKey::Message(number), PortOptions::Sampling(options)) => {
+                let opened =
+                    SamplingPort::open(&self.owner(), number, Some(name), options, &port.types)?;
                 begin_one_to_many(opened, port, SamplingPort::readers, SamplingPort::follow)
             }
-            other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
+            _ => Err(other_kind(port)),
         }
     }
 
@@ -388,10 +374,9 @@ impl Node {
     ) -> Result<TypedQueuingPort<R, S>, PortError> {
         let port = self.configured(name)?;
         let configured = Some((name, &port.types));
-        match &port.kind {
-            PortOptions::Queuing(options) => {
-                let opened =
-                    TypedQueuingPort::open(&self.owner(), port.number, configured, options)?;
+        match (port.key, &port.kind) {
+            (PortKey::Message(number), PortOptions::Queuing(options)) => {
+                let opened = TypedQueuingPort::open(&self.owner(), number, configured, options)?;
                 begin_one_to_many(
                     opened,
                     port,
@@ -399,7 +384,7 @@ impl Node {
                     |typed, name, port| typed.untyped().follow(name, port),
                 )
             }
-            other @ PortOptions::Sampling(_) => Err(other_kind(name, other)),
+            _ => Err(other_kind(port)),
         }
     }
 
@@ -413,10 +398,9 @@ impl Node {
     ) -> Result<TypedSamplingPort<R, S>, PortError> {
         let port = self.configured(name)?;
         let configured = Some((name, &port.types));
-        match &port.kind {
-            PortOptions::Sampling(options) => {
-                let opened =
-                    TypedSamplingPort::open(&self.owner(), port.number, configured, options)?;
+        match (port.key, &port.kind) {
+            (PortKey::Message(number), PortOptions::Sampling(options)) => {
+                let opened = TypedSamplingPort::open(&self.owner(), number, configured, options)?;
                 begin_one_to_many(
                     opened,
                     port,
@@ -424,7 +408,7 @@ impl Node {
                     |typed, name, port| typed.untyped().follow(name, port),
                 )
             }
-            other @ PortOptions::Queuing(_) => Err(other_kind(name, other)),
+            _ => Err(other_kind(port)),
         }
     }
 
@@ -470,14 +454,15 @@ impl Node {
     /// Opens a port of plain UDP as the configuration describes it.
     ///
     /// # Errors
-    /// [`PortError::UnknownName`], and as [`Node::udp_port`].
+    /// [`PortError::UnknownName`], [`PortError::OtherKind`], and as [`Node::udp_port`].
     pub fn udp_port_named(&self, name: &str) -> Result<UdpPort, PortError> {
-        let mut configured = self.inner.configured_udp.iter();
-        let port = configured.find(|port| port.name == name);
-        let port = port.ok_or_else(|| PortError::UnknownName {
-            name: name.to_owned(),
-        })?;
-        UdpPort::open(&self.owner(), port.number, Some(name), &port.options, None)
+        let port = self.configured(name)?;
+        match (port.key, &port.kind) {
+            (PortKey::Udp(number), PortOptions::Queuing(options)) => {
+                UdpPort::open(&self.owner(), number.get(), Some(name), options, None)
+            }
+            _ => Err(other_kind(port)),
+        }
     }
 
     /// Opens a raw port, for the frames of a protocol that is neither Linux's nor this node's. Links `xdp`, without a
@@ -497,14 +482,15 @@ impl Node {
     /// Opens a raw port as the configuration describes it.
     ///
     /// # Errors
-    /// [`PortError::UnknownName`], and as [`Node::raw_port`].
+    /// [`PortError::UnknownName`], [`PortError::OtherKind`], and as [`Node::raw_port`].
     pub fn raw_port_named(&self, name: &str) -> Result<RawPort, PortError> {
-        let mut configured = self.inner.configured_raw.iter();
-        let port = configured.find(|port| port.name == name);
-        let port = port.ok_or_else(|| PortError::UnknownName {
-            name: name.to_owned(),
-        })?;
-        RawPort::open(&self.owner(), port.ethertype, Some(name), &port.options)
+        let port = self.configured(name)?;
+        match (port.key, &port.kind) {
+            (PortKey::Raw(ethertype), PortOptions::Queuing(options)) => {
+                RawPort::open(&self.owner(), ethertype, Some(name), &options.into())
+            }
+            _ => Err(other_kind(port)),
+        }
     }
 
     fn owner(&self) -> Arc<dyn PortOwner> {
@@ -542,10 +528,10 @@ fn begin_one_to_many<P>(
     Ok(opened)
 }
 
-fn other_kind(name: &str, configured: &PortOptions) -> PortError {
+fn other_kind(port: &PortConfig) -> PortError {
     PortError::OtherKind {
-        name: name.to_owned(),
-        configured: configured.name(),
+        name: port.name.clone(),
+        configured: port.kind_name(),
     }
 }
 

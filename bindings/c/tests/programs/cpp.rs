@@ -58,7 +58,7 @@ fn raw_frames_in_c_are_answered_in_cpp() {
     let source = folder().join("tests/raw_answer.cpp");
     let answers = compile("g++", &source, "raw-answer", &[]);
     let asks = IMAGE.example("raw_frames", "cpp");
-    let named = "[[raw_port]]\nname = 'fieldbus'\nethertype = 0x88b4\n";
+    let named = "[[port]]\nname = 'fieldbus'\nkind = 'raw'\nethertype = 0x88b4\n";
     let mut answering = in_host(&hosts, Host::B, &answers);
     answering.arg(configuration(&hosts, Host::B, "xdp", "ethernet", named));
     let answering = Beside::start(&mut answering, "answering");

@@ -157,12 +157,14 @@ impl NodeArguments {
             ));
         }
         let ports = self.node_config()?.ports;
-        if let Some(found) = ports.iter().find(|port| port.name == *name) {
-            return Ok(found.number);
-        }
-        let known: Vec<String> = ports
+        let numbered = ports
             .iter()
-            .map(|port| format!("`{}` ({})", port.name, port.number))
+            .filter_map(|port| Some((&port.name, port.message_number()?)));
+        if let Some((_, number)) = numbered.clone().find(|(known, _)| *known == name) {
+            return Ok(number);
+        }
+        let known: Vec<String> = numbered
+            .map(|(name, number)| format!("`{name}` ({number})"))
             .collect();
         Err(CommandError::usage(
             format!("the configuration has no port `{name}`"),
@@ -385,7 +387,7 @@ pub fn port_types(config: &NodeConfig, number: PortNumber) -> PortTypes {
 
 /// The port of this number in a configuration.
 fn port_of(config: &NodeConfig, number: PortNumber) -> Option<&PortConfig> {
-    config.ports.iter().find(|port| port.number == number)
+    config.ports.iter().find(|port| port.key == number.into())
 }
 
 /// Opens a queuing port of a command that only asks: any number that is free of the 64 below

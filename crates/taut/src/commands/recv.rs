@@ -92,8 +92,8 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 
 /// Opens the raw port, and says so: standard output is for what is received.
 fn frames(config: NodeConfig, ethertype: EtherType) -> Result<ReceivingPort, CommandError> {
-    let mut configured = config.raw_ports.iter();
-    let configured = configured.find(|port| port.ethertype == ethertype);
+    let mut configured = config.ports.iter();
+    let configured = configured.find(|port| port.key == ethertype.into());
     let name = configured.map(|port| port.name.clone());
     let node = peer::open(config)?;
     let port = raw::open(&node, ethertype, name.as_deref())?;
@@ -114,7 +114,7 @@ fn messages(
     let kind = kind(is_sampling, protection);
     // A port of the file keeps its name and its types there, and is what this command wants otherwise.
     let mut configured = config.ports.iter_mut();
-    let configured = configured.find(|port| port.number == number);
+    let configured = configured.find(|port| port.key == number.into());
     let name = configured.map(|port| {
         port.kind = kind.clone();
         port.name.clone()

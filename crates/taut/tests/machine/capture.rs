@@ -260,7 +260,7 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
     let scratch = Scratch::new("capture-udp");
     let ip = hosts.end(Host::A, 0).address();
     let config = format!(
-        "interface = \"taut0\"\nlink = \"xdp\"\n[[udp_port]]\nname = \"sensor\"\nnumber = {PORT}\n"
+        "interface = \"taut0\"\nlink = \"xdp\"\n[[port]]\nname = \"sensor\"\nkind = \"udp\"\nnumber = {PORT}\n"
     );
     let opened = hosts.inside(Host::A, || {
         let node = Node::open(config.parse().unwrap()).unwrap();

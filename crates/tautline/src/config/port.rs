@@ -1,4 +1,4 @@
-//! The `[[port]]`, `[[udp_port]]` and `[[raw_port]]` entries of a configuration.
+//! The `[[port]]` entries of a configuration.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use tautline_proto::authentication::Protection;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PORT_MAX, PortNumber};
+use tautline_proto::wire::{PORT_MAX, PortKey, PortNumber};
 use tautline_shm::police::BURST_MAX;
 use toml::Spanned;
 
-use super::{NodeConfig, PortConfig, PortOptions, RawPortConfig, UdpPortConfig, Wrong, types};
+use super::{NodeConfig, PortConfig, PortOptions, Wrong, types};
 use crate::address::{BadPortName, PortName};
 use crate::error::OptionsError;
 use crate::kind::LinkKind;
@@ -23,8 +23,9 @@ use crate::types::PortTypes;
 #[serde(deny_unknown_fields)]
 pub(super) struct PortEntry {
     name: Spanned<String>,
-    number: Spanned<i64>,
     kind: Spanned<String>,
+    number: Option<Spanned<i64>>,
+    ethertype: Option<Spanned<i64>>,
     depth: Option<Spanned<u32>>,
     message_bytes_max: Option<Spanned<usize>>,
     value_bytes_max: Option<Spanned<usize>>,
@@ -40,78 +41,148 @@ pub(super) struct PortEntry {
     follow: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct UdpPortEntry {
-    name: Spanned<String>,
-    number: Spanned<i64>,
-    depth: Option<Spanned<u32>>,
-    message_bytes_max: Option<Spanned<usize>>,
-    spin_us: Option<u64>,
-    police_rate: Option<Spanned<u32>>,
-    police_burst: Option<Spanned<u32>>,
+/// The kinds, each with the keys that not all of them have.
+const KINDS: [(&str, &[&str]); 4] = [
+    (
+        "queuing",
+        &[
+            "number",
+            "depth",
+            "message_bytes_max",
+            "protection",
+            "type",
+            "sends",
+            "readers",
+            "follow",
+        ],
+    ),
+    (
+        "sampling",
+        &[
+            "number",
+            "value_bytes_max",
+            "refresh_period_us",
+            "sources",
+            "protection",
+            "type",
+            "sends",
+            "readers",
+            "follow",
+        ],
+    ),
+    ("udp", &["number", "depth", "message_bytes_max"]),
+    ("raw", &["ethertype", "depth"]),
+];
+
+impl PortEntry {
+    /// Checks that the kind exists and has all the keys of the entry.
+    fn check_keys(&self) -> Result<(), Wrong> {
+        let kind = self.kind.get_ref();
+        let Some((_, keys)) = KINDS.iter().find(|(name, _)| name == kind) else {
+            let known = KINDS.map(|(name, _)| format!("\"{name}\""));
+            let message = format!("`{kind}` is not a kind; expected {}", alternatives(&known));
+            return Err((self.kind.span(), message));
+        };
+        let given = self.given();
+        let foreign = given
+            .iter()
+            .find(|(key, place)| place.is_some() && !keys.contains(key));
+        match foreign {
+            Some((key, Some(place))) => {
+                let keys = keys.iter().map(|key| format!("`{key}`"));
+                let known = alternatives(&keys.collect::<Vec<_>>());
+                let message = format!("a port of kind \"{kind}\" has no `{key}`; expected {known}");
+                Err((place.clone(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Places of the keys that not all kinds have.
+    fn given(&self) -> [(&'static str, Option<Range<usize>>); 12] {
+        fn place<T>(given: &Option<Spanned<T>>) -> Option<Range<usize>> {
+            given.as_ref().map(Spanned::span)
+        }
+        [
+            ("number", place(&self.number)),
+            ("ethertype", place(&self.ethertype)),
+            ("depth", place(&self.depth)),
+            ("message_bytes_max", place(&self.message_bytes_max)),
+            ("value_bytes_max", place(&self.value_bytes_max)),
+            ("refresh_period_us", place(&self.refresh_period_us)),
+            ("sources", place(&self.sources)),
+            ("protection", place(&self.protection)),
+            ("type", place(&self.r#type)),
+            ("sends", place(&self.sends)),
+            ("readers", place(&self.readers)),
+            ("follow", place(&self.follow)),
+        ]
+    }
+
+    /// The port's key, in a node whose messages have the EtherType `own`, and its place.
+    fn key(&self, own: u16) -> Result<(PortKey, Range<usize>), Wrong> {
+        let (name, given) = match self.kind.get_ref().as_str() {
+            "raw" => ("ethertype", &self.ethertype),
+            _ => ("number", &self.number),
+        };
+        let given = given.as_ref().ok_or_else(|| {
+            let kind = self.kind.get_ref();
+            let message = format!("a port of kind \"{kind}\" needs `{name}`");
+            (self.kind.span(), message)
+        })?;
+        let number = *given.get_ref();
+        let of_kind = u16::try_from(number).ok();
+        let key = match self.kind.get_ref().as_str() {
+            "raw" => ethertype(number, own).map(PortKey::Raw),
+            "udp" => of_kind
+                .and_then(|port| PortKey::udp(port).ok())
+                .ok_or_else(|| format!("`{number}` is not a UDP port, expected 1 to 65535")),
+            _ => of_kind
+                .and_then(PortNumber::new)
+                .map(PortKey::Message)
+                .ok_or_else(|| {
+                    format!("port number {number} is out of range, expected 1 to {PORT_MAX}")
+                }),
+        };
+        key.map(|key| (key, given.span()))
+            .map_err(|message| (given.span(), message))
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawPortEntry {
-    name: Spanned<String>,
-    ethertype: Spanned<i64>,
-    depth: Option<Spanned<u32>>,
-    spin_us: Option<u64>,
-    police_rate: Option<Spanned<u32>>,
-    police_burst: Option<Spanned<u32>>,
+/// "a, b or c".
+fn alternatives(names: &[String]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => names.concat(),
+    }
 }
 
-/// Checks a name beside those of the ports of its kind that stand before.
-fn check_name<'a>(
-    name: &Spanned<String>,
-    kind: &str,
-    mut before: impl Iterator<Item = &'a str>,
-) -> Result<(), Wrong> {
+/// Checks a name beside those of the ports that stand before.
+fn check_name(name: &Spanned<String>, before: &[PortConfig]) -> Result<(), Wrong> {
     let text = name.get_ref();
-    if text.is_empty() {
-        return Err((
-            name.span(),
-            format!("a {kind} has a name of one letter or more"),
-        ));
-    }
-    if before.any(|other| other == text) {
-        return Err((
-            name.span(),
-            format!("there is a {kind} named `{text}` already"),
-        ));
-    }
-    Ok(())
+    let message = match before.iter().any(|other| other.name == *text) {
+        _ if text.is_empty() => "a port has a name of one letter or more".to_owned(),
+        true => format!("there is a port named `{text}` already"),
+        false => return Ok(()),
+    };
+    Err((name.span(), message))
 }
 
 /// Port of an entry. `config` has what stands before the ports, and the ports before this one.
 pub(super) fn port(mut entry: PortEntry, config: &NodeConfig) -> Result<PortConfig, Wrong> {
     let (before, link) = (&config.ports, config.link);
-    let number = u16::try_from(*entry.number.get_ref())
-        .ok()
-        .and_then(PortNumber::new)
-        .ok_or_else(|| {
-            let number = entry.number.get_ref();
-            let message = format!("port number {number} is out of range, expected 1 to {PORT_MAX}");
-            (entry.number.span(), message)
-        })?;
-    if let Some(other) = before.iter().find(|other| other.number == number) {
-        let message = format!(
-            "port number {number} is that of port `{}` already",
-            other.name
-        );
-        return Err((entry.number.span(), message));
+    entry.check_keys()?;
+    let (key, place) = entry.key(config.ethernet_form().ethertype)?;
+    if let Some(other) = before.iter().find(|other| other.key == key) {
+        let message = format!("{key} is that of port `{}` already", other.name);
+        return Err((place, message));
     }
-    check_name(&entry.name, "port", before.iter().map(|other| &*other.name))?;
+    check_name(&entry.name, before)?;
     let types = types::of_port(entry.r#type.take(), entry.sends.take(), &config.types)?;
+    let received = received_bytes(&types);
     let kind = match entry.kind.get_ref().as_str() {
-        "queuing" => queuing(&entry, received_bytes(&types), link)?,
-        "sampling" => sampling(&entry, received_bytes(&types), link)?,
-        other => {
-            let message = format!("`{other}` is not a kind; expected \"queuing\" or \"sampling\"");
-            return Err((entry.kind.span(), message));
-        }
+        "sampling" => PortOptions::Sampling(sampling(&entry, received, link)?),
+        _ => PortOptions::Queuing(queuing(&entry, key, received, link)?),
     };
     let readers = entry.readers.filter(|given| *given.get_ref());
     if let Some(given) = &readers {
@@ -119,7 +190,7 @@ pub(super) fn port(mut entry: PortEntry, config: &NodeConfig) -> Result<PortConf
     }
     Ok(PortConfig {
         name: entry.name.into_inner(),
-        number,
+        key,
         kind,
         types,
         readers: readers.is_some(),
@@ -237,82 +308,46 @@ fn protection(given: &Option<Spanned<String>>) -> Result<Option<Protection>, Wro
     found.map(Some)
 }
 
-/// `depth` and `message_bytes_max` of an entry.
-type Sizes<'e> = (&'e Option<Spanned<u32>>, &'e Option<Spanned<usize>>);
-
-/// The options of a port that queues, with the defaults where the entry says nothing.
-fn queue(
-    (depth, bytes): Sizes<'_>,
-    spin_us: Option<u64>,
-    policing: Option<Policing>,
-) -> QueuingOptions {
-    let mut options = QueuingOptions {
-        policing,
-        ..QueuingOptions::default()
-    };
-    if let Some(depth) = depth {
-        options.depth = *depth.get_ref();
-    }
-    if let Some(bytes) = bytes {
-        options.message_bytes_max = *bytes.get_ref();
-    }
-    if let Some(spin) = spin_us {
-        options.spin = Duration::from_micros(spin).into();
-    }
-    options
-}
-
-/// Where an entry is wrong whose sizes cannot be had; `entry` if it names none.
-fn culprit((depth, bytes): Sizes<'_>, entry: Range<usize>) -> Range<usize> {
-    match (depth, bytes) {
-        (Some(depth), None) => depth.span(),
-        (_, Some(bytes)) => bytes.span(),
-        (None, None) => entry,
-    }
-}
-
 fn queuing(
     entry: &PortEntry,
+    key: PortKey,
     received: Option<(&str, usize)>,
     link: Option<LinkKind>,
-) -> Result<PortOptions, Wrong> {
-    if let Some(value) = &entry.refresh_period_us {
-        let message = "a queuing port has no refresh_period_us, expected a sampling port";
-        return Err((value.span(), message.to_owned()));
+) -> Result<QueuingOptions, Wrong> {
+    let mut options = QueuingOptions {
+        policing: policing(&entry.police_rate, &entry.police_burst)?,
+        protection: protection(&entry.protection)?,
+        ..QueuingOptions::default()
+    };
+    if let Some(depth) = &entry.depth {
+        options.depth = *depth.get_ref();
     }
-    if let Some(sources) = &entry.sources {
-        let message = "a queuing port has no sources: it keeps what everybody sends";
-        return Err((sources.span(), message.to_owned()));
+    if let Some(spin) = entry.spin_us {
+        options.spin = Duration::from_micros(spin).into();
     }
-    if let Some(bytes) = &entry.value_bytes_max {
-        let message = "a queuing port keeps messages, not values, expected message_bytes_max";
-        return Err((bytes.span(), message.to_owned()));
-    }
-    let policing = policing(&entry.police_rate, &entry.police_burst)?;
-    let sizes = (&entry.depth, &entry.message_bytes_max);
-    let mut options = queue(sizes, entry.spin_us, policing);
-    options.protection = protection(&entry.protection)?;
-    options.message_bytes_max = largest(sizes.1, received, options.message_bytes_max)?;
-    options
-        .check_on(link)
-        .map_err(|error| (culprit(sizes, entry.kind.span()), error.to_string()))?;
-    Ok(PortOptions::Queuing(options))
+    let bytes = &entry.message_bytes_max;
+    options.message_bytes_max = largest(bytes, received, options.message_bytes_max)?;
+    let checked = match key {
+        PortKey::Message(_) => options.check_on(link),
+        PortKey::Udp(_) => UdpPort::check(&options),
+        PortKey::Raw(_) => RawOptions::from(&options).check(),
+    };
+    checked.map_err(|error| {
+        let place = match (&entry.depth, bytes) {
+            (Some(depth), None) => depth.span(),
+            (_, Some(bytes)) => bytes.span(),
+            (None, None) => entry.kind.span(),
+        };
+        (place, error.to_string())
+    })?;
+    Ok(options)
 }
 
 fn sampling(
     entry: &PortEntry,
     received: Option<(&str, usize)>,
     link: Option<LinkKind>,
-) -> Result<PortOptions, Wrong> {
-    if let Some(depth) = &entry.depth {
-        let message = "a sampling port has no depth, expected a queuing port";
-        return Err((depth.span(), message.to_owned()));
-    }
-    if let Some(bytes) = &entry.message_bytes_max {
-        let message =
-            "the size of a sampling port's values is called value_bytes_max, not message_bytes_max";
-        return Err((bytes.span(), message.to_owned()));
-    }
+) -> Result<SamplingOptions, Wrong> {
     let mut options = SamplingOptions {
         policing: policing(&entry.police_rate, &entry.police_burst)?,
         protection: protection(&entry.protection)?,
@@ -342,40 +377,7 @@ fn sampling(
         };
         (culprit.unwrap_or(entry.kind.span()), error.to_string())
     })?;
-    Ok(PortOptions::Sampling(options))
-}
-
-pub(super) fn udp_port(
-    entry: UdpPortEntry,
-    before: &[UdpPortConfig],
-) -> Result<UdpPortConfig, Wrong> {
-    let number = *entry.number.get_ref();
-    let wrong = |message: String| (entry.number.span(), message);
-    let number = u16::try_from(number)
-        .ok()
-        .filter(|number| *number > 0)
-        .ok_or_else(|| wrong(format!("`{number}` is not a UDP port, expected 1 to 65535")))?;
-    if let Some(other) = before.iter().find(|other| other.number == number) {
-        let name = &other.name;
-        return Err(wrong(format!(
-            "UDP port {number} is that of `{name}` already"
-        )));
-    }
-    check_name(
-        &entry.name,
-        "UDP port",
-        before.iter().map(|other| &*other.name),
-    )?;
-    let policing = policing(&entry.police_rate, &entry.police_burst)?;
-    let sizes = (&entry.depth, &entry.message_bytes_max);
-    let options = queue(sizes, entry.spin_us, policing);
-    UdpPort::check(&options)
-        .map_err(|error| (culprit(sizes, entry.number.span()), error.to_string()))?;
-    Ok(UdpPortConfig {
-        name: entry.name.into_inner(),
-        number,
-        options,
-    })
+    Ok(options)
 }
 
 /// EtherType that a raw port can have, in a node whose messages have `own`.
@@ -387,42 +389,4 @@ pub(super) fn ethertype(number: i64, own: u16) -> Result<EtherType, String> {
         return Err(format!("EtherType {ethertype} is this node's own"));
     }
     Ok(ethertype)
-}
-
-/// Raw port of an entry. `config` has what stands before it.
-pub(super) fn raw_port(entry: RawPortEntry, config: &NodeConfig) -> Result<RawPortConfig, Wrong> {
-    let before = &config.raw_ports;
-    let wrong = |message: String| (entry.ethertype.span(), message);
-    let ethertype =
-        ethertype(*entry.ethertype.get_ref(), config.ethernet_form().ethertype).map_err(wrong)?;
-    if let Some(other) = before.iter().find(|other| other.ethertype == ethertype) {
-        let name = &other.name;
-        return Err(wrong(format!(
-            "EtherType {ethertype} is that of `{name}` already"
-        )));
-    }
-    check_name(
-        &entry.name,
-        "raw port",
-        before.iter().map(|other| &*other.name),
-    )?;
-    let sizes = (&entry.depth, &None);
-    let queue = queue(
-        sizes,
-        entry.spin_us,
-        policing(&entry.police_rate, &entry.police_burst)?,
-    );
-    let options = RawOptions {
-        depth: queue.depth,
-        spin: queue.spin,
-        policing: queue.policing,
-    };
-    options
-        .check()
-        .map_err(|error| (culprit(sizes, entry.ethertype.span()), error.to_string()))?;
-    Ok(RawPortConfig {
-        name: entry.name.into_inner(),
-        ethertype,
-        options,
-    })
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
 use tautline_proto::wire::ethernet::{EthernetForm, Vlan};
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortNumber};
+use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortKey, PortNumber};
 
 use crate::address::PortName;
 use crate::keys::{CLOCK_TOLERANCE_DEFAULT, KeySource, NeighbourKeys};
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::vbus::config::BusConfig;
-use crate::port::{QueuingOptions, RawOptions, SamplingOptions};
+use crate::port::{QueuingOptions, SamplingOptions};
 use crate::send_pool::SendPoolConfig;
 use crate::types::{Declaration, PortTypes};
 
@@ -58,36 +58,10 @@ pub struct NodeConfig {
     pub types: Vec<Arc<Declaration>>,
     /// Ports that can be opened by name.
     pub ports: Vec<PortConfig>,
-    /// Ports of plain UDP that can be opened by name.
-    pub udp_ports: Vec<UdpPortConfig>,
-    /// Raw ports that can be opened by name.
-    pub raw_ports: Vec<RawPortConfig>,
     /// Send buffers that the node lends.
     pub send_pool: SendPoolConfig,
     /// Whether `taut status` lists the node; true unless configured. It takes a thread, which sleeps.
     pub publish_status: bool,
-}
-
-/// A port of plain UDP that can be opened by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UdpPortConfig {
-    /// Its name, unique among the node's ports of plain UDP.
-    pub name: String,
-    /// Its UDP port number, unique in the node.
-    pub number: u16,
-    /// Options of the port.
-    pub options: QueuingOptions,
-}
-
-/// A raw port that can be opened by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawPortConfig {
-    /// Its name, unique among the node's raw ports.
-    pub name: String,
-    /// EtherType of its frames, unique in the node.
-    pub ethertype: EtherType,
-    /// Options of the port.
-    pub options: RawOptions,
 }
 
 /// A port that can be opened by name.
@@ -95,9 +69,9 @@ pub struct RawPortConfig {
 pub struct PortConfig {
     /// Its name, unique in the node.
     pub name: String,
-    /// Its number, unique in the node.
-    pub number: PortNumber,
-    /// Kind and options of the port.
+    /// Its key, unique in the node.
+    pub key: PortKey,
+    /// Discipline and options of the port; UDP and raw ports are queuing.
     pub kind: PortOptions,
     /// Types of its messages.
     pub types: PortTypes,
@@ -108,22 +82,35 @@ pub struct PortConfig {
     pub follow: Vec<PortName>,
 }
 
-/// Kind and options of a port.
+impl PortConfig {
+    /// The `kind` of its entry.
+    #[must_use]
+    pub fn kind_name(&self) -> &'static str {
+        match (self.key, &self.kind) {
+            (PortKey::Udp(_), _) => "udp",
+            (PortKey::Raw(_), _) => "raw",
+            (PortKey::Message(_), PortOptions::Queuing(_)) => "queuing",
+            (PortKey::Message(_), PortOptions::Sampling(_)) => "sampling",
+        }
+    }
+
+    /// The number of a port of messages.
+    #[must_use]
+    pub fn message_number(&self) -> Option<PortNumber> {
+        match self.key {
+            PortKey::Message(number) => Some(number),
+            PortKey::Udp(_) | PortKey::Raw(_) => None,
+        }
+    }
+}
+
+/// Discipline and options of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortOptions {
     /// A queuing port.
     Queuing(QueuingOptions),
     /// A sampling port.
     Sampling(SamplingOptions),
-}
-
-impl PortOptions {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Queuing(_) => "queuing",
-            Self::Sampling(_) => "sampling",
-        }
-    }
 }
 
 impl NodeConfig {
@@ -148,8 +135,6 @@ impl NodeConfig {
             gateway: None,
             types: Vec::new(),
             ports: Vec::new(),
-            udp_ports: Vec::new(),
-            raw_ports: Vec::new(),
             send_pool: SendPoolConfig::default(),
             publish_status: true,
         }

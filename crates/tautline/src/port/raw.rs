@@ -52,6 +52,16 @@ impl Default for RawOptions {
     }
 }
 
+impl From<&QueuingOptions> for RawOptions {
+    fn from(options: &QueuingOptions) -> Self {
+        Self {
+            depth: options.depth,
+            spin: options.spin,
+            policing: options.policing,
+        }
+    }
+}
+
 impl RawOptions {
     /// Checks the limits above.
     ///

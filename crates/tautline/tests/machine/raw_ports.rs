@@ -550,7 +550,7 @@ fn a_taken_type_names_its_holder_and_is_free_when_that_is_killed() {
 fn a_port_is_opened_by_its_name() {
     let Some(hosts) = hosts() else { return };
     let file = "interface = \"taut0\"\nlink = \"packet\"\n\
-        [[raw_port]]\nname = \"fieldbus\"\nethertype = 0x88a4\ndepth = 8\nspin_us = 0\n";
+        [[port]]\nname = \"fieldbus\"\nkind = \"raw\"\nethertype = 0x88a4\ndepth = 8\nspin_us = 0\n";
     let mut parsed: NodeConfig = file.parse().unwrap();
     parsed.neighbours = config(&hosts, Host::B, PACKET).neighbours;
     let node = hosts

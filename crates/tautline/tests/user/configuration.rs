@@ -29,16 +29,6 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
         "[[type]]",
         &["name = \"A\"", "fields = [\"a: u8\"]"],
     ),
-    (
-        "## Ports of plain UDP",
-        "[[udp_port]]",
-        &["name = \"a\"", "number = 5000"],
-    ),
-    (
-        "## Raw ports",
-        "[[raw_port]]",
-        &["name = \"a\"", "ethertype = 0x88a4"],
-    ),
     ("## Send buffers", "[send_pool]", &[]),
     (
         "## Other users on a bus",
@@ -235,7 +225,11 @@ fn known_keys(open: &str) -> Vec<String> {
 
 /// A file with one entry in which the key has the value.
 fn entry(heading: &str, key: &str, value: &str) -> String {
-    format!("{}{key} = {value}\n", entry_without(heading, key))
+    let mut others = entry_without(heading, key);
+    if (key, value) == ("kind", "\"raw\"") {
+        others = others.replace("number = 8", "ethertype = 0x88a4");
+    }
+    format!("{others}{key} = {value}\n")
 }
 
 /// The same without the key.
@@ -259,6 +253,8 @@ fn entry_without(heading: &str, key: &str) -> String {
             ("kind = \"queuing\"", "refresh_period_us" | "sources" | "value_bytes_max") => {
                 "kind = \"sampling\""
             }
+            ("kind = \"queuing\"", "ethertype") => "kind = \"raw\"",
+            ("number = 8", "ethertype") => continue,
             ("user = \"robot\"", "group") => continue,
             (line, _) => line,
         };
