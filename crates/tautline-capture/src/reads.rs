@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tautline::PortNumber;
 use tautline::status::{PortReads, ReadWatch};
+use tautline::{PortKey, PortNumber};
 
 use crate::batch::{Batch, Origin, Way};
 use crate::sys;
@@ -94,7 +94,7 @@ impl ReadTap {
     /// # Errors
     /// Those of asking, and of starting a thread.
     pub fn open(port: PortNumber) -> io::Result<ReadTap> {
-        ReadTap::of(ReadWatch::new(port), port.get(), false)
+        ReadTap::of(port.into())
     }
 
     /// The same of ports of plain UDP.
@@ -102,10 +102,11 @@ impl ReadTap {
     /// # Errors
     /// As [`ReadTap::open`].
     pub fn open_plain_udp(port: u16) -> io::Result<ReadTap> {
-        ReadTap::of(ReadWatch::of_plain_udp(port), port, true)
+        ReadTap::of(PortKey::udp(port).map_err(io::Error::other)?)
     }
 
-    fn of(mut watch: ReadWatch, port: u16, is_udp: bool) -> io::Result<ReadTap> {
+    fn of(key: PortKey) -> io::Result<ReadTap> {
+        let mut watch = ReadWatch::new(key);
         // From here on reads are noted.
         watch.look()?;
         let (tell, told) = mpsc::channel();
@@ -119,8 +120,8 @@ impl ReadTap {
             .name("taut-reads".to_owned())
             .spawn(work)?;
         Ok(ReadTap {
-            port,
-            is_udp,
+            port: key.number(),
+            is_udp: matches!(key, PortKey::Udp(_)),
             told,
             lost: 0,
         })

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tautline::status::{ReadWatch, nodes, nodes_with_latency};
 use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, bus_neighbour,
+    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort,
+    SamplingOptions, SamplingPort, bus_neighbour,
 };
 
 const RECEIVER: u16 = 11;
@@ -76,7 +76,11 @@ fn watch(wish: &str) {
         "status" => drop(nodes().expect("a directory of nodes")),
         "latencies" => drop(nodes_with_latency().expect("a directory of nodes")),
         "reads" => {
-            let mut watch = ReadWatch::new(RECEIVER.try_into().expect("a port number"));
+            let mut watch = ReadWatch::new(
+                PortNumber::try_from(RECEIVER)
+                    .expect("a port number")
+                    .into(),
+            );
             watch.look().expect("a directory of nodes");
         }
         other => panic!("nobody watches for {other}"),

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use tautline_proto::wire::PortKey;
 use tautline_state::foreign::Credentials;
 use tautline_state::{Directory, StateError};
 
@@ -140,7 +141,25 @@ pub(crate) struct Number {
     pub(crate) port: u16,
 }
 
+/// The EtherType of IPv4, under which UDP ports are claimed: no node has it for its own frames.
+const CLAIM_OF_UDP: u16 = 0x0800;
+
 impl Number {
+    /// Number of a port on an interface, where messages have this EtherType.
+    pub(crate) fn of(interface_index: u32, ethertype: u16, key: PortKey) -> Self {
+        let (ethertype, port) = match key {
+            PortKey::Message(port) => (ethertype, port.get()),
+            PortKey::Udp(port) => (CLAIM_OF_UDP, port.get()),
+            // Port 0, which no port for messages has.
+            PortKey::Raw(ethertype) => (ethertype.get(), 0),
+        };
+        Self {
+            interface_index,
+            ethertype,
+            port,
+        }
+    }
+
     fn file(self) -> String {
         let Self {
             interface_index,

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PortKey, PortNumber};
+use tautline_proto::wire::PortKey;
 use tautline_shm::region::Shape;
 
 use self::protocol::{Entry, Malformed, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request};
@@ -20,7 +19,7 @@ use crate::claim::{Claim, Holder};
 use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::link::bpf::demux::Setup;
 use crate::link::bpf::sender::Sender;
-use crate::link::bpf::{DemuxOwner, PortParts, RawPortParts, UdpPortParts};
+use crate::link::bpf::{DemuxOwner, PortParts};
 use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
@@ -179,12 +178,6 @@ pub(crate) struct Control {
     serial: u32,
 }
 
-/// Permissions of a port that the control process gave.
-struct Given {
-    priorities: Priorities,
-    any_source_address: bool,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Welcome {
     demux: u32,
@@ -270,34 +263,6 @@ impl Connection {
         self.ask(request)
     }
 
-    /// Opens a port: permissions and descriptors that came with it.
-    fn open_key(&self, key: PortKey, shape: Shape) -> Result<(Given, Vec<OwnedFd>), PortError> {
-        match self.ask_until_free(&Request::Open { key, shape })? {
-            (
-                Reply::Opened {
-                    key: opened,
-                    priorities,
-                    entry,
-                    any_source_address,
-                },
-                descriptors,
-            ) if opened == key => Ok((
-                Given {
-                    priorities: Priorities::of_entry(entry, priorities),
-                    any_source_address,
-                },
-                descriptors,
-            )),
-            (Reply::Refused(refusal), _) => Err(not_opened(key, refusal)),
-            (other, _) => Err(nonsense(&other)),
-        }
-    }
-
-    /// Closes a port. A control process that does not hear it finds the number unclaimed.
-    fn close_key(&self, key: PortKey) {
-        let _heard = self.ask(&Request::Close { key });
-    }
-
     /// As [`Connection::ask`]; the error is who did not answer, and why.
     fn ask_control(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), (i32, io::Error)> {
         // Before the lock, which a thread of the parent's may have held.
@@ -324,6 +289,26 @@ impl Connection {
         };
         let pid = control.pid;
         answered.map_err(|source| (pid, source))
+    }
+
+    fn not_opened(&self, key: PortKey, refusal: Refusal) -> PortError {
+        let why = refusal.why;
+        match (refusal.reason, key) {
+            (Reason::Taken, PortKey::Udp(port)) if refusal.holder == 0 => PortError::Taken {
+                key,
+                holder: self
+                    .ip()
+                    .and_then(|ip| Holder::of_udp(SocketAddrV4::new(ip, port.get()))),
+            },
+            (Reason::Taken, _) => PortError::Taken {
+                key,
+                holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
+            },
+            (Reason::Kernel | Reason::BadRequest, _) => {
+                PortError::refused("opening the port in the control process", why)
+            }
+            _ => PortError::NotAllowed { key, why },
+        }
     }
 
     fn find_successor(&self) -> Option<Control> {
@@ -464,17 +449,12 @@ fn receive(
 }
 
 impl DemuxOwner for Connection {
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
-        let (given, descriptors) = self.open_key(port.into(), shape)?;
-        parts(descriptors, shape, given.priorities, &self.watch)
-    }
-
-    fn open_udp_port(
+    fn open_port(
         &self,
-        local: SocketAddrV4,
+        key: PortKey,
         shape: Shape,
         beside: Option<OwnedFd>,
-    ) -> Result<UdpPortParts, PortError> {
+    ) -> Result<PortParts, PortError> {
         if beside.is_some() {
             // The control process reserves the port itself, which the socket would prevent.
             return Err(PortError::NotOnLink {
@@ -482,42 +462,49 @@ impl DemuxOwner for Connection {
                 link: "xdp of a control process",
             });
         }
-        let opened = self.open_key(PortKey::udp(local.port())?, shape);
-        let (given, descriptors) = opened.map_err(|error| match error {
-            PortError::Taken { key, holder: None } => PortError::Taken {
-                key,
-                holder: Holder::of_udp(local),
-            },
-            error => error,
-        })?;
-        udp_parts(descriptors, shape, given.priorities, &self.watch)
-    }
-
-    fn close_udp_port(&self, port: u16) {
-        if let Ok(key) = PortKey::udp(port) {
-            self.close_key(key);
-        }
-    }
-
-    fn open_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<RawPortParts, PortError> {
-        let (given, descriptors) = self.open_key(ethertype.into(), shape)?;
-        let of_port = parts(descriptors, shape, given.priorities, &self.watch)?;
-        Ok(RawPortParts {
-            memory: of_port.memory,
-            doorbell: of_port.doorbell,
-            sender: of_port.sender,
-            claim: of_port.claim,
-            priorities: given.priorities,
-            any_source_address: given.any_source_address,
+        let (priorities, any_source_address, descriptors) =
+            match self.ask_until_free(&Request::Open { key, shape })? {
+                (
+                    Reply::Opened {
+                        key: opened,
+                        priorities,
+                        entry,
+                        any_source_address,
+                    },
+                    descriptors,
+                ) if opened == key => {
+                    let priorities = Priorities::of_entry(entry, priorities);
+                    (priorities, any_source_address, descriptors)
+                }
+                (Reply::Refused(refusal), _) => return Err(self.not_opened(key, refusal)),
+                (other, _) => return Err(nonsense(&other)),
+            };
+        let mut descriptors = descriptors.into_iter();
+        let (Some(memory), Some(doorbell), Some(sender), Some(claim)) = (
+            descriptors.next(),
+            descriptors.next(),
+            descriptors.next(),
+            descriptors.next(),
+        ) else {
+            unreachable!("an answer has the descriptors that it needs");
+        };
+        let refused =
+            |error| PortError::refused("using what the control process handed over", error);
+        Ok(PortParts {
+            memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
+            doorbell,
+            sender: Sender::Tap(sender, self.watch.clone()),
+            claim: Some(Claim::handed(claim)),
+            priorities,
+            any_source_address,
+            reserved: descriptors.next(),
+            out_of_order: None,
         })
     }
 
-    fn close_raw_port(&self, ethertype: EtherType) {
-        self.close_key(ethertype.into());
-    }
-
-    fn close_port(&self, port: PortNumber) {
-        self.close_key(port.into());
+    /// A control process that does not hear it finds the key unclaimed.
+    fn close_port(&self, key: PortKey) {
+        let _heard = self.ask(&Request::Close { key });
     }
 
     fn counters(&self) -> NodeCounters {
@@ -537,62 +524,6 @@ impl DemuxOwner for Connection {
         let (seen, entries) = read_neighbours(self.neighbours_seen.load(Relaxed), ask).ok()?;
         self.neighbours_seen.store(seen, Relaxed);
         Some(entries)
-    }
-}
-
-fn parts(
-    descriptors: Vec<OwnedFd>,
-    shape: Shape,
-    priorities: Priorities,
-    watch: &Option<Arc<InterfaceWatch>>,
-) -> Result<PortParts, PortError> {
-    let [memory, doorbell, sender, claim] = descriptors
-        .try_into()
-        .expect("an answer has the descriptors that it needs");
-    let refused = |error| PortError::refused("using what the control process handed over", error);
-    Ok(PortParts {
-        memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
-        doorbell,
-        sender: Sender::Tap(sender, watch.clone()),
-        claim: Claim::handed(claim),
-        priorities,
-    })
-}
-
-fn udp_parts(
-    descriptors: Vec<OwnedFd>,
-    shape: Shape,
-    priorities: Priorities,
-    watch: &Option<Arc<InterfaceWatch>>,
-) -> Result<UdpPortParts, PortError> {
-    let [memory, doorbell, sender, claim, reserved] = descriptors
-        .try_into()
-        .expect("an answer has the descriptors that it needs");
-    let refused = |error| PortError::refused("using what the control process handed over", error);
-    Ok(UdpPortParts {
-        memory: Arc::new(MappedPort::handed(memory.as_fd(), shape).map_err(refused)?),
-        doorbell,
-        sender: Sender::Tap(sender, watch.clone()),
-        out_of_order: None,
-        priorities,
-        reserved,
-        claim: Some(Claim::handed(claim)),
-    })
-}
-
-fn not_opened(key: PortKey, refusal: Refusal) -> PortError {
-    match refusal.reason {
-        Reason::Taken => PortError::Taken {
-            key,
-            holder: (refusal.holder != 0).then(|| Holder::of(refusal.holder)),
-        },
-        Reason::NotAllowed | Reason::OtherSettings | Reason::Full => PortError::NotAllowed {
-            key,
-            why: refusal.why,
-        },
-        Reason::Kernel | Reason::BadRequest => {
-            PortError::refused("opening the port in the control process", refusal.why)
-        }
     }
 }
 

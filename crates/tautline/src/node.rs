@@ -24,17 +24,15 @@ use crate::link::vbus::place_of_bus;
 use crate::link::xdp::seen_first;
 use crate::message::Destination;
 use crate::neighbours::{Neighbours, Own};
-use crate::port::list::Ports;
+use crate::port::open_list::Ports;
 use crate::port::owner::PortOwner;
-use crate::port::raw_list::RawPorts;
-use crate::port::udp_list::UdpPorts;
 use crate::port::{
     QueuingOptions, QueuingPort, RawOptions, RawPort, SamplingOptions, SamplingPort,
     TypedQueuingPort, TypedSamplingPort, UdpPort,
 };
 use crate::send_pool::{LentBuffer, SendPool, SendPoolStatus};
 use crate::status::{
-    InterfaceStatus, NodeStatus, NotBetter, OpenReport, PortStatus, ReadPort, StatusServer, Told,
+    InterfaceStatus, NodeStatus, NotBetter, OpenReport, PortStatus, StatusServer, Told,
 };
 use crate::sys::clock;
 use crate::sys::interface::{self, Interface, InterfaceWatch};
@@ -79,8 +77,6 @@ pub(crate) struct NodeInner {
     marking: Marking,
     neighbours: Mutex<Neighbours>,
     ports: Ports,
-    udp_ports: UdpPorts,
-    raw_ports: RawPorts,
     send_pool: Arc<SendPool>,
     keys: Arc<Keys>,
     /// Own MAC address, on a network that has some.
@@ -156,14 +152,17 @@ impl Node {
         let on_bus = link.kind() == LinkKind::Vbus;
         let report = OpenReport {
             link: link.kind(),
-            control_process: link.control_process(),
+            control_process: link.control_process().map(|control| control.pid),
             interface: attachment.name,
             mac: attachment
                 .interface
                 .as_ref()
                 .map(|interface| interface.mac.to_string()),
             vlan: config.vlan.known(),
-            ip: link.address().or(attachment.ip),
+            ip: link
+                .control_process()
+                .and_then(|control| control.ip)
+                .or(attachment.ip),
             bus: config.bus.as_ref().filter(|_| on_bus).map(place_of_bus),
             node: config
                 .bus
@@ -184,8 +183,6 @@ impl Node {
             },
             neighbours: Mutex::new(Neighbours::new(config.neighbours, own)),
             ports: Ports::default(),
-            udp_ports: UdpPorts::default(),
-            raw_ports: RawPorts::default(),
             send_pool,
             keys,
             mac: attachment.interface.as_ref().map(|found| found.mac),
@@ -233,10 +230,7 @@ impl Node {
             let told = Told {
                 status: NodeInner::status,
                 status_with_values: NodeInner::status_with_values,
-                reads_since: |node, port, seen| match port {
-                    ReadPort::Tautline(number) => node.ports.reads_since(number, seen),
-                    ReadPort::Udp(number) => node.udp_ports.reads_since(number, seen),
-                },
+                reads_since: |node, key, seen| node.ports.reads_since(key, seen),
                 measure_latency: NodeInner::measure_latency,
                 show_frames: |node, is_wanted| node.link.show_frames(is_wanted),
             };
@@ -545,8 +539,6 @@ impl NodeInner {
     /// Switches the measurement of latencies, for all ports that are open.
     fn measure_latency(&self, is_wanted: bool) {
         self.ports.measure_latency(is_wanted);
-        self.udp_ports.measure_latency(is_wanted);
-        self.raw_ports.measure_latency(is_wanted);
     }
 
     pub(crate) fn status(&self) -> NodeStatus {
@@ -582,8 +574,8 @@ impl NodeInner {
             neighbours,
             counters: self.link.counters(),
             ports,
-            udp_ports: self.udp_ports.status(),
-            raw_ports: self.raw_ports.status(),
+            udp_ports: self.ports.udp_status(),
+            raw_ports: self.ports.raw_status(),
             send_pool: Some(self.send_pool.status()),
             control: None,
         }

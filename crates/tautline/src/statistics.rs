@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tautline_proto::fragment::ReassemblyCounters;
+use tautline_proto::ip::reassembly;
 use tautline_proto::wire::PortNumber;
 
 use crate::address::{Address, Source};
@@ -60,7 +61,7 @@ pub(crate) struct Statistics {
     pub(crate) bad_bundles: Counter,
     /// Authenticated frames for a port that is not protected.
     pub(crate) protected: Counter,
-    /// Messages that peers had not taken when they went (link `vbus`).
+    /// Messages that peers had not taken when they went (link `vbus`); news that a datagram did not arrive.
     pub(crate) undelivered: Counter,
     pub(crate) expired: Counter,
     pub(crate) incomplete_dropped: Counter,
@@ -69,6 +70,43 @@ pub(crate) struct Statistics {
     /// Messages of another type than the port's.
     pub(crate) other_type: Counter,
     last_other: LastOther,
+    pub(crate) datagrams: DatagramStatistics,
+}
+
+/// Counters of a port of plain UDP alone.
+#[derive(Debug, Default)]
+pub(crate) struct DatagramStatistics {
+    pub(crate) bad_checksum: Counter,
+    pub(crate) partial_checksum: Counter,
+    pub(crate) reassembly: ReassemblyStatistics,
+}
+
+/// Copies of what a port's reassembler counts.
+#[derive(Debug, Default)]
+pub(crate) struct ReassemblyStatistics {
+    pub(crate) completed: Counter,
+    pub(crate) expired: Counter,
+    pub(crate) duplicates: Counter,
+    pub(crate) quota_reached: Counter,
+    pub(crate) crowded_out: Counter,
+    pub(crate) inconsistent: Counter,
+    pub(crate) overlaps: Counter,
+    pub(crate) too_long: Counter,
+    pub(crate) condemned: Counter,
+}
+
+impl ReassemblyStatistics {
+    pub(crate) fn copy(&self, counters: &reassembly::Counters) {
+        self.completed.set(counters.completed);
+        self.expired.set(counters.expired);
+        self.duplicates.set(counters.duplicates);
+        self.quota_reached.set(counters.quota_reached);
+        self.crowded_out.set(counters.crowded_out);
+        self.inconsistent.set(counters.inconsistent);
+        self.overlaps.set(counters.overlaps);
+        self.too_long.set(counters.too_long);
+        self.condemned.set(counters.condemned);
+    }
 }
 
 /// The last message of another type than the port's, for the status. Two senders' numbers may mix for a moment.

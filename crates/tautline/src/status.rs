@@ -21,8 +21,8 @@ pub use port::{
     ReassemblyStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus,
     bucket_quantile, told_type,
 };
+pub(crate) use reads::ReadsTold;
 pub use reads::{PortReads, ReadWatch};
-pub(crate) use reads::{ReadPort, ReadsTold};
 pub(crate) use serve::{StatusServer, Told};
 pub use serve::{nodes, nodes_with_latency, show_frames};
 

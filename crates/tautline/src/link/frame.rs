@@ -1,7 +1,6 @@
 //! Building the frames that links send, and taking apart those that reach the process.
 
 use std::net::SocketAddrV4;
-use std::os::fd::BorrowedFd;
 
 use tautline_proto::authentication::Station;
 use tautline_proto::ip::type_of_service;
@@ -16,11 +15,10 @@ use tautline_shm::deliver::{Arriving, deliver};
 use tautline_shm::layout::RecordHead;
 use tautline_shm::region::PortMemory;
 
-use super::LinkKind;
-use crate::error::{PortError, SendError};
+use super::{LinkKind, OutFrame};
+use crate::error::PortError;
 use crate::memory::MappedPort;
 use crate::sys::interface::Interface;
-use crate::sys::socket::{self, Pieces, SEND_MANY_MAX};
 
 /// Bytes of the largest frame that a link sends or receives: an Ethernet frame without its check
 /// sequence, with one VLAN tag. Lower: full frames are cut off. Higher: memory per port grows.
@@ -33,7 +31,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = udp::HEADERS_BYTES;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub(crate) enum Route {
-    /// The Ethernet form, on a raw link.
+    /// The Ethernet form.
     Ethernet {
         /// Ethernet header, and room for ours.
         headers: [u8; ethernet::HEADERS_BYTES],
@@ -43,17 +41,19 @@ pub(crate) enum Route {
         /// Ethernet header with the tag, and room for ours.
         headers: [u8; ethernet::TAGGED_HEADERS_BYTES],
     },
-    /// The UDP form, on a raw link: all headers are ours to write.
-    UdpRaw {
+    /// The UDP form with all its headers.
+    Udp {
         /// Ethernet, IPv4 and UDP headers, and room for ours.
         template: udp::UdpTemplate,
         /// Whether the type of service carries the priority.
         marks: bool,
     },
-    /// The UDP form, through a socket.
-    Udp {
+    /// The UDP form, through a socket, which writes the other headers.
+    Socket {
         /// Where to.
         address: SocketAddrV4,
+        /// Room for our header.
+        header: [u8; HEADER_BYTES],
     },
 }
 
@@ -63,7 +63,7 @@ impl Route {
     pub(crate) const fn whole_bytes_max(&self) -> usize {
         match self {
             Self::Ethernet { .. } | Self::Tagged { .. } => WHOLE_BYTES_MAX_ETHERNET,
-            Self::UdpRaw { .. } | Self::Udp { .. } => WHOLE_BYTES_MAX_UDP,
+            Self::Udp { .. } | Self::Socket { .. } => WHOLE_BYTES_MAX_UDP,
         }
     }
 
@@ -77,32 +77,44 @@ impl Route {
         match self {
             Self::Ethernet { headers } => mac(headers),
             Self::Tagged { headers } => mac(headers),
-            Self::UdpRaw { template, .. } => Station::Udp(template.destination_ip()),
-            Self::Udp { address } => Station::Udp(*address.ip()),
+            Self::Udp { template, .. } => Station::Udp(template.destination_ip()),
+            Self::Socket { address, .. } => Station::Udp(*address.ip()),
         }
     }
 
-    /// Writes everything that comes before the payload; how many bytes that is.
-    pub(crate) fn head(&self, header: &Header, into: &mut [u8; HEAD_BYTES_MAX]) -> usize {
-        let mut ours = [0; HEADER_BYTES];
-        let outer: &[u8] = match self {
-            Self::Ethernet { headers } => &headers[..headers.len() - HEADER_BYTES],
+    /// Writes the fields that differ from frame to frame; the headers of the next frame.
+    #[inline]
+    pub(crate) fn head(&mut self, header: &Header) -> &[u8] {
+        let (headers, ours): (&mut [u8], _) = match self {
+            Self::Ethernet { headers } => (headers, ethernet::HEADERS_BYTES - HEADER_BYTES),
             Self::Tagged { headers } => {
-                into[..headers.len()].copy_from_slice(&tagged(headers, header));
-                return headers.len();
+                ethernet::set_tag_priority(headers, header.priority);
+                (headers, ethernet::TAGGED_HEADERS_BYTES - HEADER_BYTES)
             }
-            Self::UdpRaw { template, marks } => {
-                let mut template = template.clone();
-                set_header(&mut template, *marks, header);
-                into[..template.bytes.len()].copy_from_slice(&template.bytes);
-                return template.bytes.len();
+            Self::Udp { template, marks } => {
+                if *marks {
+                    template.set_type_of_service(type_of_service(header.priority));
+                }
+                template.set_header(header);
+                return &template.bytes;
             }
-            Self::Udp { .. } => &[],
+            Self::Socket { header, .. } => (header, 0),
         };
-        header.emit(&mut ours);
-        into[..outer.len()].copy_from_slice(outer);
-        into[outer.len()..][..HEADER_BYTES].copy_from_slice(&ours);
-        outer.len() + HEADER_BYTES
+        if let Some(ours) = headers[ours..].first_chunk_mut() {
+            header.emit(ours);
+        }
+        headers
+    }
+
+    /// A frame on this way.
+    #[inline]
+    pub(crate) fn frame<'a>(&'a mut self, header: &Header, payload: &'a [u8]) -> OutFrame<'a> {
+        OutFrame {
+            to: self.datagrams_to(),
+            priority: header.priority,
+            head: self.head(header),
+            payload,
+        }
     }
 
     /// The same way, with the priority where switches see it.
@@ -112,7 +124,7 @@ impl Route {
             Self::Ethernet { headers } if marking.pcp => Self::Tagged {
                 headers: ethernet::with_tag(&headers, Vlan::NONE),
             },
-            Self::UdpRaw { template, .. } => Self::UdpRaw {
+            Self::Udp { template, .. } => Self::Udp {
                 template,
                 marks: marking.dscp,
             },
@@ -123,7 +135,7 @@ impl Route {
     /// The address of a datagram's receiver, on a way through an ordinary socket.
     pub(crate) const fn datagrams_to(&self) -> Option<SocketAddrV4> {
         match self {
-            Self::Udp { address } => Some(*address),
+            Self::Socket { address, .. } => Some(*address),
             _ => None,
         }
     }
@@ -148,15 +160,15 @@ impl Route {
         }
     }
 
-    /// Either form on a raw link, as the neighbour's entry says.
-    pub(crate) fn raw(
+    /// Either form with all headers, as the neighbour's entry says.
+    pub(crate) fn on_interface(
         link: LinkKind,
-        own: RawAddress<'_>,
+        own: OwnAddress<'_>,
         neighbour: &Neighbour,
         to: PortNumber,
         from: PortNumber,
     ) -> Result<Self, PortError> {
-        let RawAddress { interface, ip, .. } = own;
+        let OwnAddress { interface, ip, .. } = own;
         if !is_udp_form(neighbour) {
             return Ok(Self::ethernet(interface.mac, neighbour, own.ethernet));
         }
@@ -174,20 +186,21 @@ impl Route {
             destination_ip: ip_of(link, neighbour)?,
             source_ip: ip.ok_or_else(|| lacks("use: this node has no IPv4 address,"))?,
         };
-        Ok(Self::UdpRaw {
+        Ok(Self::Udp {
             template: udp::UdpTemplate::new(&endpoints, to, from),
             marks: false,
         })
     }
 
     /// The UDP form through a socket.
-    pub(crate) fn udp(
+    pub(crate) fn through_socket(
         link: LinkKind,
         neighbour: &Neighbour,
         to: PortNumber,
     ) -> Result<Self, PortError> {
-        Ok(Self::Udp {
+        Ok(Self::Socket {
             address: SocketAddrV4::new(ip_of(link, neighbour)?, to.udp_port()),
+            header: [0; HEADER_BYTES],
         })
     }
 }
@@ -201,31 +214,9 @@ pub(crate) struct Marking {
     pub(crate) dscp: bool,
 }
 
-/// Headers with a tag, complete for a frame.
-#[inline]
-fn tagged(
-    headers: &[u8; ethernet::TAGGED_HEADERS_BYTES],
-    header: &Header,
-) -> [u8; ethernet::TAGGED_HEADERS_BYTES] {
-    let mut headers = *headers;
-    ethernet::set_tag_priority(&mut headers, header.priority);
-    if let Some(ours) = headers.last_chunk_mut() {
-        header.emit(ours);
-    }
-    headers
-}
-
-#[inline]
-fn set_header(template: &mut udp::UdpTemplate, marks: bool, header: &Header) {
-    if marks {
-        template.set_type_of_service(type_of_service(header.priority));
-    }
-    template.set_header(header);
-}
-
-/// Where frames of a raw link come from.
+/// Where frames come from whose headers the port writes.
 #[derive(Clone, Copy)]
-pub(crate) struct RawAddress<'a> {
+pub(crate) struct OwnAddress<'a> {
     pub(crate) interface: &'a Interface,
     pub(crate) ip: Option<std::net::Ipv4Addr>,
     pub(crate) ethernet: EthernetForm,
@@ -261,39 +252,34 @@ impl FrameBuffer {
         }
     }
 
-    /// The bytes to hand to the link's socket: a whole frame on a raw way, a datagram's payload
-    /// on a UDP one. Inlined always: as a call of its own it takes as many instructions again as the headers do.
+    /// A frame in one piece.
     #[inline(always)]
-    pub(crate) fn build(&mut self, route: &mut Route, header: &Header, payload: &[u8]) -> &[u8] {
-        match route {
-            Route::Ethernet { headers } => {
-                if let Some(ours) = headers.last_chunk_mut() {
-                    header.emit(ours);
-                }
-                self.join(headers, payload)
-            }
-            Route::Tagged { headers } => self.join(&tagged(headers, header), payload),
-            Route::UdpRaw { template, marks } => {
-                set_header(template, *marks, header);
-                self.join(&template.bytes, payload)
-            }
-            Route::Udp { .. } => {
-                let mut ours = [0; tautline_proto::wire::HEADER_BYTES];
-                header.emit(&mut ours);
-                self.join(&ours, payload)
-            }
+    pub(crate) fn whole<'a>(&'a mut self, frame: &OutFrame<'a>) -> &'a [u8] {
+        let OutFrame { head, payload, .. } = *frame;
+        if head.is_empty() {
+            return payload;
         }
+        // Of a length that the compiler knows, no call copies them.
+        let is_copied = self.copy_head::<{ ethernet::HEADERS_BYTES }>(head)
+            || self.copy_head::<{ udp::HEADERS_BYTES }>(head)
+            || self.copy_head::<{ ethernet::TAGGED_HEADERS_BYTES }>(head);
+        if !is_copied {
+            self.bytes[..head.len()].copy_from_slice(head);
+        }
+        let bytes = head.len() + payload.len();
+        self.bytes[head.len()..bytes].copy_from_slice(payload);
+        &self.bytes[..bytes]
     }
 
-    #[inline]
-    fn join<const N: usize>(&mut self, headers: &[u8; N], payload: &[u8]) -> &[u8] {
-        let bytes = N + payload.len();
-        // Of a length that the compiler knows, so that no call copies it.
-        if let Some(room) = self.bytes.first_chunk_mut() {
-            *room = *headers;
-        }
-        self.bytes[N..bytes].copy_from_slice(payload);
-        &self.bytes[..bytes]
+    /// Copies headers of this length; whether they are.
+    #[inline(always)]
+    fn copy_head<const N: usize>(&mut self, head: &[u8]) -> bool {
+        let (Some(room), Ok(head)) = (self.bytes.first_chunk_mut(), <&[u8; N]>::try_from(head))
+        else {
+            return false;
+        };
+        *room = *head;
+        true
     }
 }
 
@@ -311,68 +297,18 @@ impl<'b> PlacedPayload<'b> {
         Self { bytes }
     }
 
-    /// Its bytes.
+    /// The payload as a frame: the headers are put before it.
     #[inline]
-    #[must_use]
-    pub(crate) fn payload(&self) -> &[u8] {
-        &self.bytes[HEAD_BYTES_MAX..]
+    pub(crate) fn frame(&mut self, route: &mut Route, header: &Header) -> OutFrame<'_> {
+        let to = route.datagrams_to();
+        let head = route.head(header);
+        let start = HEAD_BYTES_MAX - head.len();
+        self.bytes[start..HEAD_BYTES_MAX].copy_from_slice(head);
+        OutFrame {
+            to,
+            ..OutFrame::whole(&self.bytes[start..], header.priority)
+        }
     }
-
-    /// The bytes to hand to the link's socket, as [`FrameBuffer::build`], the headers put before the payload.
-    #[inline]
-    pub(crate) fn frame(&mut self, route: &Route, header: &Header) -> &[u8] {
-        let mut head = [0; HEAD_BYTES_MAX];
-        let head_bytes = route.head(header, &mut head);
-        let start = HEAD_BYTES_MAX - head_bytes;
-        self.bytes[start..HEAD_BYTES_MAX].copy_from_slice(&head[..head_bytes]);
-        &self.bytes[start..]
-    }
-}
-
-/// A frame that is to be sent with others.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OutFrame<'a> {
-    /// The way.
-    pub route: &'a Route,
-    /// Its header.
-    pub header: Header,
-    /// Its payload.
-    pub payload: &'a [u8],
-}
-
-/// Sends several frames through one socket with one system call for each [`SEND_MANY_MAX`] of them: the
-/// headers are put together here, the kernel takes the payloads from where they are. All ways are of
-/// the kind that the socket serves. How many, from the first on, were taken: at least one.
-pub(crate) fn send_frames(
-    socket: BorrowedFd<'_>,
-    frames: &[OutFrame<'_>],
-) -> Result<usize, SendError> {
-    Ok(with_pieces(frames, |pieces| {
-        socket::send_many(socket, pieces)
-    })?)
-}
-
-/// Calls `send` with up to [`SEND_MANY_MAX`] frames, their headers put together.
-pub(crate) fn with_pieces<R>(frames: &[OutFrame<'_>], send: impl FnOnce(&[Pieces<'_>]) -> R) -> R {
-    let mut heads = [[0; HEAD_BYTES_MAX]; SEND_MANY_MAX];
-    let mut bytes = [0; SEND_MANY_MAX];
-    let count = frames.len().min(SEND_MANY_MAX);
-    for (index, frame) in frames[..count].iter().enumerate() {
-        bytes[index] = frame.route.head(&frame.header, &mut heads[index]);
-    }
-    let pieces = std::array::from_fn::<_, SEND_MANY_MAX, _>(|index| match frames.get(index) {
-        Some(frame) => Pieces {
-            head: &heads[index][..bytes[index]],
-            rest: frame.payload,
-            to: frame.route.datagrams_to(),
-        },
-        None => Pieces {
-            head: &[],
-            rest: &[],
-            to: None,
-        },
-    });
-    send(&pieces[..count])
 }
 
 /// Puts a frame that reached the process into its port, as the BPF demux would.
@@ -418,6 +354,19 @@ mod tests {
         Header::whole(PortNumber::MIN, PortNumber::MIN, priority, 4, 9)
     }
 
+    /// A frame with four bytes of payload, put together in a port's buffer and where the payload lies.
+    fn whole(route: &mut Route, header: &Header) -> Vec<u8> {
+        let frame = route.frame(header, b"data");
+        let whole = FrameBuffer::new().whole(&frame).to_vec();
+        let mut bytes = [[0; HEAD_BYTES_MAX].as_slice(), b"data"].concat();
+        let placed = PlacedPayload::new(&mut bytes)
+            .frame(route, header)
+            .payload
+            .to_vec();
+        assert_eq!(placed, whole);
+        whole
+    }
+
     #[test]
     fn a_marked_frame_carries_its_priority_in_a_tag_and_is_otherwise_the_same() {
         let own = MacAddress([2, 0, 0, 0, 0, 1]);
@@ -429,18 +378,11 @@ mod tests {
         let mut marked = plain.clone().marked(marking);
         for priority in Priority::ALL {
             let header = header(priority);
-            let plain = FrameBuffer::new()
-                .build(&mut plain, &header, b"data")
-                .to_vec();
+            let plain = whole(&mut plain, &header);
             let tag = [0x81, 0, priority.get() << 5, 0];
             let expected = [&plain[..12], &tag, &plain[12..]].concat();
-            let frame = FrameBuffer::new()
-                .build(&mut marked, &header, b"data")
-                .to_vec();
+            let frame = whole(&mut marked, &header);
             assert_eq!(frame, expected);
-            let mut head = [0; HEAD_BYTES_MAX];
-            let bytes = marked.head(&header, &mut head);
-            assert_eq!(head[..bytes], expected[..expected.len() - 4]);
             let parsed = ethernet::parse(&frame, 0x88B5).unwrap();
             assert_eq!((parsed.header, parsed.payload), (header, &b"data"[..]));
         }
@@ -456,16 +398,14 @@ mod tests {
         };
         let template = udp::UdpTemplate::new(&endpoints, PortNumber::MIN, PortNumber::MIN);
         for dscp in [false, true] {
-            let route = Route::UdpRaw {
+            let route = Route::Udp {
                 template: template.clone(),
                 marks: false,
             };
             let mut route = route.marked(Marking { pcp: true, dscp });
             for priority in Priority::ALL {
                 let header = header(priority);
-                let frame = FrameBuffer::new()
-                    .build(&mut route, &header, b"data")
-                    .to_vec();
+                let frame = whole(&mut route, &header);
                 assert_eq!(frame[15], if dscp { priority.get() << 5 } else { 0 });
                 assert_eq!(udp::parse(&frame).unwrap().header, header);
             }

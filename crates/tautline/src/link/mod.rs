@@ -2,15 +2,13 @@
 //! every link passes (`tests/conformance`).
 //!
 //! A link has two halves. `Link` belongs to the node: it opens ports and resolves neighbours.
-//! `PortLink` belongs to one port and to the thread that uses it: it sends, and its `Inbox` brings
-//! arriving frames into the port's memory, unless the kernel does that already.
+//! `PortLink` belongs to one port and to the thread that uses it: it sends, and brings arriving frames
+//! into the port's memory, unless the kernel does that already. Ports for messages, for plain UDP and for
+//! raw frames have one and the same half; `PortKey` says which frames it takes.
 
-pub(crate) mod authenticated;
 pub(crate) mod bpf;
-mod datagram;
 pub(crate) mod frame;
 pub(crate) mod packet;
-mod packet_raw;
 pub(crate) mod plain_udp;
 pub(crate) mod raw;
 pub mod sim;
@@ -20,30 +18,35 @@ pub(crate) mod vbus;
 pub mod xdp;
 pub(crate) mod xsk;
 
+use std::net::Ipv4Addr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tautline_proto::ip::DatagramHead;
+use tautline_proto::ip::send::{OutDatagram, Route as IpRoute};
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{Header, ParseError, PortNumber, Priority};
+use tautline_proto::wire::{ParseError, PortKey, PortNumber, Priority};
+use tautline_shm::layout::RecordHead;
 use tautline_shm::region::Shape;
 
-pub(crate) use frame::{OutFrame, PlacedPayload, Route};
-pub(crate) use plain_udp::UdpPortLink;
+pub(crate) use frame::{PlacedPayload, Route};
 pub use plain_udp::{PlainUdp, Undelivered};
+pub(crate) use raw::Permit;
 pub use raw::RawFrames;
-pub(crate) use raw::RawPortLink;
 
 pub use crate::kind::{LinkKind, XdpMode};
+pub(crate) use crate::sys::socket::OutFrame;
+use plain_udp::next_identification;
 use vbus::BusPort;
 
+use crate::claim::{Claim, ClaimError, Number};
 use crate::error::{PLAIN_UDP, PortError, RAW_FRAMES, ReceiveError, SendError};
 use crate::memory::MappedPort;
 use crate::sys::clock;
-use crate::sys::interface::{InterfaceWatch, readable_or_gone};
+use crate::sys::interface::{Interface, InterfaceWatch, readable_or_gone};
 use crate::types::PortTypes;
 
 /// Origin of the arrival time.
@@ -169,9 +172,6 @@ impl NodeCounters {
     }
 }
 
-/// Name of [`Link::open_udp_port_beside`] in errors.
-pub(crate) const BESIDE_SOCKET: &str = "plain UDP beside a socket of the program";
-
 /// The node's half of a link.
 pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     /// Which link this is.
@@ -181,65 +181,16 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     fn capabilities(&self) -> Capabilities;
 
     /// The control process that the link was opened through, if it was.
-    fn control_process(&self) -> Option<i32> {
+    fn control_process(&self) -> Option<ControlProcess> {
         None
     }
 
-    /// This node's IPv4 address, where that is the link's to say.
-    fn address(&self) -> Option<std::net::Ipv4Addr> {
-        None
-    }
-
-    /// Opens a port of the given shape.
+    /// Opens a port.
     ///
     /// # Errors
-    /// [`PortError::Taken`], [`PortError::Refused`].
+    /// [`PortError::NotOnLink`] for a key whose frames the link does not carry, [`PortError::NoAddress`],
+    /// [`PortError::Refused`], and those of a key that is taken.
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError>;
-
-    /// Opens a port of plain UDP.
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on a link that has none, [`PortError::Taken`],
-    /// [`PortError::NoAddress`], [`PortError::Refused`].
-    fn open_udp_port(&self, _port: u16, _shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
-        Err(PortError::NotOnLink {
-            what: PLAIN_UDP,
-            link: self.kind().name(),
-        })
-    }
-
-    /// The same beside a socket of the caller's that has the UDP port already, and goes on to receive what the port
-    /// does not.
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on a link that has none, [`PortError::NoAddress`], [`PortError::Refused`].
-    fn open_udp_port_beside(
-        &self,
-        _port: u16,
-        _shape: Shape,
-        _socket: OwnedFd,
-    ) -> Result<Box<dyn UdpPortLink>, PortError> {
-        Err(PortError::NotOnLink {
-            what: BESIDE_SOCKET,
-            link: self.kind().name(),
-        })
-    }
-
-    /// Opens a raw port.
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on a link that has none, [`PortError::Taken`], [`PortError::TooManyPorts`],
-    /// [`PortError::Refused`].
-    fn open_raw_port(
-        &self,
-        _ethertype: EtherType,
-        _shape: Shape,
-    ) -> Result<Box<dyn RawPortLink>, PortError> {
-        Err(PortError::NotOnLink {
-            what: RAW_FRAMES,
-            link: self.kind().name(),
-        })
-    }
 
     /// The way to a neighbour's port.
     ///
@@ -266,17 +217,54 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     fn counters(&self) -> NodeCounters;
 }
 
+/// Control process that a link was opened through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlProcess {
+    pub(crate) pid: i32,
+    /// IPv4 address of its demux, which its clients have.
+    pub(crate) ip: Option<Ipv4Addr>,
+}
+
 /// Properties of a port to be opened.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct PortRequest {
+    pub(crate) key: PortKey,
+    /// Its discipline, and how much it holds.
+    pub(crate) shape: Shape,
+    /// Bytes of its largest message.
+    pub(crate) message_bytes_max: usize,
     /// Types of its messages, which the peers on a bus compare with theirs.
     pub(crate) types: PortTypes,
-    /// Its number.
-    pub number: PortNumber,
-    /// Its kind, and how much it holds.
-    pub shape: Shape,
-    /// Bytes of its largest message.
-    pub message_bytes_max: usize,
+    /// Socket of the caller's that has the UDP port already, and goes on to receive what the port does not.
+    pub(crate) beside: Option<OwnedFd>,
+}
+
+impl PortRequest {
+    /// Error of a link that does not carry the frames of the port.
+    fn not_offered(&self, link: &'static str) -> PortError {
+        let what = match self.key {
+            _ if self.beside.is_some() => BESIDE_SOCKET,
+            PortKey::Message(_) => "messages",
+            PortKey::Udp(_) => PLAIN_UDP,
+            PortKey::Raw(_) => RAW_FRAMES,
+        };
+        PortError::NotOnLink { what, link }
+    }
+}
+
+/// Name of [`PortRequest::beside`] in errors.
+pub(crate) const BESIDE_SOCKET: &str = "plain UDP beside a socket of the program";
+
+/// Claims a port on an interface for this process. One of plain UDP is taken by a socket instead.
+fn claim(interface: &Interface, ethertype: u16, key: PortKey) -> Result<Option<Claim>, PortError> {
+    if let PortKey::Udp(_) = key {
+        return Ok(None);
+    }
+    let claimed = Claim::new(Number::of(interface.index, ethertype, key));
+    claimed.map(Some).map_err(|error| match error {
+        ClaimError::Taken(holder) => PortError::Taken { key, holder },
+        ClaimError::Io(error) => PortError::refused("claiming the port", error),
+    })
 }
 
 /// A port's half of a link, of either sort.
@@ -298,7 +286,15 @@ pub(crate) struct FramePort {
 }
 
 impl PortHalf {
-    pub(crate) fn frames(link: impl PortLink + 'static) -> Self {
+    /// The half of a port that is not on a bus. A bus carries messages alone.
+    pub(crate) fn into_frames(self) -> FramePort {
+        match self {
+            Self::Frames(port) => port,
+            Self::Bus(_) => unreachable!("a bus opens ports for messages alone"),
+        }
+    }
+
+    fn frames(link: impl PortLink + 'static) -> Self {
         Self::Frames(FramePort {
             memory: Arc::clone(link.memory()),
             link: Box::new(link),
@@ -306,8 +302,8 @@ impl PortHalf {
     }
 }
 
-/// Where a port's messages arrive, and how to wait for them: the receiving side of a port's half of a link.
-pub(crate) trait Inbox: Send + std::fmt::Debug {
+/// A port's half of a link, whatever the port's key. A frame is bytes to it: the port writes the headers.
+pub(crate) trait PortLink: Send + std::fmt::Debug {
     /// The port's memory.
     fn memory(&self) -> &Arc<MappedPort>;
 
@@ -322,7 +318,7 @@ pub(crate) trait Inbox: Send + std::fmt::Debug {
     /// [`ReceiveError`]; what had been brought stays.
     fn collect(&mut self) -> Result<(), ReceiveError>;
 
-    /// Announces that [`Inbox::wait`], or a wait on the descriptor, may follow. After this, look
+    /// Announces that [`PortLink::wait`], or a wait on the descriptor, may follow. After this, look
     /// into the memory once more, and wait only if there is nothing.
     fn arm(&mut self) {}
 
@@ -345,15 +341,73 @@ pub(crate) trait Inbox: Send + std::fmt::Debug {
     /// Has the kernel do the receive processing that is due on this CPU. A thread that spins without
     /// a system call keeps it waiting for the next timer tick, milliseconds away, if that processing has
     /// been put off to a kernel thread and the spinner has real-time priority. Nothing to do on links
-    /// whose [`Inbox::collect`] makes system calls.
+    /// whose [`PortLink::collect`] makes system calls.
     fn run_due_processing(&mut self) {}
 
     /// A descriptor that becomes readable when something may have arrived after
-    /// [`Inbox::arm`]; `None` where there is none.
+    /// [`PortLink::arm`]; `None` where there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Sends one frame. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame was not sent.
+    fn send(&mut self, frame: &OutFrame<'_>) -> Result<(), SendError>;
+
+    /// Sends several frames in their order, with fewer system calls than one for each where the link
+    /// can. How many, from the first on, it took: at least one, perhaps not all. Never waits.
+    ///
+    /// # Errors
+    /// [`SendError`]; none was sent.
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        let mut sent = 0;
+        for frame in frames {
+            match self.send(frame) {
+                Ok(()) => sent += 1,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Frames that this process may send. [`PortLink::send`] checks the priority; this is for what is kept to be sent
+    /// later.
+    fn permit(&self) -> &Permit {
+        &Permit::ALL
+    }
+
+    /// Sends a datagram longer than a frame in IP fragments, which spoils its content. Never waits. Only on links whose
+    /// frames have an [interface](PortLink::interface).
+    ///
+    /// # Errors
+    /// [`SendError`]. Some fragments may have been sent; the peer drops them.
+    fn send_cut(
+        &mut self,
+        _route: &IpRoute,
+        _priority: Priority,
+        _datagram: OutDatagram<'_>,
+    ) -> Result<(), SendError> {
+        Err(SendError::FrameTooLarge)
+    }
+
+    /// The interface whose addresses the port writes before each payload; `None` where a socket writes the headers
+    /// of IP and UDP.
+    fn interface(&self) -> Option<&Interface> {
+        None
+    }
+
+    /// Fragments of a datagram that came before its first one, which `head` is of: each with its head and its
+    /// bytes. For a head that says that there may be some.
+    fn out_of_order_fragments(
+        &self,
+        _head: &RecordHead,
+        _each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
+    ) {
+    }
 }
 
-/// [`Inbox::wait`] on a descriptor that becomes readable when something arrives.
+/// [`PortLink::wait`] on a descriptor that becomes readable when something arrives.
 fn sleep_on(
     descriptor: BorrowedFd<'_>,
     timeout: Option<Duration>,
@@ -365,62 +419,16 @@ fn sleep_on(
     }
 }
 
-/// A port's half of a link.
-pub(crate) trait PortLink: Inbox {
-    /// Sends one frame. Never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]; the frame was not sent.
-    fn send(&mut self, route: &mut Route, header: &Header, payload: &[u8])
-    -> Result<(), SendError>;
-
-    /// Sends one frame from where its payload lies, without copying that, if the link can. Never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]; the frame was not sent.
-    fn send_placed(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: PlacedPayload<'_>,
-    ) -> Result<(), SendError> {
-        self.send(route, header, payload.payload())
+/// Sends the fragments of a datagram one by one.
+fn send_fragments(
+    link: &mut impl PortLink,
+    route: &IpRoute,
+    priority: Priority,
+    mut datagram: OutDatagram<'_>,
+) -> Result<(), SendError> {
+    let mut frames = datagram.frames(route, priority, next_identification());
+    while let Some(frame) = frames.next_frame() {
+        link.send(&OutFrame::whole(frame, priority))?;
     }
-
-    /// Sends several frames in their order, with fewer system calls than one for each where the link
-    /// can. How many, from the first on, it took: at least one, perhaps not all. Never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]; none was sent.
-    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        let mut sent = 0;
-        for frame in frames {
-            match self.send(&mut frame.route.clone(), &frame.header, frame.payload) {
-                Ok(()) => sent += 1,
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(sent)
-    }
-
-    /// Whether this port may send with a priority. [`PortLink::send`] looks itself; this is for what is
-    /// kept to be sent later.
-    ///
-    /// # Errors
-    /// [`SendError::PriorityNotAllowed`].
-    fn check_priority(&self, _priority: Priority) -> Result<(), SendError> {
-        Ok(())
-    }
-
-    /// Bytes of the largest message in one frame on this way; `None` from a protected port to a node that shares no
-    /// keys.
-    fn whole_bytes_max(&self, route: &Route) -> Option<usize> {
-        Some(route.whole_bytes_max())
-    }
-
-    /// Whether a route in the UDP form needs the MAC address of the peer or the router.
-    fn needs_station(&self) -> bool {
-        false
-    }
+    Ok(())
 }

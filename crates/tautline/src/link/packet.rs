@@ -7,31 +7,23 @@
 //! goes through an ordinary UDP socket, because a packet socket would only watch it pass.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{Header, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
-use tautline_shm::region::Shape;
+use tautline_proto::wire::{PortKey, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 
-use super::datagram::SocketUdpPort;
-use super::frame::{FrameBuffer, is_udp_form, send_frames};
-use super::packet_raw::PacketRawPort;
-use super::socket::{Counters, ReceiveSocket, SocketForm, udp_socket};
-use super::udp::{send_built, send_datagram, send_datagrams};
+use super::frame::is_udp_form;
+use super::plain_udp::bind;
+use super::socket::{Counters, SocketForm, SocketParts, SocketPort, udp_socket};
 use super::{
-    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, OutFrame,
-    PlacedPayload, PlainUdp, PortHalf, PortLink, PortRequest, RawFrames, RawPortLink, Route,
-    UdpPortLink, sleep_on,
+    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    PortRequest, RawFrames, Route, claim,
 };
-use crate::claim::{Claim, ClaimError, Number};
-use crate::error::{OpenError, PortError, ReceiveError, SendError};
-use crate::memory::MappedPort;
-use crate::sys::interface::{Interface, InterfaceWatch};
-use crate::sys::{packet, socket, wait};
+use crate::error::{OpenError, PortError};
+use crate::sys::interface::Interface;
+use crate::sys::packet;
 
 /// The node's half.
 #[derive(Debug)]
@@ -100,26 +92,6 @@ impl PacketLink {
     }
 }
 
-/// Claims the port's number on the interface.
-pub(crate) fn claim(
-    interface: &Interface,
-    ethertype: u16,
-    port: PortNumber,
-) -> Result<Claim, PortError> {
-    let number = Number {
-        interface_index: interface.index,
-        ethertype,
-        port: port.get(),
-    };
-    Claim::new(number).map_err(|error| match error {
-        ClaimError::Taken(holder) => PortError::Taken {
-            key: port.into(),
-            holder,
-        },
-        ClaimError::Io(error) => PortError::refused("claiming the port", error),
-    })
-}
-
 impl Link for PacketLink {
     fn kind(&self) -> LinkKind {
         LinkKind::Packet
@@ -151,54 +123,39 @@ impl Link for PacketLink {
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
-        let PortRequest {
-            number: port,
-            shape,
-            ..
-        } = request;
-        let claim = claim(&self.interface, self.ethertype, port)?;
-        let refused = |source| PortError::refused("opening the port's packet sockets", source);
-        let form = SocketForm::Ethernet {
-            ethertype: self.ethertype,
-        };
-        let receiver = packet::receiver(self.interface.index, self.ethertype, port.get());
-        let mut sockets =
-            vec![ReceiveSocket::new(receiver.map_err(refused)?, form).map_err(refused)?];
-        if let Some(ip) = self.ip {
-            let socket = udp_socket(ip, port)?;
-            sockets.push(ReceiveSocket::new(socket, SocketForm::Udp { port }).map_err(refused)?);
+        let PortRequest { key, shape, .. } = request;
+        if request.beside.is_some() {
+            return Err(request.not_offered(self.kind().name()));
         }
-        let members: Vec<_> = sockets.iter().map(ReceiveSocket::socket).collect();
-        let descriptor = wait::either(&members).map_err(refused)?;
-        let sender = self.sender()?;
-        let memory = MappedPort::private(shape, port.get())
-            .map_err(|error| PortError::refused("taking the port's memory", error))?;
-        Ok(PortHalf::frames(PacketPort {
-            sockets,
-            descriptor,
-            sender,
-            memory: Arc::new(memory),
-            frame: FrameBuffer::new(),
-            counters: Arc::clone(&self.counters),
-            _claim: claim,
-        }))
-    }
-
-    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
-        let ip = self.ip.ok_or(PortError::NoAddress {
-            link: self.kind().name(),
-        })?;
-        let local = SocketAddrV4::new(ip, port);
-        Ok(Box::new(SocketUdpPort::open(local, shape)?))
-    }
-
-    fn open_raw_port(
-        &self,
-        ethertype: EtherType,
-        shape: Shape,
-    ) -> Result<Box<dyn RawPortLink>, PortError> {
-        let port = PacketRawPort::open(&self.interface, ethertype, shape, self.sender()?)?;
-        Ok(Box::new(port))
+        let refused = |source| PortError::refused("opening the port's packet sockets", source);
+        let (interface, ethertype) = (&self.interface, self.ethertype);
+        let mut parts = SocketParts {
+            claim: claim(interface, ethertype, key)?,
+            ..SocketParts::default()
+        };
+        match key {
+            PortKey::Message(port) => {
+                let socket = packet::receiver(interface.index, ethertype, port.get());
+                let form = SocketForm::Ethernet { ethertype };
+                parts.frames = Some((socket.map_err(refused)?, form));
+                parts.sender = Some(self.sender()?);
+                let socket = self.ip.map(|ip| udp_socket(ip, port)).transpose()?;
+                parts.datagrams = socket.map(|socket| (socket, SocketForm::Udp { port }));
+            }
+            PortKey::Udp(port) => {
+                let link = self.kind().name();
+                let ip = self.ip.ok_or(PortError::NoAddress { link })?;
+                let local = SocketAddrV4::new(ip, port.get());
+                parts.datagrams = Some((bind(local, key)?, SocketForm::Datagrams { local }));
+            }
+            PortKey::Raw(ethertype) => {
+                let socket = packet::raw_receiver(interface.index, ethertype.get());
+                parts.frames = Some((socket.map_err(refused)?, SocketForm::Frames));
+                parts.sender = Some(self.sender()?);
+            }
+        }
+        let port = SocketPort::new(parts, (shape, key.number()), &self.counters)?;
+        Ok(PortHalf::frames(port))
     }
 
     fn route(
@@ -221,7 +178,7 @@ impl Link for PacketLink {
                 link: "packet",
             });
         }
-        Route::udp(LinkKind::Packet, neighbour, to)
+        Route::through_socket(LinkKind::Packet, neighbour, to)
     }
 
     fn show_frames(&self, is_wanted: bool) {
@@ -237,92 +194,5 @@ impl Link for PacketLink {
 
     fn counters(&self) -> NodeCounters {
         self.counters.read()
-    }
-}
-
-/// The port's half.
-#[derive(Debug)]
-struct PacketPort {
-    /// The packet socket, and the UDP socket if the node has an address.
-    sockets: Vec<ReceiveSocket>,
-    descriptor: OwnedFd,
-    sender: Arc<OwnedFd>,
-    memory: Arc<MappedPort>,
-    frame: FrameBuffer,
-    counters: Arc<Counters>,
-    _claim: Claim,
-}
-
-impl Inbox for PacketPort {
-    fn memory(&self) -> &Arc<MappedPort> {
-        &self.memory
-    }
-
-    fn collect(&mut self) -> Result<(), ReceiveError> {
-        for socket in &mut self.sockets {
-            socket.collect(&self.memory, &self.counters)?;
-        }
-        Ok(())
-    }
-
-    fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-        watch: Option<&InterfaceWatch>,
-    ) -> Result<(), ReceiveError> {
-        sleep_on(self.descriptor.as_fd(), timeout, watch)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.descriptor.as_fd())
-    }
-}
-
-impl PortLink for PacketPort {
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        match (&route, self.sockets.get(1)) {
-            (Route::Udp { .. }, Some(udp)) => {
-                send_datagram(udp.socket(), &mut self.frame, route, header, payload)
-            }
-            _ => {
-                let bytes = self.frame.build(route, header, payload);
-                Ok(socket::send(self.sender.as_fd(), bytes)?)
-            }
-        }
-    }
-
-    fn send_placed(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        mut payload: PlacedPayload<'_>,
-    ) -> Result<(), SendError> {
-        let bytes = payload.frame(route, header);
-        match (route.datagrams_to(), self.sockets.get(1)) {
-            (Some(to), Some(udp)) => send_built(udp.socket(), to, bytes),
-            _ => Ok(socket::send(self.sender.as_fd(), bytes)?),
-        }
-    }
-
-    /// Takes the first frames that go through the same socket.
-    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        let as_datagram = |frame: &OutFrame<'_>| frame.route.datagrams_to().is_some();
-        let Some(first) = frames.first() else {
-            return Ok(0);
-        };
-        let kind = as_datagram(first);
-        let run = frames
-            .iter()
-            .take_while(|frame| as_datagram(frame) == kind)
-            .count();
-        match self.sockets.get(1) {
-            Some(udp) if kind => send_datagrams(udp.socket(), &frames[..run]),
-            _ => send_frames(self.sender.as_fd(), &frames[..run]),
-        }
     }
 }

@@ -7,19 +7,18 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tautline_proto::ip::DatagramHead;
-use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route};
+use tautline_proto::ip::{DatagramHead, MORE_FRAGMENTS, UDP_HEADER_BYTES, priority_of_service};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{MacAddress, PortKey, Priority};
+use tautline_proto::wire::PortKey;
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
 use tautline_shm::region::PortMemory;
 use tautline_shm::{police, queue};
 
-use super::Inbox;
 use super::socket::{BindError, bound_at_once, bound_socket};
 use crate::address::ipv4_word;
-use crate::error::{PortError, SendError};
+use crate::error::PortError;
 use crate::memory::MappedPort;
+use crate::sys::socket::Received;
 
 pub use crate::error::Undelivered;
 
@@ -34,77 +33,6 @@ pub enum PlainUdp {
     KernelSocket,
     /// Not at all.
     None,
-}
-
-/// A datagram that travels in one frame, to be sent with others from where its bytes lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WholeDatagram<'a> {
-    /// The way.
-    pub route: &'a Route,
-    /// How urgent.
-    pub priority: Priority,
-    /// Its bytes, no more than [`Route::whole_bytes_max`].
-    pub payload: &'a [u8],
-}
-
-impl WholeDatagram<'_> {
-    /// Headers of the datagram.
-    #[inline]
-    pub(super) fn headers(&self) -> Result<[u8; HEADERS_BYTES], SendError> {
-        let too_large = SendError::MessageTooLarge {
-            bytes: self.payload.len(),
-        };
-        let headers = self.route.whole_headers(self.priority, self.payload);
-        headers.ok_or(too_large)
-    }
-}
-
-/// The half of a link that belongs to one port of plain UDP.
-pub(crate) trait UdpPortLink: Inbox {
-    /// Our address and UDP port.
-    fn local(&self) -> SocketAddrV4;
-
-    /// Whether a route needs the MAC address of the peer or the router.
-    fn needs_station(&self) -> bool;
-
-    /// Whether a checksum of which the sender's kernel has made only the pseudo-header's part may be
-    /// taken for right: no network card can have been between the sender and this interface.
-    fn accepts_partial_checksums(&self) -> bool {
-        false
-    }
-
-    /// The way to a peer's port. `station` is ignored where none is needed.
-    fn route(&self, to: SocketAddrV4, station: MacAddress) -> Route;
-
-    /// Sends a datagram, whose content may be spoilt by that. Never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]. Of a datagram in fragments, some may have been sent; the peer drops them.
-    fn send(
-        &mut self,
-        route: &Route,
-        priority: Priority,
-        datagram: OutDatagram<'_>,
-    ) -> Result<(), SendError>;
-
-    /// Sends datagrams of a frame each in their order, with fewer system calls than one for each. How many, from
-    /// the first on, it took: at least one, perhaps not all. Never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]; none was sent.
-    fn send_many(&mut self, datagrams: &[WholeDatagram<'_>]) -> Result<usize, SendError>;
-
-    /// Fragments of a datagram that came before its first one, which `head` is of: each with its head and its
-    /// bytes. For a head that says that there may be some.
-    fn out_of_order_fragments(
-        &self,
-        _head: &RecordHead,
-        _each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
-    ) {
-    }
-
-    /// The next news that something did not arrive.
-    fn undelivered(&mut self) -> Option<Undelivered>;
 }
 
 /// Puts a datagram that reached the process into its port's memory, as the demux would.
@@ -126,8 +54,81 @@ pub(super) fn deliver_datagram(
     push(memory, arrival, source, head, payload);
 }
 
-/// The same for what fits a slot, whatever the port's policing says.
-pub(super) fn push(
+/// Puts a datagram from a socket into its port's memory, as the demux would; the kernel has judged its checksum. A
+/// datagram that is longer than a slot is cut, and gets `identification`.
+pub(super) fn deliver_received(
+    memory: &MappedPort,
+    port: u16,
+    received: &Received,
+    identification: u16,
+    payload: &[u8],
+) {
+    let head = DatagramHead {
+        destination_port: port,
+        length: payload.len() as u16,
+        priority: priority_of_service(received.type_of_service),
+        is_verified: true,
+        has_out_of_order: false,
+        checksum: 0,
+        fragment: 0,
+        identification: 0,
+    };
+    if payload.len() > SLOT_PAYLOAD_BYTES {
+        let whole = DatagramHead {
+            identification,
+            ..head
+        };
+        return deliver_in_parts(memory, received, &whole, payload);
+    }
+    deliver_datagram(memory, received.arrival, received.from, &head, payload);
+}
+
+/// Cuts what the kernel has put together: a slot holds a frame's worth. All of it or nothing.
+fn deliver_in_parts(
+    memory: &MappedPort,
+    received: &Received,
+    whole: &DatagramHead,
+    datagram: &[u8],
+) {
+    let packet_bytes = UDP_HEADER_BYTES + datagram.len();
+    let port = memory.port();
+    let class = whole.priority.index();
+    if police::policed(port.control, received.arrival.as_nanos()) {
+        return;
+    }
+    if queue::room(port.control, port.slots, class) < packet_bytes.div_ceil(SLOT_PAYLOAD_BYTES) {
+        let dropped = &port.control.class[class].dropped_full;
+        dropped.fetch_add(1, Relaxed);
+        return;
+    }
+    let from = SocketAddrV4::new(*received.from.ip(), 0);
+    let mut first = [0; SLOT_PAYLOAD_BYTES];
+    first[..2].copy_from_slice(&received.from.port().to_be_bytes());
+    first[2..4].copy_from_slice(&whole.destination_port.to_be_bytes());
+    first[4..6].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
+    first[UDP_HEADER_BYTES..].copy_from_slice(&datagram[..SLOT_PAYLOAD_BYTES - UDP_HEADER_BYTES]);
+    for offset in (0..packet_bytes).step_by(SLOT_PAYLOAD_BYTES) {
+        let end = packet_bytes.min(offset + SLOT_PAYLOAD_BYTES);
+        let more = if end < packet_bytes {
+            MORE_FRAGMENTS
+        } else {
+            0
+        };
+        let head = DatagramHead {
+            length: (end - offset) as u16,
+            fragment: (offset / 8) as u16 | more,
+            ..*whole
+        };
+        let payload = match offset {
+            0 => &first[..],
+            _ => &datagram[offset - UDP_HEADER_BYTES..end - UDP_HEADER_BYTES],
+        };
+        push(memory, received.arrival, from, &head, payload);
+    }
+}
+
+/// Puts what fits a slot into a port's memory, whatever the port's policing says.
+fn push(
     memory: &MappedPort,
     arrival: Instant,
     source: SocketAddrV4,
@@ -159,16 +160,16 @@ pub(super) fn next_identification() -> u16 {
     NEXT.fetch_add(1, Relaxed) as u16
 }
 
-/// Takes the port at a kernel socket, so that nobody else gets it and `ss` shows its owner. Datagrams that still
+/// Takes a UDP port at a kernel socket, so that nobody else gets it and `ss` shows its owner. Datagrams that still
 /// reach the socket, from this very host for example, are dropped.
-pub(super) fn reserve(local: SocketAddrV4) -> Result<OwnedFd, PortError> {
-    let socket = bind(local)?;
+pub(super) fn reserve(local: SocketAddrV4, key: PortKey) -> Result<OwnedFd, PortError> {
+    let socket = bind(local, key)?;
     receive_nothing(&socket)
         .map_err(|error| PortError::refused("closing the socket that reserves the port", error))?;
     Ok(socket)
 }
 
-/// The same for another process, without waiting. Nor can that process make it receive.
+/// Takes a UDP port for another process, without waiting. Nor can that process make it receive.
 ///
 /// # Errors
 /// `ErrorKind::AddrInUse`, and the kernel's others.
@@ -189,9 +190,8 @@ fn receive_nothing(socket: &OwnedFd) -> io::Result<()> {
     crate::sys::socket::set_filter(socket.as_fd(), &nothing)
 }
 
-/// An ordinary UDP socket on this address.
-pub(super) fn bind(local: SocketAddrV4) -> Result<OwnedFd, PortError> {
-    let key = PortKey::udp(local.port())?;
+/// An ordinary UDP socket on this address, for a port with this key.
+pub(super) fn bind(local: SocketAddrV4, key: PortKey) -> Result<OwnedFd, PortError> {
     bound_socket(local).map_err(|error| match error {
         BindError::Taken(holder) => PortError::Taken { key, holder },
         BindError::Io(error) => PortError::refused("binding the port's UDP socket", error),

@@ -4,18 +4,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::raw::{EtherType, RAW_HEAD_BYTES, RawFrame, RawHead};
+use tautline_proto::wire::raw::{RAW_HEAD_BYTES, RawFrame, RawHead};
 use tautline_shm::layout::{RecordHead, source_form, source_word};
 use tautline_shm::region::PortMemory;
 use tautline_shm::{police, queue};
 
 use tautline_proto::wire::MacAddress;
 
-use super::Inbox;
-use crate::claim::{Claim, ClaimError, Number};
-use crate::error::{PortError, Priorities, SendError};
+use crate::error::{Priorities, SendError};
 use crate::memory::MappedPort;
-use crate::sys::interface::Interface;
 
 /// How a link carries raw frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -30,16 +27,16 @@ pub enum RawFrames {
     None,
 }
 
-/// Frames that a raw port may send.
+/// Frames that a port may send.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RawPermit {
-    /// In their tag; without one a frame has the lowest priority.
+pub(crate) struct Permit {
+    /// Priorities; of a raw frame, those of its tag, and the lowest without one.
     pub(crate) priorities: Priorities,
-    /// The only source address; `None`: any.
+    /// The only source address of raw frames; `None`: any.
     pub(crate) source: Option<MacAddress>,
 }
 
-impl RawPermit {
+impl Permit {
     /// Of a port that no entry is about.
     pub(crate) const ALL: Self = Self {
         priorities: Priorities::ALL,
@@ -48,7 +45,7 @@ impl RawPermit {
 
     /// An error if a frame is not among them.
     #[inline]
-    fn check(&self, frame: &RawFrame<'_>) -> Result<(), SendError> {
+    pub(crate) fn check(&self, frame: &RawFrame<'_>) -> Result<(), SendError> {
         self.priorities.check(frame.priority)?;
         match self.source {
             Some(source) if source != frame.source => Err(SendError::SourceNotAllowed {
@@ -57,49 +54,6 @@ impl RawPermit {
             _ => Ok(()),
         }
     }
-}
-
-/// The half of a link that belongs to one raw port.
-pub(crate) trait RawPortLink: Inbox {
-    /// Whether this process may send a frame.
-    ///
-    /// # Errors
-    /// [`SendError::PriorityNotAllowed`], [`SendError::SourceNotAllowed`].
-    #[inline]
-    fn check(&self, frame: &RawFrame<'_>) -> Result<(), SendError> {
-        self.permit().check(frame)
-    }
-
-    /// Frames that this process may send.
-    fn permit(&self) -> &RawPermit {
-        &RawPermit::ALL
-    }
-
-    /// Sends a frame as it is. Never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]; the frame was not sent.
-    fn send(&mut self, frame: &[u8]) -> Result<(), SendError>;
-}
-
-/// Number by which an EtherType is claimed on an interface: port 0 of it, which no Tautline port has.
-pub(crate) fn number(interface_index: u32, ethertype: EtherType) -> Number {
-    Number {
-        interface_index,
-        ethertype: ethertype.get(),
-        port: 0,
-    }
-}
-
-/// Claims an EtherType on an interface.
-pub(super) fn claim(interface: &Interface, ethertype: EtherType) -> Result<Claim, PortError> {
-    Claim::new(number(interface.index, ethertype)).map_err(|error| match error {
-        ClaimError::Taken(holder) => PortError::Taken {
-            key: ethertype.into(),
-            holder,
-        },
-        ClaimError::Io(error) => PortError::refused("claiming the EtherType", error),
-    })
 }
 
 /// Puts a frame that reached the process into its port's memory, as the demux would.

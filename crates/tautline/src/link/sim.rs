@@ -14,13 +14,13 @@ use tautline_proto::sim::{Faults, SimConfig, SimError, SimNetwork, SimNode};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{
-    Header, MacAddress, PortNumber, Rejected, WHOLE_BYTES_MAX_ETHERNET, ethernet,
+    MacAddress, PortKey, PortNumber, Rejected, WHOLE_BYTES_MAX_ETHERNET, ethernet,
 };
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
 use super::{
-    ArrivalClock, Capabilities, Copies, Inbox, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
+    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, OutFrame, PlainUdp, PortHalf,
     PortLink, PortRequest, RawFrames, Route,
 };
 use crate::address::Address;
@@ -147,12 +147,10 @@ impl Link for SimLink {
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
-        let PortRequest {
-            number: port,
-            shape,
-            ..
-        } = request;
-        let memory = MappedPort::private(shape, port.get())
+        let PortKey::Message(port) = request.key else {
+            return Err(request.not_offered(self.kind().name()));
+        };
+        let memory = MappedPort::private(request.shape, port.get())
             .map_err(|error| PortError::refused("taking the port's memory", error))?;
         let memory = Arc::new(memory);
         lock(&self.ports).push((port, Arc::clone(&memory)));
@@ -246,7 +244,7 @@ impl SimPort {
     }
 }
 
-impl Inbox for SimPort {
+impl PortLink for SimPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.memory
     }
@@ -288,16 +286,9 @@ impl Inbox for SimPort {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-}
 
-impl PortLink for SimPort {
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        let bytes = self.frame.build(route, header, payload);
+    fn send(&mut self, frame: &OutFrame<'_>) -> Result<(), SendError> {
+        let bytes = self.frame.whole(frame);
         let mut shared = self.network.lock();
         let now = shared.now;
         match shared.network.send(now, self.node, bytes) {

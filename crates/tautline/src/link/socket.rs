@@ -1,28 +1,39 @@
-//! Parts of the links whose frames reach the process through sockets: receiving from a socket and delivering into
-//! the port's memory.
+//! Ports of the links whose frames reach the process through sockets (`packet`, `udp`), whatever their key: packet
+//! sockets for whole frames, UDP sockets for datagrams.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use tautline_proto::wire::{ParseError, PortNumber, Rejected, ethernet, udp};
+use tautline_proto::ip::{DATAGRAM_BYTES_MAX, type_of_service};
+use tautline_proto::wire::raw::{RAW_FRAME_BYTES_MAX, RawFrame};
+use tautline_proto::wire::{ParseError, PortNumber, Priority, Rejected, ethernet, udp};
+use tautline_shm::layout::source_form;
+use tautline_shm::news::{UndeliveredReport, tell};
+use tautline_shm::region::{PortMemory, Shape};
 
-use super::NodeCounters;
-use super::frame::{FRAME_BYTES_MAX, deliver_frame};
-use crate::address::Address;
-use crate::claim::{Holder, with_retries};
-use crate::error::{PortError, ReceiveError};
+use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame};
+use super::plain_udp::deliver_received;
+use super::raw::{count_unfit, deliver_raw};
+use super::{NodeCounters, OutFrame, PortLink, sleep_on};
+use crate::address::{Address, ipv4_word};
+use crate::claim::{Claim, Holder, with_retries};
+use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
-use crate::sys::socket::{Receiver, bind, internet_address, open, set_option};
+use crate::sys::interface::InterfaceWatch;
+use crate::sys::socket::{self, Receiver, bind, internet_address, open, set_option};
+use crate::sys::wait;
 
 /// Frames that one `collect` takes from one socket. Lower: a port that is read seldom lags behind
 /// its socket. Higher: a receive may take longer, though everything it fetches is needed to
 /// find the most urgent message.
-pub(super) const COLLECT_FRAMES_MAX: usize = 64;
+const COLLECT_FRAMES_MAX: usize = 64;
 
 /// Bytes that the kernel may hold for one port's socket before it drops. The kernel's default
 /// (208 KiB) holds 90 full frames; a class of default depth alone has 64.
-pub(super) const SOCKET_BUFFER_BYTES: i32 = 1 << 20;
+const SOCKET_BUFFER_BYTES: i32 = 1 << 20;
 
 /// Node counters, counted by this process.
 #[derive(Debug, Default)]
@@ -46,22 +57,40 @@ impl Counters {
     }
 }
 
-/// Which form the frames of a socket have.
+/// Content of the frames of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SocketForm {
-    /// Whole Ethernet frames of this EtherType.
+    /// Whole Ethernet frames of this EtherType, with our header.
     Ethernet { ethertype: u16 },
-    /// Payloads of datagrams to this port.
+    /// Datagrams to this port, with our header.
     Udp { port: PortNumber },
+    /// Datagrams of others to this address.
+    Datagrams { local: SocketAddrV4 },
+    /// Whole Ethernet frames of others.
+    Frames,
+}
+
+impl SocketForm {
+    fn bytes_max(self) -> usize {
+        match self {
+            Self::Ethernet { .. } | Self::Udp { .. } => FRAME_BYTES_MAX,
+            Self::Datagrams { .. } => DATAGRAM_BYTES_MAX,
+            Self::Frames => RAW_FRAME_BYTES_MAX,
+        }
+    }
 }
 
 /// One socket of a port, and what its frames look like.
-pub(crate) struct ReceiveSocket {
+struct ReceiveSocket {
     receiver: Receiver,
     form: SocketForm,
-    buffer: Box<[u8; FRAME_BYTES_MAX]>,
+    buffer: Box<[u8]>,
     /// Of the frames that the socket dropped, those that have been counted.
     dropped: u32,
+    /// Of the last datagram that was cut for the slots.
+    identification: u16,
+    /// The kernel has said that it holds news of what did not arrive.
+    news: bool,
 }
 
 impl std::fmt::Debug for ReceiveSocket {
@@ -74,72 +103,287 @@ impl std::fmt::Debug for ReceiveSocket {
 }
 
 impl ReceiveSocket {
-    pub(crate) fn new(socket: OwnedFd, form: SocketForm) -> std::io::Result<Self> {
+    fn new(socket: OwnedFd, form: SocketForm) -> std::io::Result<Self> {
         // Best effort: above net.core.rmem_max the kernel gives what it allows.
-        let _limited = set_option(
-            socket.as_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUF,
-            &SOCKET_BUFFER_BYTES,
-        );
+        let (level, bytes) = (libc::SOL_SOCKET, &SOCKET_BUFFER_BYTES);
+        let _limited = set_option(socket.as_fd(), level, libc::SO_RCVBUF, bytes);
+        if let SocketForm::Datagrams { .. } = form {
+            for option in [libc::IP_RECVTOS, libc::IP_RECVERR] {
+                set_option(socket.as_fd(), libc::IPPROTO_IP, option, &1i32)?;
+            }
+        }
         Ok(Self {
             receiver: Receiver::new(socket)?,
             form,
-            buffer: Box::new([0; FRAME_BYTES_MAX]),
+            buffer: vec![0; form.bytes_max()].into(),
             dropped: 0,
+            identification: 0,
+            news: false,
         })
     }
 
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+    fn socket(&self) -> BorrowedFd<'_> {
         self.receiver.socket()
     }
 
     /// Moves what has arrived into the port's memory.
-    pub(crate) fn collect(
-        &mut self,
-        memory: &MappedPort,
-        counters: &Counters,
-    ) -> Result<(), ReceiveError> {
+    fn collect(&mut self, memory: &MappedPort, counters: &Counters) -> Result<(), ReceiveError> {
         for _ in 0..COLLECT_FRAMES_MAX {
-            let Some(received) = self.receiver.receive(&mut self.buffer[..])? else {
-                break;
+            let received = match self.receiver.receive(&mut self.buffer[..]) {
+                Ok(None) => break,
+                Ok(Some(received)) => received,
+                Err(error) if is_news(&error) => {
+                    self.news = true;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
             };
             if received.dropped != self.dropped {
                 let more = received.dropped.wrapping_sub(self.dropped);
                 counters.socket_full.fetch_add(more.into(), Relaxed);
                 self.dropped = received.dropped;
             }
-            let frame = &self.buffer[..received.bytes.min(FRAME_BYTES_MAX)];
+            let frame = &self.buffer[..received.bytes.min(self.buffer.len())];
+            let (arrival, from) = (received.arrival, received.from);
             let parsed = match self.form {
                 SocketForm::Ethernet { ethertype } => ethernet::parse(frame, ethertype)
                     .map(|frame| (Address::Ethernet(frame.source), frame.header, frame.payload)),
                 SocketForm::Udp { port } => udp::parse_datagram(frame, port.udp_port())
-                    .map(|(header, payload)| (Address::Udp(received.from), header, payload))
+                    .map(|(header, payload)| (Address::Udp(from), header, payload))
                     .map_err(Rejected::Malformed),
+                SocketForm::Datagrams { local } => {
+                    self.identification = self.identification.wrapping_add(1);
+                    deliver_received(memory, local.port(), &received, self.identification, frame);
+                    continue;
+                }
+                SocketForm::Frames => {
+                    match RawFrame::parse(frame) {
+                        _ if received.bytes > self.buffer.len() => count_unfit(memory),
+                        Some(frame) => deliver_raw(memory, arrival, &frame),
+                        None => {}
+                    }
+                    continue;
+                }
             };
             match parsed {
                 Ok((source, header, payload)) => {
-                    deliver_frame(memory, received.arrival, source.word(), &header, payload);
+                    deliver_frame(memory, arrival, source.word(), &header, payload);
                 }
                 Err(Rejected::Malformed(error)) => counters.count(error),
                 Err(Rejected::NotOurs) => {}
             }
         }
+        if self.news {
+            self.take_news(memory);
+        }
+        Ok(())
+    }
+
+    /// Moves what the kernel knows of datagrams that did not arrive into the port's memory, as the demux would.
+    #[cold]
+    fn take_news(&mut self, memory: &MappedPort) {
+        while let Ok(Some(news)) = socket::receive_news(self.receiver.socket()) {
+            if news.is_of_icmp {
+                let (code, mtu_bytes) = news.reason.code();
+                let report = UndeliveredReport {
+                    destination: ipv4_word(news.destination, source_form::DATAGRAM),
+                    code,
+                    mtu_bytes,
+                };
+                // This thread is the only writer.
+                let _written = tell(memory.port().control, &report);
+            }
+        }
+        self.news = false;
+    }
+
+    /// Sends datagrams. News of an earlier one takes the place of the call's own answer: then once more.
+    fn send<T>(
+        &mut self,
+        send: impl Fn(BorrowedFd<'_>) -> std::io::Result<T>,
+    ) -> Result<T, SendError> {
+        match send(self.receiver.socket()) {
+            Err(error) if is_news(&error) => {
+                self.news = true;
+                Ok(send(self.receiver.socket())?)
+            }
+            result => Ok(result?),
+        }
+    }
+}
+
+/// Whether the kernel reports with this error that an earlier datagram did not arrive.
+fn is_news(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNREFUSED
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EMSGSIZE
+                | libc::EACCES
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+        )
+    )
+}
+
+/// A port's half of a link of sockets.
+#[derive(Debug)]
+pub(super) struct SocketPort {
+    memory: Arc<MappedPort>,
+    /// Socket of whole frames.
+    frames: Option<ReceiveSocket>,
+    /// Socket of datagrams, which sends them too.
+    datagrams: Option<ReceiveSocket>,
+    /// Readable when one of two sockets is.
+    either: Option<OwnedFd>,
+    /// Packet socket through which whole frames leave.
+    sender: Option<Arc<OwnedFd>>,
+    frame: FrameBuffer,
+    /// Priority that datagrams of others' protocols are marked with at present.
+    marked: Option<Priority>,
+    counters: Arc<Counters>,
+    _claim: Option<Claim>,
+}
+
+/// Parts of a port on a link of sockets.
+#[derive(Debug, Default)]
+pub(super) struct SocketParts {
+    /// Socket that receives whole frames.
+    pub(super) frames: Option<(OwnedFd, SocketForm)>,
+    /// Socket of datagrams.
+    pub(super) datagrams: Option<(OwnedFd, SocketForm)>,
+    /// Packet socket through which whole frames leave.
+    pub(super) sender: Option<Arc<OwnedFd>>,
+    pub(super) claim: Option<Claim>,
+}
+
+impl SocketPort {
+    /// Takes the port's memory and prepares its sockets.
+    pub(super) fn new(
+        parts: SocketParts,
+        (shape, number): (Shape, u16),
+        counters: &Arc<Counters>,
+    ) -> Result<Self, PortError> {
+        let refused = |error| PortError::refused("preparing the port's sockets", error);
+        let memory = MappedPort::private(shape, number)
+            .map_err(|error| PortError::refused("taking the port's memory", error))?;
+        let receive = |part: Option<(OwnedFd, SocketForm)>| {
+            let made = part.map(|(socket, form)| ReceiveSocket::new(socket, form));
+            made.transpose().map_err(refused)
+        };
+        let (frames, datagrams) = (receive(parts.frames)?, receive(parts.datagrams)?);
+        let both = frames.as_ref().zip(datagrams.as_ref());
+        let both = both.map(|(frames, datagrams)| [frames.socket(), datagrams.socket()]);
+        let either = both.map(|both| wait::either(&both)).transpose();
+        let is_of_others =
+            |socket: &&ReceiveSocket| matches!(socket.form, SocketForm::Datagrams { .. });
+        Ok(Self {
+            memory: Arc::new(memory),
+            either: either.map_err(refused)?,
+            marked: datagrams
+                .as_ref()
+                .filter(is_of_others)
+                .map(|_| Priority::LOWEST),
+            frames,
+            datagrams,
+            sender: parts.sender,
+            frame: FrameBuffer::new(),
+            counters: Arc::clone(counters),
+            _claim: parts.claim,
+        })
+    }
+
+    /// Marks datagrams with a priority from now on, if this port marks them.
+    fn mark(&mut self, priority: Priority) -> Result<(), SendError> {
+        let (Some(marked), Some(socket)) = (&mut self.marked, &self.datagrams) else {
+            return Ok(());
+        };
+        if *marked != priority {
+            let service = libc::c_int::from(type_of_service(priority));
+            set_option(socket.socket(), libc::IPPROTO_IP, libc::IP_TOS, &service)?;
+            *marked = priority;
+        }
         Ok(())
     }
 }
 
-/// A UDP socket for one port of a node.
-pub(crate) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, PortError> {
+impl PortLink for SocketPort {
+    fn memory(&self) -> &Arc<MappedPort> {
+        &self.memory
+    }
+
+    fn collect(&mut self) -> Result<(), ReceiveError> {
+        for socket in self.frames.iter_mut().chain(&mut self.datagrams) {
+            socket.collect(&self.memory, &self.counters)?;
+        }
+        Ok(())
+    }
+
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: Option<&InterfaceWatch>,
+    ) -> Result<(), ReceiveError> {
+        match self.descriptor() {
+            Some(descriptor) => sleep_on(descriptor, timeout, watch),
+            None => Ok(()),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let one = || self.frames.as_ref().or(self.datagrams.as_ref());
+        match &self.either {
+            Some(either) => Some(either.as_fd()),
+            None => one().map(ReceiveSocket::socket),
+        }
+    }
+
+    fn send(&mut self, frame: &OutFrame<'_>) -> Result<(), SendError> {
+        let Some(to) = frame.to else {
+            let sender = self.sender.as_ref().ok_or(NO_SOCKET)?;
+            return Ok(socket::send(sender.as_fd(), self.frame.whole(frame))?);
+        };
+        self.mark(frame.priority)?;
+        let bytes = self.frame.whole(frame);
+        let datagrams = self.datagrams.as_mut().ok_or(NO_SOCKET)?;
+        datagrams.send(|socket| socket::send_to(socket, bytes, to))
+    }
+
+    /// Takes the first frames that go through the same socket, in the same way.
+    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
+        let Some(first) = frames.first() else {
+            return Ok(0);
+        };
+        self.mark(first.priority)?;
+        let marks = self.marked.is_some();
+        let is_like_first = |frame: &&OutFrame<'_>| {
+            frame.to.is_some() == first.to.is_some() && (!marks || frame.priority == first.priority)
+        };
+        let frames = &frames[..frames.iter().take_while(is_like_first).count()];
+        match (first.to, &mut self.datagrams, &self.sender) {
+            (Some(_), Some(datagrams), _) => {
+                let sent = datagrams.send(|socket| socket::send_many(socket, frames))?;
+                // In the middle of a batch, news only ends the call.
+                datagrams.news |= marks && sent < frames.len();
+                Ok(sent)
+            }
+            (None, _, Some(sender)) => Ok(socket::send_many(sender.as_fd(), frames)?),
+            _ => Err(NO_SOCKET),
+        }
+    }
+}
+
+/// Answer to a frame of a form that no route of the port's link has.
+const NO_SOCKET: SendError = SendError::Refused {
+    errno: libc::EAFNOSUPPORT,
+};
+
+/// A UDP socket for messages to one port of a node.
+pub(super) fn udp_socket(ip: Ipv4Addr, port: PortNumber) -> Result<OwnedFd, PortError> {
     let refused = |source| PortError::refused("opening a UDP socket", source);
-    let bound = bound_socket(SocketAddrV4::new(ip, port.udp_port()));
-    let socket = bound.map_err(|error| match error {
-        BindError::Taken(holder) => PortError::Taken {
-            key: port.into(),
-            holder,
-        },
-        BindError::Io(error) => refused(error),
-    })?;
+    let socket = super::plain_udp::bind(SocketAddrV4::new(ip, port.udp_port()), port.into())?;
     // No UDP checksum, as the raw links send: between the ends of a virtual link it would be left
     // half made, and on a cable the frame's check sequence is there.
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32).map_err(refused)?;

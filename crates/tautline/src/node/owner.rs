@@ -11,10 +11,8 @@ use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::frame::Marking;
 use crate::link::{Link, frame};
-use crate::port::list::Ports;
+use crate::port::open_list::Ports;
 use crate::port::owner::PortOwner;
-use crate::port::raw_list::RawPorts;
-use crate::port::udp_list::UdpPorts;
 use crate::send_pool::SendPool;
 use crate::sys::interface::{self, InterfaceWatch};
 use crate::sys::namespace;
@@ -47,14 +45,6 @@ impl PortOwner for NodeInner {
 
     fn ports(&self) -> &Ports {
         &self.ports
-    }
-
-    fn udp_ports(&self) -> &UdpPorts {
-        &self.udp_ports
-    }
-
-    fn raw_ports(&self) -> &RawPorts {
-        &self.raw_ports
     }
 
     fn ethertype(&self) -> u16 {

@@ -8,9 +8,9 @@ use tautline_proto::ip::reassembly::{self, Config, Fragment, Outcome, Part, Reas
 use tautline_proto::time::Instant;
 use tautline_shm::layout::{RecordHead, Slot};
 
-use super::udp_list::UdpStatistics;
 use crate::address::ipv4_of_word;
-use crate::link::plain_udp::UdpPortLink;
+use crate::link::PortLink;
+use crate::statistics::Statistics;
 use crate::sys::memory::lock_slice;
 
 /// Datagrams in fragments that a port can have under way at once, half of them of one peer. Lower: peers that
@@ -51,8 +51,8 @@ impl Assembly {
     /// Takes the fragment in a slot, which is free afterwards. Returns whether it completed a datagram.
     pub(super) fn enter(
         &mut self,
-        link: &dyn UdpPortLink,
-        statistics: &UdpStatistics,
+        link: &dyn PortLink,
+        statistics: &Statistics,
         (slot, head): (&Slot, &RecordHead),
         fragment: &DatagramHead,
     ) -> bool {
@@ -71,14 +71,17 @@ impl Assembly {
             complete = self.enter_out_of_order(link, (head, arrival), fragment);
         }
         self.waiting = self.reassembler.under_way_count() > 0;
-        statistics.reassembly.copy(self.reassembler.counters());
+        statistics
+            .datagrams
+            .reassembly
+            .copy(self.reassembler.counters());
         complete
     }
 
     /// Takes what came before the first fragment, which has just been entered.
     fn enter_out_of_order(
         &mut self,
-        link: &dyn UdpPortLink,
+        link: &dyn PortLink,
         (head, arrival): (&RecordHead, Instant),
         first: &DatagramHead,
     ) -> bool {
@@ -109,11 +112,14 @@ impl Assembly {
     }
 
     /// Gives up what has waited for too long, now that nothing more has come.
-    pub(super) fn expire(&mut self, link: &dyn UdpPortLink, statistics: &UdpStatistics) {
+    pub(super) fn expire(&mut self, link: &dyn PortLink, statistics: &Statistics) {
         if self.waiting {
             self.reassembler.expire(link.now());
             self.waiting = self.reassembler.under_way_count() > 0;
-            statistics.reassembly.copy(self.reassembler.counters());
+            statistics
+                .datagrams
+                .reassembly
+                .copy(self.reassembler.counters());
         }
     }
 }

@@ -11,6 +11,7 @@ use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::region::Shape;
 use tautline_state::fork::OwnerProcess;
 
+use super::authenticated::{self, Protecting};
 use super::half::{Core, Half, with_core};
 use super::lent::Loan;
 use super::list::{OpenPort, ProtectedPort};
@@ -21,7 +22,6 @@ use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::VALUE_BYTES_DEFAULT;
-use crate::link::authenticated::{self, Protecting};
 use crate::link::{ArrivalClock, PortHalf, PortRequest};
 use crate::message::{Destination, Outgoing};
 use crate::policing::Policing;
@@ -39,7 +39,7 @@ pub(super) struct Endpoint<R> {
     pub(super) spinner: Spinner,
     /// Whether a receive that finds nothing arms the descriptor.
     pub(super) notify: bool,
-    _registration: Registration<PortNumber, OpenPort>,
+    _registration: Registration,
     pub(super) process: OwnerProcess,
     send_pool: Arc<SendPool>,
     // Last: the demux must outlive the port's place in it.
@@ -77,7 +77,7 @@ impl<R> Endpoint<R> {
         node.check_caller()?;
         let reservation = node
             .ports()
-            .reserve(number)
+            .reserve(number.into())
             .ok_or(PortError::OpenHere { key: number.into() })?;
         let capabilities = node.link().capabilities();
         let lacking = |what| PortError::NotOnLink {
@@ -106,29 +106,31 @@ impl<R> Endpoint<R> {
             return Err(PortError::NoKeys { name: None });
         }
         let opened = node.link().open_port(PortRequest {
-            number,
-            shape: match protecting {
+            key: number.into(),
+            beside: None,
+            shape: match &protecting {
                 None => shape,
                 Some(_) => authenticated::waiting_shape(shape),
             },
             message_bytes_max,
             types: opening.types.clone(),
         })?;
-        let (opened, protected) = match (opened, protecting) {
+        let protection = match (&opened, &protecting) {
             (PortHalf::Frames(port), Some(with)) => {
-                let (port, waiting, checked) = authenticated::protect(port, number.get(), &with)?;
-                let protected = ProtectedPort {
-                    protection: with.protection,
-                    waiting,
-                    checked,
-                };
-                (PortHalf::Frames(port), Some(protected))
+                let waiting = Arc::clone(&port.memory);
+                Some(authenticated::protect(waiting, number.get(), with)?)
             }
-            (opened, _) => (opened, None),
+            _ => None,
         };
+        let protected = opening.protection.zip(protection.as_ref());
+        let protected = protected.map(|(protection, (_, check))| ProtectedPort {
+            protection,
+            waiting: Arc::clone(check.waiting()),
+            checked: Arc::clone(check.counters()),
+        });
         let half = Half::new(
             (number, opening.types.sent_byte()),
-            opened,
+            (opened, protection),
             node.watch(),
             receiver,
         );

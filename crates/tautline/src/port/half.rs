@@ -11,6 +11,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::police::Bucket;
 
+use super::authenticated::{Check, Sealing};
 use super::frames::Frames;
 use super::lent::{LentMessage, Loan};
 use super::list::OpenMemory;
@@ -41,13 +42,14 @@ impl<R> Half<R> {
     /// of frames.
     pub(super) fn new(
         (number, type_byte): (PortNumber, u8),
-        opened: PortHalf,
+        (opened, protection): (PortHalf, Option<(Sealing, Check)>),
         watch: Option<&Arc<InterfaceWatch>>,
         receiver: impl FnOnce() -> R,
     ) -> Self {
         match opened {
             PortHalf::Frames(port) => {
                 let watch = watch.map(Arc::clone);
+                let port = (port, protection);
                 Self::Frames(Frames::new((number, type_byte), port, watch, receiver()))
             }
             PortHalf::Bus(port) => Self::Bus(port),
@@ -172,7 +174,7 @@ pub(super) trait Core: Bell {
     /// Announces a wait on the descriptor.
     fn arm_descriptor(&mut self);
 
-    /// As [`crate::link::Inbox::descriptor`].
+    /// As [`crate::link::PortLink::descriptor`].
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 

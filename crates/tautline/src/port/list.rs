@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tautline_proto::authentication::{Protection, Refusal};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, PortNumber};
+use tautline_proto::wire::{Header, PortKey, PortNumber};
 use tautline_shm::deliver::{PortRef, frames};
 use tautline_shm::layout::peer_key_parts;
 use tautline_shm::peer::load_loss;
@@ -14,24 +14,21 @@ use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::vbus::shape::Kind;
 use tautline_shm::{queue, sample};
 
-use super::open_list::{OpenList, dropped_full, queued, reads_since};
+use super::authenticated::Checked;
+use super::open_list::{Ports, dropped_full, queued};
 use crate::address::{Address, Source};
 use crate::kind::PortKind;
-use crate::link::authenticated::Checked;
 use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 use crate::status::{
-    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReadsTold, TypeDifferenceStatus,
-    TypeStatus, ValueStatus,
+    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, TypeDifferenceStatus, TypeStatus,
+    ValueStatus,
 };
 use crate::sys::clock;
 use crate::types::{Direction, PortTypes, TakenType, TypeDifference};
-
-/// The open ports of a node.
-pub(crate) type Ports = OpenList<PortNumber, OpenPort>;
 
 /// An open port, for the status page.
 #[derive(Debug)]
@@ -87,30 +84,25 @@ pub(crate) enum OpenMemory {
 
 impl Ports {
     pub(crate) fn status(&self) -> Vec<PortStatus> {
-        self.describe(status)
+        self.describe(|key, port| Some(status(message_number(key)?, port)))
     }
 
     /// The same with the newest values of sampling ports that have a type.
     pub(crate) fn status_with_values(&self) -> Vec<PortStatus> {
-        self.describe(|number, port| {
+        self.describe(|key, port| {
             let value = port.newest_value().map(ValueStatus::from);
-            PortStatus {
+            Some(PortStatus {
                 value,
-                ..status(number, port)
-            }
+                ..status(message_number(key)?, port)
+            })
         })
     }
+}
 
-    /// Reads of a port, if it is open.
-    pub(crate) fn reads_since(&self, number: PortNumber, seen: u64) -> Option<ReadsTold> {
-        let of_port = |port: &OpenPort| reads_since(&port.statistics.latency, seen);
-        let told = self.describe(|own, port| (own == number).then(|| of_port(port)));
-        told.into_iter().flatten().next()
-    }
-
-    /// Switches the measurement of latencies, for all ports that are open.
-    pub(crate) fn measure_latency(&self, is_wanted: bool) {
-        self.describe(|_, port| port.statistics.latency.measure(is_wanted));
+fn message_number(key: PortKey) -> Option<PortNumber> {
+    match key {
+        PortKey::Message(number) => Some(number),
+        PortKey::Udp(_) | PortKey::Raw(_) => None,
     }
 }
 
@@ -124,6 +116,23 @@ struct Arrivals {
 }
 
 impl OpenPort {
+    /// A port whose frames have no header of ours.
+    pub(super) fn of_others(
+        name: Option<&str>,
+        memory: &Arc<MappedPort>,
+        statistics: &Arc<Statistics>,
+    ) -> Self {
+        Self {
+            name: name.map(str::to_owned),
+            memory: OpenMemory::Frames(Arc::clone(memory)),
+            types: PortTypes::default(),
+            statistics: Arc::clone(statistics),
+            protected: None,
+            refresh_period: None,
+            has_real_time: true,
+        }
+    }
+
     /// The same as ages: of the newest value, and of the message that has waited longest.
     fn ages(&self, arrivals: Arrivals) -> (Option<u64>, Option<u64>) {
         if !self.has_real_time {

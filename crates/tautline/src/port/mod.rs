@@ -5,22 +5,25 @@
 //! allocates, locks or logs after the port is open.
 
 mod assembly;
+mod authenticated;
 mod bus;
 mod endpoint;
 mod frames;
 mod half;
+mod inbox;
 mod lent;
-pub(crate) mod list;
-mod open_list;
+mod list;
+pub(crate) mod open_list;
 pub(crate) mod owner;
 mod queuing;
 mod raw;
-pub(crate) mod raw_list;
+mod raw_list;
+mod receiver;
 mod sampling;
 mod spin;
 mod typed;
 mod udp;
-pub(crate) mod udp_list;
+mod udp_list;
 mod waiting;
 
 pub use lent::{LentMessage, Loan};

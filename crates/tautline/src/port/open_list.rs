@@ -1,16 +1,18 @@
-//! A list of the open ports of a node, for its status, and to keep a number from being opened twice.
+//! A list of the open ports of a node, for its status, and to keep a key from being opened twice.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tautline_proto::wire::PortKey;
 use tautline_shm::layout::{CLASS_COUNT, Control};
 use tautline_state::fork::OwnerProcess;
 
+use super::list::OpenPort;
 use crate::latency::Latency;
 use crate::status::ReadsTold;
 
 /// Reads of a port from number `seen` on, and the number of the next. Has them measured and kept from now on.
-pub(super) fn reads_since(latency: &Latency, seen: u64) -> ReadsTold {
+fn reads_since(latency: &Latency, seen: u64) -> ReadsTold {
     latency.keep_reads();
     latency.measure(true);
     let mut told = ReadsTold::default();
@@ -22,64 +24,71 @@ pub(super) fn reads_since(latency: &Latency, seen: u64) -> ReadsTold {
     told
 }
 
-/// The open ports of one sort, by number.
-#[derive(Debug)]
-pub(crate) struct OpenList<N: Copy + PartialEq, P> {
-    open: Arc<Mutex<Vec<Entry<N, P>>>>,
+/// The open ports of a node, by their keys.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    open: Arc<Mutex<Vec<Entry>>>,
 }
 
 #[derive(Debug)]
-struct Entry<N, P> {
-    number: N,
+struct Entry {
+    key: PortKey,
     /// `None` while the port is being opened.
-    port: Option<P>,
+    port: Option<OpenPort>,
 }
 
-/// Keeps a number in its node's list; dropped before the port is open, gives it up again.
+/// Keeps a key in its node's list; dropped before the port is open, gives it up again.
 #[derive(Debug)]
-pub(crate) struct Registration<N: Copy + PartialEq, P> {
-    number: N,
-    open: Arc<Mutex<Vec<Entry<N, P>>>>,
+pub(crate) struct Registration {
+    key: PortKey,
+    open: Arc<Mutex<Vec<Entry>>>,
     process: OwnerProcess,
 }
 
-impl<N: Copy + PartialEq, P> Default for OpenList<N, P> {
-    fn default() -> Self {
-        Self {
-            open: Arc::default(),
-        }
-    }
-}
-
-impl<N: Copy + PartialEq, P> OpenList<N, P> {
-    /// Takes a number; `None` if it is taken.
-    pub(crate) fn reserve(&self, number: N) -> Option<Registration<N, P>> {
+impl Ports {
+    /// Takes a key; `None` if it is taken.
+    pub(crate) fn reserve(&self, key: PortKey) -> Option<Registration> {
         let mut open = lock(&self.open);
-        if open.iter().any(|entry| entry.number == number) {
+        if open.iter().any(|entry| entry.key == key) {
             return None;
         }
-        open.push(Entry { number, port: None });
+        open.push(Entry { key, port: None });
         Some(Registration {
-            number,
+            key,
             open: Arc::clone(&self.open),
             process: OwnerProcess::current(),
         })
     }
 
-    /// A line for each port that is open.
-    pub(super) fn describe<T>(&self, line: impl Fn(N, &P) -> T) -> Vec<T> {
+    /// A line for each open port that has one.
+    pub(super) fn describe<T>(&self, line: impl Fn(PortKey, &OpenPort) -> Option<T>) -> Vec<T> {
         let open = lock(&self.open);
         open.iter()
-            .filter_map(|entry| Some(line(entry.number, entry.port.as_ref()?)))
+            .filter_map(|entry| line(entry.key, entry.port.as_ref()?))
             .collect()
+    }
+
+    /// Reads of a port, if it is open.
+    pub(crate) fn reads_since(&self, key: PortKey, seen: u64) -> Option<ReadsTold> {
+        let of_port = |port: &OpenPort| reads_since(&port.statistics.latency, seen);
+        let told = self.describe(|own, port| (own == key).then(|| of_port(port)));
+        told.into_iter().next()
+    }
+
+    /// Switches the measurement of latencies, for all ports that are open.
+    pub(crate) fn measure_latency(&self, is_wanted: bool) {
+        self.describe(|_, port| {
+            port.statistics.latency.measure(is_wanted);
+            None::<()>
+        });
     }
 }
 
-impl<N: Copy + PartialEq, P> Registration<N, P> {
+impl Registration {
     /// The port is open: it shows in the list from now on.
-    pub(super) fn fill(self, port: P) -> Self {
+    pub(super) fn fill(self, port: OpenPort) -> Self {
         let mut open = lock(&self.open);
-        if let Some(entry) = open.iter_mut().find(|entry| entry.number == self.number) {
+        if let Some(entry) = open.iter_mut().find(|entry| entry.key == self.key) {
             entry.port = Some(port);
         }
         drop(open);
@@ -87,11 +96,11 @@ impl<N: Copy + PartialEq, P> Registration<N, P> {
     }
 }
 
-impl<N: Copy + PartialEq, P> Drop for Registration<N, P> {
+impl Drop for Registration {
     fn drop(&mut self) {
         // In a forked process a thread of the parent's may have held the lock.
         if self.process.is_current() {
-            lock(&self.open).retain(|entry| entry.number != self.number);
+            lock(&self.open).retain(|entry| entry.key != self.key);
         }
     }
 }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::MacAddress;
 
-use super::list::Ports;
-use super::raw_list::RawPorts;
-use super::udp_list::UdpPorts;
+use super::open_list::Ports;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::Link;
@@ -27,12 +25,6 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
 
     /// Ports that are open.
     fn ports(&self) -> &Ports;
-
-    /// Ports of plain UDP that are open.
-    fn udp_ports(&self) -> &UdpPorts;
-
-    /// Raw ports that are open.
-    fn raw_ports(&self) -> &RawPorts;
 
     /// EtherType of the node's messages.
     fn ethertype(&self) -> u16;

@@ -12,8 +12,9 @@ use tautline_shm::region::Shape;
 use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX as BUS_MESSAGE_BYTES_MAX;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
-use super::frames::queue::Receiver;
+use super::frames::queue::{Messages, Receiver};
 use super::half::{Core, Half, QueueCore, with_core};
+use super::inbox::Records;
 use super::lent::{LentMessage, Loan};
 use super::owner::PortOwner;
 use super::spin::Spin;
@@ -138,7 +139,8 @@ impl QueuingPort {
             protection: options.protection,
             types,
         };
-        let endpoint = Endpoint::open(node, &opening, || Receiver::new(options, types.into()))?;
+        let receiver = || Records::new(options.depth, Messages::new(options, types.into()));
+        let endpoint = Endpoint::open(node, &opening, receiver)?;
         Ok(Self {
             endpoint,
             message_bytes_max: options.message_bytes_max,
@@ -472,7 +474,7 @@ impl QueuingPort {
     /// Makes messages of another type errors of receiving; otherwise they are passed over.
     pub(super) fn make_other_types_errors(&mut self) {
         if let Half::Frames(frames) = &mut self.endpoint.half {
-            frames.receiver().make_other_types_errors();
+            frames.receiver().decoder.make_other_types_errors();
         }
     }
 

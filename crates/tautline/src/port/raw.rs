@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
@@ -10,25 +9,20 @@ use tautline_proto::wire::ethernet::ETHERNET_HEADER_BYTES;
 use tautline_proto::wire::raw::{
     EtherType, RAW_FRAME_BYTES_MAX, RAW_HEAD_BYTES, RawFrame, RawHead,
 };
-use tautline_shm::layout::source_form;
-use tautline_shm::layout::source_parts;
-use tautline_shm::police;
-use tautline_shm::queue::{Consumer, Record};
-use tautline_shm::region::{PortMemory, Shape};
-use tautline_state::fork::OwnerProcess;
+use tautline_shm::layout::{source_form, source_parts};
+use tautline_shm::queue::Record;
 
 use super::QueuingOptions;
 use super::endpoint::check_buffer;
-use super::open_list::Registration;
+use super::inbox::{Decoder, Inbox, Item, Location, Whole};
 use super::owner::PortOwner;
-use super::raw_list::{OpenRawPort, RawStatistics};
-use super::spin::{Spin, Spinner};
-use super::waiting::{Bell, check_interface, wait_for};
+use super::receiver::{Opening, Receiver};
+use super::spin::Spin;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::limits::DEPTH_DEFAULT;
-use crate::link::RawPortLink;
+use crate::link::OutFrame;
 use crate::policing::Policing;
-use crate::sys::interface::InterfaceWatch;
+use crate::statistics::Statistics;
 
 /// Options of a raw port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,22 +111,7 @@ pub struct ReceivedFrame {
 #[derive(Debug)]
 pub struct RawPort {
     ethertype: EtherType,
-    receiver: Receiver,
-    spinner: Spinner,
-    process: OwnerProcess,
-    // Last: the demux must outlive the port's place in it.
-    node: Arc<dyn PortOwner>,
-}
-
-/// The link's half, and what is received with.
-#[derive(Debug)]
-struct Receiver {
-    link: Box<dyn RawPortLink>,
-    consumer: Consumer,
-    statistics: Arc<RawStatistics>,
-    notify: bool,
-    watch: Option<Arc<InterfaceWatch>>,
-    _registration: Registration<EtherType, OpenRawPort>,
+    receiver: Receiver<Frames>,
 }
 
 impl RawPort {
@@ -143,49 +122,24 @@ impl RawPort {
         options: &RawOptions,
     ) -> Result<Self, PortError> {
         options.check()?;
-        let bucket = options
-            .policing
-            .map(|policing| policing.bucket())
-            .transpose()?;
         if node.ethertype() == ethertype.get() {
             return Err(PortError::NotAllowed {
                 key: ethertype.into(),
                 why: "it is this node's own, as its `ethertype` says".to_owned(),
             });
         }
-        node.check_caller()?;
-        let reservation = node
-            .raw_ports()
-            .reserve(ethertype)
-            .ok_or(PortError::OpenHere {
-                key: ethertype.into(),
-            })?;
-        let shape = Shape::Queuing {
+        let opening = Opening {
+            key: ethertype.into(),
+            name,
             depth: options.depth,
+            bytes_max: RAW_FRAME_BYTES_MAX,
+            spin: options.spin,
+            policing: options.policing,
+            beside: None,
         };
-        let link = node.link().open_raw_port(ethertype, shape)?;
-        police::set(link.memory().port().control, bucket);
-        let spinner = Spinner::new(node.as_ref(), options.spin);
-        let statistics = Arc::new(RawStatistics::default());
-        node.port_opened();
-        let registration = reservation.fill(OpenRawPort {
-            name: name.map(str::to_owned),
-            memory: Arc::clone(link.memory()),
-            statistics: Arc::clone(&statistics),
-        });
         Ok(Self {
             ethertype,
-            receiver: Receiver {
-                link,
-                consumer: Consumer::new(options.depth as usize),
-                statistics,
-                notify: false,
-                watch: node.watch().map(Arc::clone),
-                _registration: registration,
-            },
-            spinner,
-            process: OwnerProcess::current(),
-            node: Arc::clone(node),
+            receiver: Receiver::open(node, opening, || Ok(Frames))?,
         })
     }
 
@@ -205,9 +159,10 @@ impl RawPort {
     /// [`SendError`]; the frame was not sent.
     #[inline]
     pub fn send(&mut self, frame: &[u8]) -> Result<(), SendError> {
-        self.process.check()?;
-        let result = self.check_frame(frame);
-        let result = result.and_then(|()| self.receiver.link.send(frame));
+        self.receiver.process.check()?;
+        let priority = self.check_frame(frame);
+        let link = self.receiver.inbox.link.as_mut();
+        let result = priority.and_then(|priority| link.send(&OutFrame::whole(frame, priority)));
         let statistics = &self.receiver.statistics;
         match result {
             Ok(()) => statistics.sent.add(1, frame.len()),
@@ -216,10 +171,12 @@ impl RawPort {
         result
     }
 
-    fn check_frame(&self, frame: &[u8]) -> Result<(), SendError> {
+    /// The priority of a frame that may be sent.
+    fn check_frame(&self, frame: &[u8]) -> Result<Priority, SendError> {
         match RawFrame::parse(frame) {
             Some(parsed) if parsed.ethertype == self.ethertype.get() => {
-                self.receiver.link.check(&parsed)
+                self.receiver.inbox.link.permit().check(&parsed)?;
+                Ok(parsed.priority)
             }
             None if frame.len() > RAW_FRAME_BYTES_MAX => Err(SendError::FrameTooLarge),
             _ => Err(SendError::ForeignFrame),
@@ -233,15 +190,7 @@ impl RawPort {
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<ReceivedFrame>, ReceiveError> {
         check_buffer(buffer, RAW_FRAME_BYTES_MAX)?;
-        self.process.check()?;
-        if let Some(frame) = self.receiver.look(buffer)? {
-            return Ok(Some(frame));
-        }
-        if !self.receiver.notify {
-            return Ok(None);
-        }
-        self.receiver.link.arm();
-        self.receiver.look(buffer)
+        self.receiver.receive(buffer)
     }
 
     /// As [`RawPort::receive`]; waits for a frame until `deadline`, spinning first and then sleeping. `None` when the
@@ -255,127 +204,123 @@ impl RawPort {
         buffer: &mut [u8],
     ) -> Result<Option<ReceivedFrame>, ReceiveError> {
         check_buffer(buffer, RAW_FRAME_BYTES_MAX)?;
-        self.process.check()?;
-        let (receiver, spinner) = (&mut self.receiver, &mut self.spinner);
-        wait_for(receiver, spinner, deadline, |receiver| {
-            receiver.look(buffer)
-        })
+        self.receiver.receive_until(deadline, buffer)
     }
 
     /// How long a wait spins before it sleeps.
     #[must_use]
     pub fn spin(&self) -> Spin {
-        self.spinner.setting()
+        self.receiver.spin()
     }
 
     /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps.
     pub fn set_spin(&mut self, spin: impl Into<Spin>) {
-        self.spinner = Spinner::new(self.node.as_ref(), spin.into());
+        self.receiver.set_spin(spin.into());
     }
 
     /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port
     /// already. For a caller that looks again before it sleeps.
     pub fn arm(&mut self) {
-        if self.process.is_current() {
-            self.receiver.notify = true;
-            self.receiver.link.arm();
-        }
+        self.receiver.arm();
     }
 
     /// Leaves the [descriptor](Self::descriptor) as it is when something arrives, until [`RawPort::arm`] or the next
     /// call of `descriptor`.
     pub fn disarm(&mut self) {
-        if self.process.is_current() {
-            self.receiver.notify = false;
-            self.receiver.link.disarm();
-        }
+        self.receiver.disarm();
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As
     /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.process.check().ok()?;
-        let receiver = &mut self.receiver;
-        if !receiver.notify {
-            receiver.notify = true;
-            receiver.link.arm();
-        }
-        receiver.link.descriptor()
+        self.receiver.descriptor()
     }
 }
 
-impl Bell for Receiver {
-    fn now(&self) -> Instant {
-        self.link.now()
-    }
+/// Form of whole frames of other protocols.
+#[derive(Debug)]
+struct Frames;
 
-    fn arm(&mut self) {
-        self.link.arm();
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.link.wait(timeout, self.watch.as_deref())
-    }
-
-    fn check_interface(&self) -> Result<(), ReceiveError> {
-        check_interface(self.watch.as_deref())
-    }
-
-    fn run_due_processing(&mut self) {
-        self.link.run_due_processing();
-    }
-}
-
-impl Receiver {
-    /// Brings in what has arrived, and takes the most urgent frame. Bounded by the slots of the port.
+impl Item for ReceivedFrame {
     #[inline]
-    fn look(&mut self, buffer: &mut [u8]) -> Result<Option<ReceivedFrame>, ReceiveError> {
-        self.link.collect()?;
-        let port = self.link.memory().port();
-        for _ in 0..port.slots.len() {
-            let Some(record) = self.consumer.peek(port.slots) else {
-                break;
-            };
-            let read = read(&record, buffer);
-            self.consumer.release(port.control, record);
-            let Some(frame) = read else {
-                // A slot that the demux claimed and could not fill, or that somebody scribbled on.
-                self.statistics.void.add(1);
-                continue;
-            };
-            self.statistics.received.add(1, frame.length);
-            let latency = &self.statistics.latency;
-            if latency.is_measured() {
-                latency.record(frame.arrival, self.link.now());
-            }
-            return Ok(Some(frame));
-        }
-        Ok(None)
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    fn arrival(&self) -> Instant {
+        self.arrival
     }
 }
 
-/// Puts a frame together again: addresses, EtherType, payload. `buffer` has room for the longest one.
+impl Decoder for Frames {
+    type Item = ReceivedFrame;
+
+    #[inline]
+    fn take_whole(
+        &mut self,
+        _inbox: &Inbox,
+        statistics: &Statistics,
+        record: &Record<'_>,
+        buffer: &mut [u8],
+    ) -> Whole<ReceivedFrame> {
+        match read(record, buffer) {
+            Some(frame) => Whole::Taken(frame),
+            None => {
+                // A slot that the demux claimed and could not fill, or that somebody scribbled on.
+                statistics.void.add(1);
+                Whole::Dropped
+            }
+        }
+    }
+
+    fn find_in(
+        &mut self,
+        _inbox: &Inbox,
+        statistics: &Statistics,
+        record: &Record<'_>,
+    ) -> Result<Option<(ReceivedFrame, Location)>, ReceiveError> {
+        let frame = facts(record).map(|(frame, _)| (frame, Location::whole(record)));
+        if frame.is_none() {
+            statistics.void.add(1);
+        }
+        Ok(frame)
+    }
+
+    fn copy(record: &Record<'_>, _offset: usize, bytes: &mut [u8]) {
+        let _known_to_fit = read(record, bytes);
+    }
+}
+
+/// Facts about the frame in a record, and its head; `None` where there is none.
+#[inline]
+fn facts(record: &Record<'_>) -> Option<(ReceivedFrame, RawHead)> {
+    let stored = record.slot.head();
+    let head = RawHead::from_bytes(stored.header.first_chunk::<RAW_HEAD_BYTES>()?)?;
+    let frame = ReceivedFrame {
+        length: ETHERNET_HEADER_BYTES + usize::from(head.length),
+        priority: head.priority,
+        arrival: Instant::from_nanos(stored.arrival_ns),
+    };
+    let (_, form) = source_parts(stored.source);
+    (form == source_form::RAW).then_some((frame, head))
+}
+
+/// Puts a frame together again: addresses, EtherType, payload. `None` if `buffer` has no room for it.
 #[inline]
 fn read(record: &Record<'_>, buffer: &mut [u8]) -> Option<ReceivedFrame> {
+    let (frame, head) = facts(record)?;
     let stored = record.slot.head();
-    let (head, first) = stored.header.split_first_chunk::<RAW_HEAD_BYTES>()?;
-    let head = RawHead::from_bytes(head)?;
-    let (source, form) = source_parts(stored.source);
-    if form != source_form::RAW {
-        return None;
-    }
+    let (source, _) = source_parts(stored.source);
     let (header, payload) = buffer.split_first_chunk_mut::<ETHERNET_HEADER_BYTES>()?;
     header[..6].copy_from_slice(&head.destination.0);
     header[6..12].copy_from_slice(&source);
     header[12..].copy_from_slice(&head.ethertype.to_be_bytes());
-    let payload = &mut payload[..usize::from(head.length)];
+    let payload = payload.get_mut(..usize::from(head.length))?;
     // The payload begins behind the head, in the header's place.
+    let first = &stored.header[RAW_HEAD_BYTES..];
     let (begin, rest) = payload.split_at_mut(payload.len().min(first.len()));
     begin.copy_from_slice(&first[..begin.len()]);
     record.slot.read_payload(rest);
-    Some(ReceivedFrame {
-        length: ETHERNET_HEADER_BYTES + usize::from(head.length),
-        priority: head.priority,
-        arrival: Instant::from_nanos(stored.arrival_ns),
-    })
+    Some(frame)
 }

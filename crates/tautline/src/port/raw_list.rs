@@ -1,57 +1,35 @@
-//! Counters of a raw port, and the list of a node's open ones.
+//! Status of a node's raw ports.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use tautline_proto::wire::PortKey;
 use tautline_proto::wire::raw::EtherType;
 use tautline_shm::deliver::frames;
 use tautline_shm::queue;
 use tautline_shm::region::{PortMemory, Shape};
 
-use super::open_list::{OpenList, dropped_full, queued};
-use crate::latency::Latency;
+use super::list::{OpenMemory, OpenPort};
+use super::open_list::{Ports, dropped_full, queued};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
-use crate::statistics::{Counter, Traffic};
 use crate::status::{LatencyStatus, RawPortStatus};
 use crate::sys::clock;
 
-/// Counters of the port's thread.
-#[derive(Debug, Default)]
-pub(crate) struct RawStatistics {
-    pub(crate) sent: Traffic,
-    pub(crate) received: Traffic,
-    pub(crate) latency: Latency,
-    pub(crate) send_errors: Counter,
-    pub(crate) void: Counter,
-}
-
-/// The open raw ports of a node.
-pub(crate) type RawPorts = OpenList<EtherType, OpenRawPort>;
-
-/// An open raw port, for the status page.
-#[derive(Debug)]
-pub(crate) struct OpenRawPort {
-    pub(super) name: Option<String>,
-    pub(super) memory: Arc<MappedPort>,
-    pub(super) statistics: Arc<RawStatistics>,
-}
-
-impl RawPorts {
-    pub(crate) fn status(&self) -> Vec<RawPortStatus> {
-        self.describe(status)
-    }
-
-    /// As [`Ports::measure_latency`](super::list::Ports).
-    pub(crate) fn measure_latency(&self, is_wanted: bool) {
-        self.describe(|_, port| port.statistics.latency.measure(is_wanted));
+impl Ports {
+    pub(crate) fn raw_status(&self) -> Vec<RawPortStatus> {
+        self.describe(|key, port| match (key, &port.memory) {
+            (PortKey::Raw(ethertype), OpenMemory::Frames(memory)) => {
+                Some(status(ethertype, port, memory))
+            }
+            _ => None,
+        })
     }
 }
 
-fn status(ethertype: EtherType, port: &OpenRawPort) -> RawPortStatus {
-    let memory = port.memory.port();
+fn status(ethertype: EtherType, port: &OpenPort, mapped: &MappedPort) -> RawPortStatus {
+    let memory = mapped.port();
     let control = memory.control;
-    let depth = match port.memory.shape() {
+    let depth = match mapped.shape() {
         Shape::Queuing { depth } => depth,
         _ => 0,
     };
@@ -62,8 +40,8 @@ fn status(ethertype: EtherType, port: &OpenRawPort) -> RawPortStatus {
         ethertype: ethertype.to_string(),
         number: ethertype.get(),
         name: port.name.clone(),
-        memory_bytes: port.memory.shape().bytes(),
-        memory_resident: port.memory.is_resident(),
+        memory_bytes: mapped.shape().bytes(),
+        memory_resident: mapped.is_resident(),
         depth,
         sent: counted.sent.messages.read(),
         sent_bytes: counted.sent.bytes.read(),

@@ -1,6 +1,6 @@
 //! The port of plain UDP: datagrams without our header, to and from any peer that speaks UDP.
 
-mod receiver;
+mod datagrams;
 mod routes;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,30 +8,27 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
-use tautline_proto::ip::send::{OutDatagram, Route, SendBuffer};
+use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram, Route, SendBuffer};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::udp::UdpChecksum;
-use tautline_proto::wire::{MacAddress, PortKey, Priority};
-use tautline_shm::police;
-use tautline_shm::region::{PortMemory, Shape};
-use tautline_state::fork::OwnerProcess;
+use tautline_proto::wire::{MTU_BYTES, MacAddress, PortKey, Priority};
 
 use super::QueuingOptions;
 use super::endpoint::check_buffer;
 use super::owner::PortOwner;
-use super::spin::{Spin, Spinner};
-use super::udp_list::{OpenUdpPort, UdpStatistics};
-use super::waiting::wait_for;
+use super::receiver::{Opening, Receiver};
+use super::spin::Spin;
 use crate::error::{MAC_UNKNOWN, OptionsError, PortError, ReceiveError, SendError};
 use crate::limits::BATCH_FRAMES;
-use crate::link::plain_udp::WholeDatagram;
+use crate::link::{OutFrame, PortLink};
 use crate::message::{Destination, Outgoing, bytes_of};
 use crate::send_pool::LentBuffer;
+use crate::statistics::Statistics;
 use crate::sys::memory::lock_slice;
 
-pub use receiver::LentDatagram;
-use receiver::Receiver;
-use routes::Routes;
+use self::datagrams::Datagrams;
+pub use self::datagrams::LentDatagram;
+use self::routes::Routes;
 
 /// A datagram that was received; its bytes are in the caller's buffer, or [lent](LentDatagram).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,14 +70,8 @@ pub struct Datagram {
 /// ```
 #[derive(Debug)]
 pub struct UdpPort {
-    number: u16,
-    receiver: Receiver,
-    spinner: Spinner,
-    routes: Routes,
+    receiver: Receiver<Datagrams>,
     buffer: SendBuffer,
-    process: OwnerProcess,
-    // Last: the demux must outlive the port's place in it.
-    node: Arc<dyn PortOwner>,
 }
 
 impl UdpPort {
@@ -108,67 +99,49 @@ impl UdpPort {
     ) -> Result<Self, PortError> {
         Self::check(options)?;
         let key = PortKey::udp(number)?;
-        let bucket = options
-            .policing
-            .map(|policing| policing.bucket())
-            .transpose()?;
-        node.check_caller()?;
-        let reservation = node
-            .udp_ports()
-            .reserve(number)
-            .ok_or(PortError::OpenHere { key })?;
-        let shape = Shape::Queuing {
+        let bytes_max = options.message_bytes_max;
+        let opening = Opening {
+            key,
+            name,
             depth: options.depth,
+            bytes_max,
+            spin: options.spin,
+            policing: options.policing,
+            beside,
         };
-        let link = match beside {
-            None => node.link().open_udp_port(number, shape)?,
-            Some(socket) => node.link().open_udp_port_beside(number, shape, socket)?,
+        let no_address = || PortError::NoAddress {
+            link: node.link().kind().name(),
         };
-        police::set(link.memory().port().control, bucket);
-        let spinner = Spinner::new(node.as_ref(), options.spin);
-        let statistics = Arc::new(UdpStatistics::default());
-        node.port_opened();
-        let registration = reservation.fill(OpenUdpPort {
-            name: name.map(str::to_owned),
-            memory: Arc::clone(link.memory()),
-            statistics: Arc::clone(&statistics),
-        });
+        let receiver = Receiver::open(node, opening, || {
+            let ip = node.own_stations().ip.ok_or_else(no_address)?;
+            Ok(Datagrams::new(SocketAddrV4::new(ip, number), bytes_max))
+        })?;
         let buffer = SendBuffer::new(DATAGRAM_BYTES_MAX);
         // Best effort, as for all memory of a port; the node's report says if it is not allowed.
         let _pageable = lock_slice(buffer.memory());
-        Ok(Self {
-            number,
-            receiver: Receiver::new(
-                link,
-                options,
-                statistics,
-                node.watch().map(Arc::clone),
-                registration,
-            ),
-            spinner,
-            routes: Routes::new(),
-            buffer,
-            process: OwnerProcess::current(),
-            node: Arc::clone(node),
-        })
+        Ok(Self { receiver, buffer })
+    }
+
+    fn routes(&self) -> &Routes {
+        &self.receiver.records.decoder.routes
     }
 
     /// The UDP port's number.
     #[must_use]
     pub fn number(&self) -> u16 {
-        self.number
+        self.local().port()
     }
 
     /// The node's address, and the port's number.
     #[must_use]
     pub fn local(&self) -> SocketAddrV4 {
-        self.receiver.link.local()
+        self.receiver.records.decoder.local
     }
 
     /// Bytes of the longest datagram that the port receives. It sends up to 65,507.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
-        self.receiver.message_bytes_max
+        self.receiver.records.decoder.bytes_max
     }
 
     /// Resolves a peer's UDP port; `peer` is a neighbour's name or an IPv4 address. An address outside the
@@ -179,23 +152,26 @@ impl UdpPort {
     /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`], [`PortError::NoRoute`],
     /// [`PortError::Value`] for port 0, [`PortError::TooManyDestinations`].
     pub fn destination(&mut self, peer: &str, port: u16) -> Result<Destination, PortError> {
-        self.process.check()?;
-        let to = SocketAddrV4::new(self.node.address_of(peer)?, port);
-        if let Some(known) = self.routes.destination_at(to) {
+        let node = &self.receiver.node;
+        self.receiver.process.check()?;
+        let to = SocketAddrV4::new(node.address_of(peer)?, port);
+        if let Some(known) = self.routes().destination_at(to) {
             return Ok(known);
         }
         PortKey::udp(port)?;
-        let station = match self.receiver.link.needs_station() {
-            true => self.node.station_of(*to.ip())?,
-            false => MacAddress::UNSPECIFIED,
+        let link = self.receiver.inbox.link.as_ref();
+        let station = match link.interface() {
+            Some(_) => node.station_of(*to.ip())?,
+            None => MacAddress::UNSPECIFIED,
         };
-        self.routes.add(self.receiver.link.route(to, station))
+        let route = route(link, self.local(), to, station);
+        self.receiver.records.decoder.routes.add(route)
     }
 
     /// Where a destination is.
     #[must_use]
     pub fn address(&self, destination: Destination) -> Option<Ipv4Addr> {
-        Some(*self.routes.get(destination).ok()?.to().ip())
+        Some(*self.routes().get(destination).ok()?.to().ip())
     }
 
     /// Sends shorter packets to a peer from now on, 68 to 1,500 bytes each with its IP header, so
@@ -204,7 +180,8 @@ impl UdpPort {
     /// was [answered](Self::reply) lately. Nothing on the links that send through an ordinary socket, where the kernel
     /// does that.
     pub fn limit_packets(&mut self, to: SocketAddrV4, mtu_bytes: usize) {
-        self.routes.limit_packets(to, mtu_bytes);
+        let decoder = &mut self.receiver.records.decoder;
+        decoder.routes.limit_packets(to, mtu_bytes);
     }
 
     /// Sends a datagram of up to 65,507 bytes: one system call a frame; never waits. A datagram that fits a
@@ -219,10 +196,8 @@ impl UdpPort {
         priority: Priority,
         datagram: &[u8],
     ) -> Result<(), SendError> {
-        self.process.check()?;
-        let datagram = placed(&mut self.buffer, datagram);
-        let route = way_to(&self.routes, &self.receiver, to)?;
-        self.receiver.send(route, priority, datagram)
+        let Self { receiver, buffer } = self;
+        receiver.send(to, priority, placed(buffer, datagram))
     }
 
     /// Sends a datagram as an answer to the [source](Datagram::source) of another. The source does not become a
@@ -239,10 +214,8 @@ impl UdpPort {
         priority: Priority,
         datagram: &[u8],
     ) -> Result<(), SendError> {
-        self.process.check()?;
-        let datagram = placed(&mut self.buffer, datagram);
-        let route = way_back(&mut self.routes, &self.receiver, self.node.as_ref(), to)?;
-        self.receiver.send(route, priority, datagram)
+        let Self { receiver, buffer } = self;
+        receiver.reply(to, priority, placed(buffer, datagram))
     }
 
     /// Sends datagrams in their order, to one destination or to several: with one system call for each
@@ -275,7 +248,7 @@ impl UdpPort {
     /// # Errors
     /// [`SendError`] if it took none.
     pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
-        self.process.check()?;
+        self.receiver.process.check()?;
         let mut sent = 0;
         let mut stopped = None;
         while sent < batch.len() && stopped.is_none() {
@@ -297,23 +270,38 @@ impl UdpPort {
 
     /// Sends the first datagrams of a batch that can go together, or a long one alone; how many.
     fn send_first(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
-        let (link, routes) = (self.receiver.link.as_mut(), &self.routes);
         let Some(first) = batch.first() else {
             return Ok(0);
         };
-        let mut together = batch.iter().map_while(|one| whole(routes, one));
-        let Some(filler) = together.next() else {
-            let datagram = placed(&mut self.buffer, first.message)?;
-            link.send(routes.get(first.to)?, first.priority, datagram)?;
-            return Ok(1);
-        };
-        let mut datagrams = [filler; BATCH_FRAMES];
-        let mut count = 1;
-        for (place, datagram) in datagrams[1..].iter_mut().zip(together) {
-            *place = datagram;
+        let Receiver { inbox, records, .. } = &mut self.receiver;
+        let (link, routes) = (inbox.link.as_mut(), &records.decoder.routes);
+        let writes_headers = link.interface().is_some();
+        let mut heads = [[0; HEADERS_BYTES]; BATCH_FRAMES];
+        let mut frames = [OutFrame::whole(&[], first.priority); BATCH_FRAMES];
+        let mut count = 0;
+        for ((one, frame), head) in batch.iter().zip(&mut frames).zip(&mut heads) {
+            // A longer one, or a wrong destination, ends the batch.
+            let Ok(route) = routes.get(one.to) else {
+                break;
+            };
+            if one.message.len() > route.whole_bytes_max() {
+                break;
+            }
+            *frame = OutFrame::whole(one.message, one.priority);
+            if !writes_headers {
+                frame.to = Some(route.to());
+            } else if let Some(headers) = route.whole_headers(one.priority, one.message) {
+                *head = headers;
+                frame.head = head;
+            }
             count += 1;
         }
-        link.send_many(&datagrams[..count])
+        if count > 0 {
+            return link.send_many(&frames[..count]);
+        }
+        let datagram = placed(&mut self.buffer, first.message)?;
+        send_datagram(link, routes.get(first.to)?, first.priority, datagram)?;
+        Ok(1)
     }
 
     /// Lends a buffer of the node's pool for a datagram of `length` bytes, to be filled in place and sent with
@@ -337,8 +325,8 @@ impl UdpPort {
     /// [`SendError::PoolExhausted`] if all of that size are lent, [`SendError::MessageTooLarge`].
     #[inline]
     pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
-        self.node
-            .send_pool()
+        let node = &self.receiver.node;
+        node.send_pool()
             .lend(length)
             .inspect_err(|_| self.receiver.statistics.send_errors.add(1))
     }
@@ -356,9 +344,7 @@ impl UdpPort {
         priority: Priority,
         buffer: &mut LentBuffer,
     ) -> Result<(), SendError> {
-        self.process.check()?;
-        let route = way_to(&self.routes, &self.receiver, to)?;
-        self.receiver.send(route, priority, lent(buffer))
+        self.receiver.send(to, priority, lent(buffer))
     }
 
     /// Sends the content of a lent buffer as an answer: as [`reply`](Self::reply), and as
@@ -373,9 +359,7 @@ impl UdpPort {
         priority: Priority,
         buffer: &mut LentBuffer,
     ) -> Result<(), SendError> {
-        self.process.check()?;
-        let route = way_back(&mut self.routes, &self.receiver, self.node.as_ref(), to)?;
-        self.receiver.send(route, priority, lent(buffer))
+        self.receiver.reply(to, priority, lent(buffer))
     }
 
     /// Copies the most urgent datagram, if there is one, into `buffer`, which must hold
@@ -386,16 +370,8 @@ impl UdpPort {
     /// for each; received datagrams remain for the next call. Otherwise [`ReceiveError`].
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Datagram>, ReceiveError> {
-        check_buffer(buffer, self.receiver.message_bytes_max)?;
-        self.process.check()?;
-        if let Some(datagram) = self.receiver.look(&self.routes, buffer)? {
-            return Ok(Some(datagram));
-        }
-        if !self.receiver.notify {
-            return Ok(None);
-        }
-        self.receiver.link.arm();
-        self.receiver.look(&self.routes, buffer)
+        check_buffer(buffer, self.message_bytes_max())?;
+        self.receiver.receive(buffer)
     }
 
     /// Copies the most urgent datagram into `buffer`; waits for one until `deadline`, spinning first and then
@@ -409,15 +385,8 @@ impl UdpPort {
         deadline: Instant,
         buffer: &mut [u8],
     ) -> Result<Option<Datagram>, ReceiveError> {
-        check_buffer(buffer, self.receiver.message_bytes_max)?;
-        self.process.check()?;
-        let routes = &self.routes;
-        wait_for(
-            &mut self.receiver,
-            &mut self.spinner,
-            deadline,
-            |receiver| receiver.look(routes, buffer),
-        )
+        check_buffer(buffer, self.message_bytes_max())?;
+        self.receiver.receive_until(deadline, buffer)
     }
 
     /// Lends the most urgent datagram, if there is one, where it lies. Dropping the view gives the slot back;
@@ -438,12 +407,7 @@ impl UdpPort {
     /// As [`UdpPort::receive`].
     #[inline]
     pub fn receive_lent(&mut self) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
-        self.process.check()?;
-        let mut found = self.receiver.seek(&self.routes)?;
-        if found.is_none() && self.receiver.notify {
-            self.receiver.link.arm();
-            found = self.receiver.seek(&self.routes)?;
-        }
+        let found = self.receiver.seek()?;
         Ok(found.and_then(|found| self.receiver.lend(found)))
     }
 
@@ -455,105 +419,130 @@ impl UdpPort {
         &mut self,
         deadline: Instant,
     ) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
-        self.process.check()?;
-        let routes = &self.routes;
-        let found = wait_for(
-            &mut self.receiver,
-            &mut self.spinner,
-            deadline,
-            |receiver| receiver.seek(routes),
-        )?;
+        let found = self.receiver.seek_until(deadline)?;
         Ok(found.and_then(|found| self.receiver.lend(found)))
     }
 
     /// How long a wait spins before it sleeps.
     #[must_use]
     pub fn spin(&self) -> Spin {
-        self.spinner.setting()
+        self.receiver.spin()
     }
 
     /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
     /// simulated network, where spinning does not move the time.
     pub fn set_spin(&mut self, spin: impl Into<Spin>) {
-        self.spinner = Spinner::new(self.node.as_ref(), spin.into());
+        self.receiver.set_spin(spin.into());
     }
 
     /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port
     /// already. For a caller that looks again before it sleeps.
     pub fn arm(&mut self) {
-        if self.process.is_current() {
-            self.receiver.notify = true;
-            self.receiver.link.arm();
-        }
+        self.receiver.arm();
     }
 
     /// Leaves the [descriptor](Self::descriptor) as it is when something arrives, until [`UdpPort::arm`] or the next
     /// call of `descriptor`. For a caller that looks into the port for a while before it sleeps: on link `xdp` an
     /// arrival then costs the sender's CPU no wake-up.
     pub fn disarm(&mut self) {
-        if self.process.is_current() {
-            self.receiver.notify = false;
-            self.receiver.link.disarm();
-        }
+        self.receiver.disarm();
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As
     /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.process.check().ok()?;
-        let receiver = &mut self.receiver;
-        if !receiver.notify {
-            receiver.notify = true;
-            receiver.link.arm();
-        }
-        receiver.link.descriptor()
+        self.receiver.descriptor()
     }
 }
 
-/// The way to a destination. Counts one of another port.
-#[inline]
-fn way_to<'r>(
-    routes: &'r Routes,
-    receiver: &Receiver,
-    to: Destination,
-) -> Result<&'r Route, SendError> {
-    let route = routes.get(to);
-    route.inspect_err(|_| receiver.statistics.send_errors.add(1))
+impl Receiver<Datagrams> {
+    /// Sends a datagram to a destination.
+    #[inline]
+    fn send(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        datagram: Result<OutDatagram<'_>, SendError>,
+    ) -> Result<(), SendError> {
+        self.process.check()?;
+        let link = self.inbox.link.as_mut();
+        let route = self.records.decoder.routes.get(to);
+        send_counted(link, &self.statistics, route, priority, datagram)
+    }
+
+    /// Sends a datagram as an answer to an address.
+    #[inline]
+    fn reply(
+        &mut self,
+        to: SocketAddrV4,
+        priority: Priority,
+        datagram: Result<OutDatagram<'_>, SendError>,
+    ) -> Result<(), SendError> {
+        self.process.check()?;
+        let (link, node) = (self.inbox.link.as_mut(), &self.node);
+        let Datagrams { routes, local, .. } = &mut self.records.decoder;
+        let route = routes.back(to, || {
+            let no_way = |why| SendError::NoWay { why };
+            if to.port() == 0 {
+                return Err(no_way("a datagram from UDP port 0 wants no answer"));
+            }
+            let station = match link.interface() {
+                Some(_) => node.station_of_sender(*to.ip()),
+                None => Some(MacAddress::UNSPECIFIED),
+            };
+            let station = station.ok_or(no_way(MAC_UNKNOWN))?;
+            Ok(route(link, *local, to, station))
+        });
+        send_counted(link, &self.statistics, route, priority, datagram)
+    }
 }
 
-/// The way of an answer. Counts an answer that has none.
+/// Sends a datagram, and counts it.
 #[inline]
-fn way_back<'r>(
-    routes: &'r mut Routes,
-    receiver: &Receiver,
-    node: &dyn PortOwner,
-    to: SocketAddrV4,
-) -> Result<&'r Route, SendError> {
-    let resolve = || {
-        let no_way = |why| SendError::NoWay { why };
-        if to.port() == 0 {
-            return Err(no_way("a datagram from UDP port 0 wants no answer"));
-        }
-        let station = match receiver.link.needs_station() {
-            true => node.station_of_sender(*to.ip()),
-            false => Some(MacAddress::UNSPECIFIED),
-        };
-        let station = station.ok_or(no_way(MAC_UNKNOWN))?;
-        Ok(receiver.link.route(to, station))
-    };
-    let route = routes.back(to, resolve);
-    route.inspect_err(|_| receiver.statistics.send_errors.add(1))
+fn send_counted(
+    link: &mut dyn PortLink,
+    statistics: &Statistics,
+    route: Result<&Route, SendError>,
+    priority: Priority,
+    datagram: Result<OutDatagram<'_>, SendError>,
+) -> Result<(), SendError> {
+    let bytes = datagram
+        .as_ref()
+        .map_or(0, |datagram| datagram.payload().len());
+    let sent = route.and_then(|route| send_datagram(link, route, priority, datagram?));
+    match sent {
+        Ok(()) => statistics.sent.add(1, bytes),
+        Err(_) => statistics.send_errors.add(1),
+    }
+    sent
 }
 
-/// A datagram of a batch that travels in one frame; nothing if it does not.
+/// Sends a datagram with its headers in front of it, or through a socket, which writes them.
 #[inline]
-fn whole<'a>(routes: &'a Routes, one: &Outgoing<'a>) -> Option<WholeDatagram<'a>> {
-    let route = routes.get(one.to).ok()?;
-    (one.message.len() <= route.whole_bytes_max()).then_some(WholeDatagram {
-        route,
-        priority: one.priority,
-        payload: one.message,
-    })
+fn send_datagram(
+    link: &mut dyn PortLink,
+    route: &Route,
+    priority: Priority,
+    mut datagram: OutDatagram<'_>,
+) -> Result<(), SendError> {
+    if link.interface().is_none() {
+        return link.send(&OutFrame {
+            to: Some(route.to()),
+            ..OutFrame::whole(datagram.payload(), priority)
+        });
+    }
+    match datagram.whole_frame(route, priority) {
+        Some(frame) => link.send(&OutFrame::whole(frame, priority)),
+        None => link.send_cut(route, priority, datagram),
+    }
+}
+
+/// The way to a peer's port. `station` is ignored where a socket writes the headers.
+fn route(link: &dyn PortLink, local: SocketAddrV4, to: SocketAddrV4, station: MacAddress) -> Route {
+    let own = link.interface();
+    let mac = own.map_or(MacAddress::UNSPECIFIED, |own| own.mac);
+    let mtu_bytes = own.map_or(MTU_BYTES, |own| own.mtu_bytes);
+    Route::new(local, to, mac, station, mtu_bytes)
 }
 
 /// Datagram where a lent buffer has it.

@@ -1,111 +1,35 @@
-//! Counters of a port of plain UDP, and the list of a node's open ones.
+//! Status of a node's ports of plain UDP.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tautline_proto::ip::reassembly::Counters;
+use tautline_proto::wire::PortKey;
 use tautline_shm::deliver::frames;
 use tautline_shm::queue;
 use tautline_shm::region::{PortMemory, Shape};
 
-use super::open_list::{OpenList, dropped_full, queued, reads_since};
-use crate::latency::Latency;
+use super::list::{OpenMemory, OpenPort};
+use super::open_list::{Ports, dropped_full, queued};
 use crate::memory::MappedPort;
 use crate::policing::Policing;
-use crate::statistics::{Counter, Traffic};
-use crate::status::{LatencyStatus, ReadsTold, ReassemblyStatus, UdpPortStatus};
+use crate::statistics::ReassemblyStatistics;
+use crate::status::{LatencyStatus, ReassemblyStatus, UdpPortStatus};
 use crate::sys::clock;
 
-/// Counters of the port's thread.
-#[derive(Debug, Default)]
-pub(crate) struct UdpStatistics {
-    pub(crate) sent: Traffic,
-    pub(crate) received: Traffic,
-    pub(crate) latency: Latency,
-    pub(crate) send_errors: Counter,
-    pub(crate) too_large: Counter,
-    pub(crate) void: Counter,
-    pub(crate) bad_checksum: Counter,
-    pub(crate) partial_checksum: Counter,
-    pub(crate) undelivered: Counter,
-    pub(crate) reassembly: ReassemblyStatistics,
-}
-
-/// Copies of what a port's reassembler counts.
-#[derive(Debug, Default)]
-pub(crate) struct ReassemblyStatistics {
-    completed: Counter,
-    expired: Counter,
-    duplicates: Counter,
-    quota_reached: Counter,
-    crowded_out: Counter,
-    inconsistent: Counter,
-    overlaps: Counter,
-    too_long: Counter,
-    condemned: Counter,
-}
-
-impl ReassemblyStatistics {
-    pub(crate) fn copy(&self, counters: &Counters) {
-        self.completed.set(counters.completed);
-        self.expired.set(counters.expired);
-        self.duplicates.set(counters.duplicates);
-        self.quota_reached.set(counters.quota_reached);
-        self.crowded_out.set(counters.crowded_out);
-        self.inconsistent.set(counters.inconsistent);
-        self.overlaps.set(counters.overlaps);
-        self.too_long.set(counters.too_long);
-        self.condemned.set(counters.condemned);
-    }
-
-    fn read(&self) -> ReassemblyStatus {
-        ReassemblyStatus {
-            completed: self.completed.read(),
-            expired: self.expired.read(),
-            duplicates: self.duplicates.read(),
-            quota_reached: self.quota_reached.read(),
-            crowded_out: self.crowded_out.read(),
-            inconsistent: self.inconsistent.read(),
-            overlaps: self.overlaps.read(),
-            too_long: self.too_long.read(),
-            condemned: self.condemned.read(),
-        }
+impl Ports {
+    pub(crate) fn udp_status(&self) -> Vec<UdpPortStatus> {
+        self.describe(|key, port| match (key, &port.memory) {
+            (PortKey::Udp(number), OpenMemory::Frames(memory)) => {
+                Some(status(number.get(), port, memory))
+            }
+            _ => None,
+        })
     }
 }
 
-/// The open ports of plain UDP of a node.
-pub(crate) type UdpPorts = OpenList<u16, OpenUdpPort>;
-
-/// An open port of plain UDP, for the status page.
-#[derive(Debug)]
-pub(crate) struct OpenUdpPort {
-    pub(super) name: Option<String>,
-    pub(super) memory: Arc<MappedPort>,
-    pub(super) statistics: Arc<UdpStatistics>,
-}
-
-impl UdpPorts {
-    pub(crate) fn status(&self) -> Vec<UdpPortStatus> {
-        self.describe(status)
-    }
-
-    /// Reads of a port, if it is open.
-    pub(crate) fn reads_since(&self, number: u16, seen: u64) -> Option<ReadsTold> {
-        let of_port = |port: &OpenUdpPort| reads_since(&port.statistics.latency, seen);
-        let told = self.describe(|own, port| (own == number).then(|| of_port(port)));
-        told.into_iter().flatten().next()
-    }
-
-    /// As [`Ports::measure_latency`](super::list::Ports).
-    pub(crate) fn measure_latency(&self, is_wanted: bool) {
-        self.describe(|_, port| port.statistics.latency.measure(is_wanted));
-    }
-}
-
-fn status(number: u16, port: &OpenUdpPort) -> UdpPortStatus {
-    let memory = port.memory.port();
+fn status(number: u16, port: &OpenPort, mapped: &MappedPort) -> UdpPortStatus {
+    let memory = mapped.port();
     let control = memory.control;
-    let depth = match port.memory.shape() {
+    let depth = match mapped.shape() {
         Shape::Queuing { depth } => depth,
         _ => 0,
     };
@@ -115,8 +39,8 @@ fn status(number: u16, port: &OpenUdpPort) -> UdpPortStatus {
     UdpPortStatus {
         number,
         name: port.name.clone(),
-        memory_bytes: port.memory.shape().bytes(),
-        memory_resident: port.memory.is_resident(),
+        memory_bytes: mapped.shape().bytes(),
+        memory_resident: mapped.is_resident(),
         depth,
         sent: counted.sent.messages.read(),
         sent_bytes: counted.sent.bytes.read(),
@@ -133,11 +57,25 @@ fn status(number: u16, port: &OpenUdpPort) -> UdpPortStatus {
         policed: control.police.policed.load(Relaxed),
         unfit: control.producer.unfit.load(Relaxed),
         too_large: counted.too_large.read(),
-        bad_checksum: counted.bad_checksum.read(),
-        partial_checksum: counted.partial_checksum.read(),
+        bad_checksum: counted.datagrams.bad_checksum.read(),
+        partial_checksum: counted.datagrams.partial_checksum.read(),
         undelivered: counted.undelivered.read(),
-        reassembly: counted.reassembly.read(),
+        reassembly: reassembly_status(&counted.datagrams.reassembly),
         void: counted.void.read(),
         doorbells: control.producer.doorbells.load(Relaxed),
+    }
+}
+
+fn reassembly_status(counted: &ReassemblyStatistics) -> ReassemblyStatus {
+    ReassemblyStatus {
+        completed: counted.completed.read(),
+        expired: counted.expired.read(),
+        duplicates: counted.duplicates.read(),
+        quota_reached: counted.quota_reached.read(),
+        crowded_out: counted.crowded_out.read(),
+        inconsistent: counted.inconsistent.read(),
+        overlaps: counted.overlaps.read(),
+        too_long: counted.too_long.read(),
+        condemned: counted.condemned.read(),
     }
 }

@@ -25,16 +25,16 @@ const LOOKS_PER_PAUSE: u32 = 8;
 
 /// Object that a waiting port sleeps on.
 pub(super) trait Bell {
-    /// As [`Inbox::now`](crate::link::Inbox::now).
+    /// As [`PortLink::now`](crate::link::PortLink::now).
     fn now(&self) -> Instant;
 
-    /// As [`Inbox::arm`](crate::link::Inbox::arm).
+    /// As [`PortLink::arm`](crate::link::PortLink::arm).
     fn arm(&mut self);
 
-    /// As [`Inbox::wait`](crate::link::Inbox::wait).
+    /// As [`PortLink::wait`](crate::link::PortLink::wait).
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError>;
 
-    /// As [`Inbox::run_due_processing`](crate::link::Inbox::run_due_processing).
+    /// As [`PortLink::run_due_processing`](crate::link::PortLink::run_due_processing).
     fn run_due_processing(&mut self);
 
     /// An error if nothing will arrive any more, as the interface is gone. A system call.

@@ -6,10 +6,12 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::PortNumber;
+use tautline_proto::wire::raw::EtherType;
+use tautline_proto::wire::{PortKey, PortNumber};
 
 use super::serve;
 
@@ -24,36 +26,31 @@ pub(crate) struct ReadsTold {
 
 /// Request for the reads of a port from a number on.
 const REQUEST: &[u8; 5] = b"reads";
-/// The same of a port of plain UDP.
+/// Request for the reads of a port of plain UDP.
 const REQUEST_UDP: &[u8; 5] = b"readu";
+/// Request for the reads of a raw port.
+const REQUEST_RAW: &[u8; 5] = b"readr";
 /// Bytes of a request: the word, the port, and the number of the first read that is wanted.
 pub(super) const REQUEST_BYTES: usize = REQUEST.len() + 2 + 8;
 
-/// Port whose reads are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadPort {
-    /// A port of ours.
-    Tautline(PortNumber),
-    /// A port of plain UDP.
-    Udp(u16),
-}
-
-pub(super) fn request(port: ReadPort, seen: u64) -> Vec<u8> {
-    let (word, number) = match port {
-        ReadPort::Tautline(number) => (REQUEST, number.get()),
-        ReadPort::Udp(number) => (REQUEST_UDP, number),
+pub(super) fn request(key: PortKey, seen: u64) -> Vec<u8> {
+    let word = match key {
+        PortKey::Message(_) => REQUEST,
+        PortKey::Udp(_) => REQUEST_UDP,
+        PortKey::Raw(_) => REQUEST_RAW,
     };
-    [&word[..], &number.to_be_bytes(), &seen.to_be_bytes()].concat()
+    [&word[..], &key.number().to_be_bytes(), &seen.to_be_bytes()].concat()
 }
 
 /// The port and the number of a request.
-pub(super) fn wanted(request: &[u8]) -> Option<(ReadPort, u64)> {
+pub(super) fn wanted(request: &[u8]) -> Option<(PortKey, u64)> {
     let (word, rest) = request.split_first_chunk()?;
     let (port, seen) = rest.split_first_chunk()?;
     let number = u16::from_be_bytes(*port);
     let port = match word {
-        REQUEST => ReadPort::Tautline(PortNumber::new(number)?),
-        REQUEST_UDP => ReadPort::Udp(number),
+        REQUEST => PortKey::Message(PortNumber::new(number)?),
+        REQUEST_UDP => PortKey::Udp(NonZeroU16::new(number)?),
+        REQUEST_RAW => PortKey::Raw(EtherType::new(number).ok()?),
         _ => return None,
     };
     Some((port, u64::from_be_bytes(seen.try_into().ok()?)))
@@ -74,27 +71,17 @@ pub struct PortReads {
 /// Asks the nodes of this machine for the reads of a port, again and again.
 #[derive(Debug)]
 pub struct ReadWatch {
-    port: ReadPort,
+    key: PortKey,
     /// Number of the next read of each node.
     seen: HashMap<String, u64>,
 }
 
 impl ReadWatch {
-    /// A watch of the ports of this number, of all nodes that this user may ask.
+    /// A watch of the ports with this key, of all nodes that this user may ask.
     #[must_use]
-    pub fn new(port: PortNumber) -> ReadWatch {
-        ReadWatch::of(ReadPort::Tautline(port))
-    }
-
-    /// The same of ports of plain UDP.
-    #[must_use]
-    pub fn of_plain_udp(port: u16) -> ReadWatch {
-        ReadWatch::of(ReadPort::Udp(port))
-    }
-
-    fn of(port: ReadPort) -> ReadWatch {
+    pub fn new(key: PortKey) -> ReadWatch {
         ReadWatch {
-            port,
+            key,
             seen: HashMap::new(),
         }
     }
@@ -105,9 +92,9 @@ impl ReadWatch {
     /// # Errors
     /// If the nodes' directory is not this user's own.
     pub fn look(&mut self) -> io::Result<Vec<PortReads>> {
-        let port = self.port;
+        let key = self.key;
         let seen = &self.seen;
-        let answers = serve::ask_nodes(|node| request(port, seen.get(node).copied().unwrap_or(0)))?;
+        let answers = serve::ask_nodes(|node| request(key, seen.get(node).copied().unwrap_or(0)))?;
         let mut all = Vec::new();
         for (node, answer) in answers {
             // A node of an older release answers with its status.
@@ -137,11 +124,12 @@ mod tests {
     #[test]
     fn requests_come_back_and_others_are_none() {
         let mut bytes = Vec::new();
-        let ours = ReadPort::Tautline(PortNumber::new(4095).unwrap());
-        for port in [ReadPort::Udp(65_535), ours] {
-            bytes = request(port, u64::MAX);
+        let ours = PortKey::Message(PortNumber::new(4095).unwrap());
+        let raw = PortKey::Raw(EtherType::ETHERCAT);
+        for key in [PortKey::Udp(NonZeroU16::MAX), raw, ours] {
+            bytes = request(key, u64::MAX);
             assert_eq!(bytes.len(), REQUEST_BYTES);
-            assert_eq!(wanted(&bytes), Some((port, u64::MAX)));
+            assert_eq!(wanted(&bytes), Some((key, u64::MAX)));
         }
         for wrong in [
             &b"watch"[..],

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use serde::Serialize;
+use tautline_proto::wire::PortKey;
 use tautline_state::told::{
     Admission, Asked, Asker, Askers, Heard, Limits, Next, Share, Teller, hear,
 };
 use tautline_state::{Directory, EntryKind, text};
 
 use super::NodeStatus;
-use super::reads::{self, ReadPort, ReadsTold};
+use super::reads::{self, ReadsTold};
 use crate::runtime::{self, Room};
 
 /// Askers that can wait for a node to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
@@ -56,7 +57,7 @@ pub(crate) struct Told<N> {
     /// Its state with the newest values of typed ports, for watchers.
     pub(crate) status_with_values: fn(&N) -> NodeStatus,
     /// The reads of a port from a number on, which it notes from now on.
-    pub(crate) reads_since: fn(&N, ReadPort, u64) -> Option<ReadsTold>,
+    pub(crate) reads_since: fn(&N, PortKey, u64) -> Option<ReadsTold>,
     /// Switches the measurement of its ports' latencies.
     pub(crate) measure_latency: fn(&N, bool),
     /// Has frames that it sends seen by whoever captures, or not.
@@ -160,7 +161,7 @@ enum Request {
     /// Frames that are sent, shown to whoever captures.
     Frames,
     /// The reads of a port.
-    Reads(ReadPort, u64),
+    Reads(PortKey, u64),
 }
 
 /// Wishes of an asker. One who only wants the status shuts down its side at once.

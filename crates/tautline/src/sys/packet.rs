@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use tautline_proto::ip::send::HEADERS_BYTES;
+use tautline_proto::wire::Priority;
 
-use super::socket::{self, Pieces};
+use super::socket::{self, OutFrame};
 
 /// A socket to send whole frames on one interface, past the queueing discipline (so a frame is
 /// with the driver when the call returns, and nobody's backlog is before it). It receives nothing,
@@ -114,12 +115,11 @@ pub(crate) fn send_uncut(
     let mut all = [0; PACKET_HEAD_BYTES + HEADERS_BYTES];
     all[..PACKET_HEAD_BYTES].copy_from_slice(&head.to_bytes());
     all[PACKET_HEAD_BYTES..].copy_from_slice(headers);
-    let pieces = Pieces {
+    let packet = OutFrame {
         head: &all,
-        rest: payload,
-        to: None,
+        ..OutFrame::whole(payload, Priority::LOWEST)
     };
-    socket::send_many(sender, &[pieces]).map(drop)
+    socket::send_many(sender, &[packet]).map(drop)
 }
 
 /// A socket that receives the frames of one EtherType for one Tautline port on one interface.

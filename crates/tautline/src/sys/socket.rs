@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::net::SendFlags;
 use tautline_proto::ip::Reason;
 use tautline_proto::time::Instant;
+use tautline_proto::wire::Priority;
 
 /// A non-blocking socket that a child process does not inherit.
 pub(crate) fn open(
@@ -101,18 +102,33 @@ pub(crate) fn send_to(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddrV4) ->
 /// stack (200 bytes each), for a call that is a small part of what 32 frames cost.
 pub(crate) const SEND_MANY_MAX: usize = 32;
 
-/// Something to send, in two pieces that the kernel puts together.
-#[derive(Clone, Copy)]
-pub(crate) struct Pieces<'a> {
+/// A frame or datagram to be sent, in two pieces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutFrame<'a> {
+    /// Headers; empty if the payload begins with them.
     pub(crate) head: &'a [u8],
-    pub(crate) rest: &'a [u8],
-    /// Where to, on a socket that is neither bound to an interface nor connected.
+    pub(crate) payload: &'a [u8],
+    /// Receiver of a datagram, on a socket that is neither bound to an interface nor connected.
     pub(crate) to: Option<SocketAddrV4>,
+    pub(crate) priority: Priority,
+}
+
+impl<'a> OutFrame<'a> {
+    /// A frame that lies together.
+    #[inline]
+    pub(crate) const fn whole(bytes: &'a [u8], priority: Priority) -> Self {
+        Self {
+            head: &[],
+            payload: bytes,
+            to: None,
+            priority,
+        }
+    }
 }
 
 /// Sends several frames or datagrams with one system call; how many, from the first on, the kernel took:
 /// at least one. Never waits. At most [`SEND_MANY_MAX`] are looked at.
-pub(crate) fn send_many(socket: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Result<usize> {
+pub(crate) fn send_many(socket: BorrowedFd<'_>, all: &[OutFrame<'_>]) -> io::Result<usize> {
     let count = all.len().min(SEND_MANY_MAX);
     let part = |bytes: &[u8]| libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
@@ -123,12 +139,12 @@ pub(crate) fn send_many(socket: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Resul
         [internet_address(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)); SEND_MANY_MAX];
     // SAFETY: all bytes zero is a valid mmsghdr: no address, no parts, no control messages.
     let mut messages: [libc::mmsghdr; SEND_MANY_MAX] = unsafe { std::mem::zeroed() };
-    for (index, pieces) in all[..count].iter().enumerate() {
-        parts[index] = [part(pieces.head), part(pieces.rest)];
+    for (index, frame) in all[..count].iter().enumerate() {
+        parts[index] = [part(frame.head), part(frame.payload)];
         let message = &mut messages[index].msg_hdr;
         message.msg_iov = parts[index].as_mut_ptr();
         message.msg_iovlen = 2;
-        if let Some(to) = pieces.to {
+        if let Some(to) = frame.to {
             addresses[index] = internet_address(to);
             message.msg_name = (&raw mut addresses[index]).cast();
             message.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;

@@ -12,7 +12,7 @@ use netlink_packet_route::link::{
 use rustix::fs::{Mode, OFlags};
 
 use super::route;
-use super::socket::Pieces;
+use super::socket::OutFrame;
 
 /// Bytes of frames on their way that one tap may hold before a write is refused: about 400 large ones. Lower: a burst
 /// into a driver with a long ring is refused although there is room. Higher: a sender that floods an interface which
@@ -97,9 +97,9 @@ pub(crate) fn send(tap: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
 
 /// Sends several frames, each with a call of its own, because a tap takes one at a time; returns how many, from the
 /// first on, it took: at least one. Never waits.
-pub(crate) fn send_many(tap: BorrowedFd<'_>, all: &[Pieces<'_>]) -> io::Result<usize> {
-    for (index, pieces) in all.iter().enumerate() {
-        let parts = [pieces.head, pieces.rest].map(io::IoSlice::new);
+pub(crate) fn send_many(tap: BorrowedFd<'_>, all: &[OutFrame<'_>]) -> io::Result<usize> {
+    for (index, frame) in all.iter().enumerate() {
+        let parts = [frame.head, frame.payload].map(io::IoSlice::new);
         match rustix::io::writev(tap, &parts) {
             Ok(_) => {}
             Err(error) if index == 0 => return Err(error.into()),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tautline::status::{ReadWatch, nodes, nodes_with_latency};
 use tautline::{
-    BusConfig, Instant, LatencyStatus, Node, NodeConfig, PortStatus, Priority, QueuingOptions,
-    SamplingOptions, bus_neighbour, neighbour,
+    BusConfig, Instant, LatencyStatus, Node, NodeConfig, PortKey, PortStatus, Priority,
+    QueuingOptions, SamplingOptions, bus_neighbour, neighbour,
 };
 
 const QUEUE: u16 = 3001;
@@ -193,7 +193,7 @@ fn reads_of_datagrams_are_told_to_whoever_asks() {
     let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into())).unwrap();
     let mut port = node.udp_port(UDP, &QueuingOptions::default()).unwrap();
     let to = port.destination("127.0.0.1", UDP).unwrap();
-    let mut watch = ReadWatch::of_plain_udp(UDP);
+    let mut watch = ReadWatch::new(PortKey::udp(UDP).unwrap());
     let own = |watch: &mut ReadWatch| {
         let told = watch.look().unwrap().into_iter();
         let own = told.filter(|told| told.process == std::process::id());
@@ -213,7 +213,7 @@ fn reads_of_datagrams_are_told_to_whoever_asks() {
     assert!(reads.iter().all(|(arrival, read)| arrival <= read));
     assert_eq!(own(&mut watch), [], "each is told once");
     assert_eq!(
-        own(&mut ReadWatch::of_plain_udp(UDP + 1)),
+        own(&mut ReadWatch::new(PortKey::udp(UDP + 1).unwrap())),
         [],
         "of no other port"
     );

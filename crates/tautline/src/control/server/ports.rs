@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 
 use tautline_proto::wire::PortKey;
@@ -17,13 +16,9 @@ use crate::control::PORT_KERNEL_BYTES;
 use crate::error::PortError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::PortObjects;
-use crate::link::bpf::taps::{Form, Permit};
+use crate::link::bpf::taps::Permit;
 use crate::link::plain_udp::reserve_for_another;
-use crate::link::raw;
 use tautline_state::foreign::Credentials;
-
-/// The EtherType of IPv4, under which UDP ports are claimed: no node has it for its own frames.
-const CLAIM_OF_UDP: u16 = 0x0800;
 
 /// Of a predecessor's client that cannot be asked who it is: no user has this number.
 const UNKNOWN: Credentials = Credentials {
@@ -99,37 +94,26 @@ impl Server {
 
     /// Makes the port's memory and shows it to the demux; with plain UDP, the socket that has the UDP port comes along.
     fn make(&self, port: PortKey, shape: Shape) -> Result<(PortObjects, Option<OwnedFd>), Refusal> {
-        let kernel = |error: PortError| no(Reason::Kernel, error.to_string());
-        match port {
-            PortKey::Message(port) => {
-                let made = self.demux.make_port(port, shape).map_err(kernel)?;
-                Ok((made, None))
-            }
+        let reserved = match port {
             PortKey::Udp(port) => {
                 let Some(ip) = self.demux.setup().ip else {
                     let why = "its demux has no IPv4 address, which plain UDP needs";
                     return Err(no(Reason::OtherSettings, why));
                 };
                 let reserved = reserve_for_another(SocketAddrV4::new(ip, port.get()));
-                let reserved = reserved.map_err(not_reserved)?;
-                let made = self
-                    .demux
-                    .make_udp_port(port.get(), shape)
-                    .map_err(kernel)?;
-                Ok((made, Some(reserved)))
+                Some(reserved.map_err(not_reserved)?)
             }
-            PortKey::Raw(ethertype) => {
-                let made = self.demux.make_raw_port(ethertype, shape);
-                let made = made.map_err(|error| match error {
-                    PortError::TooManyPorts { max, .. } => no(
-                        Reason::Full,
-                        format!("the interface has {max} raw ports open already"),
-                    ),
-                    error => kernel(error),
-                })?;
-                Ok((made, None))
-            }
-        }
+            PortKey::Message(_) | PortKey::Raw(_) => None,
+        };
+        let made = self.demux.make_port(port, shape);
+        let made = made.map_err(|error| match error {
+            PortError::TooManyPorts { max, .. } => no(
+                Reason::Full,
+                format!("the interface has {max} raw ports open already"),
+            ),
+            error => no(Reason::Kernel, error.to_string()),
+        })?;
+        Ok((made, reserved))
     }
 
     /// Frames of the node's own EtherType are all clients'.
@@ -141,16 +125,9 @@ impl Server {
     }
 
     fn make_tap(&self, port: PortKey, grant: Grant) -> Result<OwnedFd, Refusal> {
-        let form = match port {
-            PortKey::Message(port) => Form::Port(port.get()),
-            PortKey::Udp(port) => Form::Datagrams(port.get()),
-            PortKey::Raw(ethertype) => Form::Raw {
-                ethertype: ethertype.get(),
-                any_source_address: grant.any_source_address,
-            },
-        };
         let permit = Permit {
-            form,
+            key: port,
+            any_source_address: grant.any_source_address,
             priorities: grant.priorities,
         };
         let tap = self.taps.open(self.place(port), permit);
@@ -162,27 +139,13 @@ impl Server {
 
     /// Where the port is in the demux's map of ports, and its tap among the taps.
     pub(super) fn place(&self, port: PortKey) -> u32 {
-        match port {
-            PortKey::Message(port) => port.get().into(),
-            PortKey::Udp(port) => self.demux.udp_place(port.get()),
-            PortKey::Raw(ethertype) => self.demux.raw_place(ethertype),
-        }
+        self.demux.place(port)
     }
 
     /// Number by which a port is claimed.
     fn number_of(&self, port: PortKey) -> Number {
         let setup = self.demux.setup();
-        let interface_index = setup.interface.index;
-        let ethertype = match port {
-            PortKey::Message(_) => setup.ethernet.ethertype,
-            PortKey::Udp(_) => CLAIM_OF_UDP,
-            PortKey::Raw(ethertype) => return raw::number(interface_index, ethertype),
-        };
-        Number {
-            interface_index,
-            ethertype,
-            port: port.number(),
-        }
+        Number::of(setup.interface.index, setup.ethernet.ethertype, port)
     }
 
     /// Whether the process that had a port is gone.
@@ -229,11 +192,7 @@ impl Server {
         if place != 0 {
             let _gone = self.taps.close(place);
         }
-        match port {
-            PortKey::Message(port) => self.demux.close_port(port),
-            PortKey::Udp(port) => self.demux.close_udp_port(port.get()),
-            PortKey::Raw(ethertype) => self.demux.close_raw_port(ethertype),
-        }
+        self.demux.close_port(port);
     }
 
     /// Takes ports that are nobody's from the demux, so many at most.
@@ -248,14 +207,7 @@ impl Server {
 
     /// Finds the ports that a predecessor gave out, and whose they are.
     pub(super) fn take_ports_over(&mut self) {
-        let ports = self.demux.open_ports().into_iter();
-        let ports = ports.map(|(port, bytes)| (PortKey::Message(port), bytes));
-        let udp_ports = self.demux.open_udp_ports().into_iter();
-        let udp_ports = udp_ports
-            .filter_map(|(port, bytes)| Some((PortKey::Udp(NonZeroU16::new(port)?), bytes)));
-        let raw_ports = self.demux.open_raw_ports().into_iter();
-        let raw_ports = raw_ports.map(|(one, bytes)| (PortKey::Raw(one), bytes));
-        for (port, memory_bytes) in ports.chain(udp_ports).chain(raw_ports) {
+        for (port, memory_bytes) in self.demux.open_ports() {
             if self.is_unclaimed(port) {
                 self.take_away(port);
                 continue;

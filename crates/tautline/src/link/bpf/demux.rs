@@ -14,7 +14,6 @@ use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachT
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortKey, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
@@ -22,18 +21,15 @@ use tautline_state::privilege::may_load_bpf;
 
 use super::counters::Counters;
 use super::out_of_order::OutOfOrderFragments;
-use super::raw_table::{self, RawTable};
+use super::places::Places;
 use super::sender::Sender;
 use super::tap::TapRing;
-use super::udp_table::{PLACES, UdpTable};
-use super::{DemuxOwner, PortParts, RawPortParts, UdpPortParts, doorbell, holders, verifier};
+use super::{DemuxOwner, PortParts, doorbell, holders, verifier};
 use crate::error::{OpenError, PortError, Priorities, errno_of};
 use crate::hidden_tags::HiddenTags;
 use crate::kernel;
-use crate::link::packet::claim;
 use crate::link::plain_udp::reserve;
-use crate::link::raw;
-use crate::link::{NodeCounters, XdpMode};
+use crate::link::{NodeCounters, XdpMode, claim};
 use crate::memory::MappedPort;
 use crate::sys::interface::{self, Interface};
 use crate::sys::{bpf, packet};
@@ -229,64 +225,20 @@ impl Demux {
         &self.setup
     }
 
-    /// Makes a port and shows it to the demux.
-    ///
-    /// # Errors
-    /// [`PortError::Refused`].
-    pub(crate) fn make_port(
-        &self,
-        port: PortNumber,
-        shape: Shape,
-    ) -> Result<PortObjects, PortError> {
-        self.make(port.get().into(), port.get(), shape)
-    }
-
-    /// Makes a port of plain UDP and shows it to the demux. The caller has taken the UDP port.
+    /// Makes a port and shows it to the demux. The caller has taken the key.
     ///
     /// # Errors
     /// [`PortError::TooManyPorts`], [`PortError::Refused`].
-    pub(crate) fn make_udp_port(&self, port: u16, shape: Shape) -> Result<PortObjects, PortError> {
-        let table = &self.maps.udp_ports;
-        let key = PortKey::udp(port)?;
-        let place = table
-            .take(port)
-            .ok_or(PortError::TooManyPorts { key, max: PLACES })?;
-        let made = self.make(place, port, shape);
-        let made = made.inspect_err(|_| self.close_udp_port(port))?;
-        table.show(port);
-        Ok(made)
+    pub(crate) fn make_port(&self, key: PortKey, shape: Shape) -> Result<PortObjects, PortError> {
+        let place = self.maps.places.take(key)?;
+        let made = self.make(place, key.number(), shape);
+        let made = made.and_then(|made| self.maps.places.show(key).map(|()| made));
+        made.inspect_err(|_| self.close_port(key))
     }
 
-    /// Makes a raw port and shows it to the demux. The caller has taken the EtherType.
-    ///
-    /// # Errors
-    /// [`PortError::TooManyPorts`], [`PortError::Refused`].
-    pub(crate) fn make_raw_port(
-        &self,
-        ethertype: EtherType,
-        shape: Shape,
-    ) -> Result<PortObjects, PortError> {
-        let table = &self.maps.raw_types;
-        let max = raw_table::PLACES;
-        let place = table.take(ethertype).ok_or(PortError::TooManyPorts {
-            key: ethertype.into(),
-            max,
-        })?;
-        let made = self.make(place, ethertype.get(), shape).and_then(|made| {
-            let shown = table.show(ethertype).map(|()| made);
-            shown.map_err(|error| PortError::refused("showing the port to the demux", error))
-        });
-        made.inspect_err(|_| self.close_raw_port(ethertype))
-    }
-
-    /// The place of an open port of plain UDP; 0 if it is not open.
-    pub(crate) fn udp_place(&self, port: u16) -> u32 {
-        self.maps.udp_ports.place(port) as u32
-    }
-
-    /// The place of a raw port; 0 if it is not open.
-    pub(crate) fn raw_place(&self, ethertype: EtherType) -> u32 {
-        self.maps.raw_types.place(ethertype)
+    /// The place of an open port; 0 if it is not open.
+    pub(crate) fn place(&self, key: PortKey) -> u32 {
+        self.maps.places.of(key)
     }
 
     /// Makes a port and puts it in its place.
@@ -325,23 +277,12 @@ impl Demux {
     }
 
     /// The ports that the demux delivers to, with the bytes of their memory.
-    pub(crate) fn open_ports(&self) -> Vec<(PortNumber, u64)> {
+    pub(crate) fn open_ports(&self) -> Vec<(PortKey, u64)> {
         let numbers = (1..=PORT_MAX).filter_map(PortNumber::new);
-        let found = numbers.filter_map(|port| Some((port, self.memory_bytes(port.get().into())?)));
-        found.collect()
-    }
-
-    /// The same of plain UDP.
-    pub(crate) fn open_udp_ports(&self) -> Vec<(u16, u64)> {
-        let ports = self.maps.udp_ports.open().into_iter();
-        let found = ports.filter_map(|port| Some((port, self.memory_bytes(self.udp_place(port))?)));
-        found.collect()
-    }
-
-    /// The same of raw ports.
-    pub(crate) fn open_raw_ports(&self) -> Vec<(EtherType, u64)> {
-        let types = self.maps.raw_types.open().into_iter();
-        let found = types.filter_map(|one| Some((one, self.memory_bytes(self.raw_place(one))?)));
+        let keys = numbers
+            .map(PortKey::Message)
+            .chain(self.maps.places.shown());
+        let found = keys.filter_map(|key| Some((key, self.memory_bytes(self.place(key))?)));
         found.collect()
     }
 
@@ -372,66 +313,40 @@ impl Demux {
 }
 
 impl DemuxOwner for Demux {
-    fn open_port(&self, port: PortNumber, shape: Shape) -> Result<PortParts, PortError> {
-        let claim = claim(&self.setup.interface, self.setup.ethernet.ethertype, port)?;
+    fn open_port(
+        &self,
+        key: PortKey,
+        shape: Shape,
+        beside: Option<OwnedFd>,
+    ) -> Result<PortParts, PortError> {
+        let setup = &self.setup;
+        let claim = claim(&setup.interface, setup.ethernet.ethertype, key)?;
+        let (reserved, out_of_order) = match key {
+            PortKey::Udp(port) => {
+                let ip = setup.ip.ok_or(PortError::NoAddress { link: "xdp" })?;
+                let reserve = || reserve(SocketAddrV4::new(ip, port.get()), key);
+                let reserved = beside.map_or_else(reserve, Ok)?;
+                (Some(reserved), Some(Arc::clone(&self.maps.out_of_order)))
+            }
+            PortKey::Message(_) | PortKey::Raw(_) => (None, None),
+        };
         let sender = self.sender()?;
-        let made = self.make_port(port, shape)?;
+        let made = self.make_port(key, shape)?;
         Ok(PortParts {
             memory: Arc::new(made.memory),
             doorbell: made.doorbell,
             sender,
             claim,
             priorities: Priorities::ALL,
-        })
-    }
-
-    fn close_port(&self, port: PortNumber) {
-        self.maps.withdraw(port.get().into());
-    }
-
-    fn open_udp_port(
-        &self,
-        local: SocketAddrV4,
-        shape: Shape,
-        beside: Option<OwnedFd>,
-    ) -> Result<UdpPortParts, PortError> {
-        let reserved = beside.map_or_else(|| reserve(local), Ok)?;
-        let sender = self.sender()?;
-        let made = self.make_udp_port(local.port(), shape)?;
-        Ok(UdpPortParts {
-            memory: Arc::new(made.memory),
-            doorbell: made.doorbell,
-            sender,
-            out_of_order: Some(Arc::clone(&self.maps.out_of_order)),
-            priorities: Priorities::ALL,
-            reserved,
-            claim: None,
-        })
-    }
-
-    fn close_udp_port(&self, port: u16) {
-        let maps = &self.maps;
-        maps.udp_ports.give_up(port, |place| maps.withdraw(place));
-    }
-
-    fn open_raw_port(&self, ethertype: EtherType, shape: Shape) -> Result<RawPortParts, PortError> {
-        let claim = raw::claim(&self.setup.interface, ethertype)?;
-        let sender = self.sender()?;
-        let made = self.make_raw_port(ethertype, shape)?;
-        Ok(RawPortParts {
-            memory: Arc::new(made.memory),
-            doorbell: made.doorbell,
-            sender,
-            claim,
-            priorities: Priorities::ALL,
             any_source_address: true,
+            reserved,
+            out_of_order,
         })
     }
 
-    fn close_raw_port(&self, ethertype: EtherType) {
+    fn close_port(&self, key: PortKey) {
         let maps = &self.maps;
-        let empty = |place| maps.withdraw(place);
-        maps.raw_types.give_up(ethertype, empty);
+        maps.places.give_up(key, |place| maps.withdraw(place));
     }
 
     fn counters(&self) -> NodeCounters {
@@ -689,8 +604,7 @@ pub(in crate::link) fn program_name(id: u32) -> Option<String> {
 struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
-    udp_ports: UdpTable,
-    raw_types: RawTable,
+    places: Places,
     out_of_order: Arc<OutOfOrderFragments>,
     counters: Counters,
     counters_id: u32,
@@ -711,8 +625,7 @@ impl Maps {
         Ok(Self {
             tap: Arc::new(TapRing::map(tap.fd().as_fd())?),
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
-            udp_ports: UdpTable::map(udp_ports.fd().as_fd())?,
-            raw_types: RawTable::of(raw_types.fd().as_fd())?,
+            places: Places::map(udp_ports.fd().as_fd(), raw_types.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),
             counters: Counters::map(counters.fd().as_fd())?,

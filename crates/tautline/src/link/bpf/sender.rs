@@ -6,11 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::tap::TapRing;
-use crate::error::SendError;
 use crate::link::OutFrame;
-use crate::link::frame::with_pieces;
 use crate::sys::interface::InterfaceWatch;
-use crate::sys::socket::Pieces;
 use crate::sys::{socket, tap};
 
 /// Descriptor that takes whole frames.
@@ -40,23 +37,18 @@ impl Sender {
     }
 
     /// Sends frames in two pieces each; how many, from the first on: at least one. Never waits.
-    pub(in crate::link) fn send_many(&self, frames: &[Pieces<'_>]) -> io::Result<usize> {
+    pub(in crate::link) fn send_many(&self, frames: &[OutFrame<'_>]) -> io::Result<usize> {
         match self {
             Self::Packet(sender, ring) => {
                 let count = socket::send_many(sender.as_fd(), frames)?;
                 for frame in frames.iter().take(count) {
-                    ring.sent(&[frame.head, frame.rest]);
+                    ring.sent(&[frame.head, frame.payload]);
                 }
                 Ok(count)
             }
             Self::Tap(sender, watch) => tap::send_many(sender.as_fd(), frames)
                 .map_err(|error| refused(error, watch.as_deref())),
         }
-    }
-
-    /// The same with headers that are put together here.
-    pub(in crate::link) fn send_frames(&self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        Ok(with_pieces(frames, |pieces| self.send_many(pieces))?)
     }
 }
 

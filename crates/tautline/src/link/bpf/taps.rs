@@ -12,6 +12,7 @@ use std::sync::Arc;
 use aya::Ebpf;
 use aya::maps::{DevMap, Map, MapData, MapInfo};
 use aya::programs::Xdp;
+use tautline_proto::wire::PortKey;
 
 use super::demux::{Setup, not_loaded};
 use crate::error::OpenError;
@@ -40,40 +41,26 @@ const REFUSED: usize = 16;
 /// Frames that one tap lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permit {
-    pub(crate) form: Form,
+    /// Port that they are from.
+    pub(crate) key: PortKey,
+    /// Whether raw ones may be from any address, or from the interface's alone.
+    pub(crate) any_source_address: bool,
     /// A bit for each.
     pub(crate) priorities: u8,
 }
 
-/// Frames from which port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Ours, in the Ethernet or UDP form, from this Tautline port.
-    Port(u16),
-    /// Plain UDP, from this UDP port.
-    Datagrams(u16),
-    /// Raw ones of this EtherType, from the interface's address or from any.
-    Raw {
-        ethertype: u16,
-        any_source_address: bool,
-    },
-}
-
 impl Permit {
     fn to_bytes(self) -> [u8; SENDER_BYTES] {
-        let (form, port) = match self.form {
-            Form::Port(port) => (SEND_PORT, port),
-            Form::Datagrams(port) => (SEND_DATAGRAMS, port),
-            Form::Raw {
-                ethertype,
-                any_source_address: false,
-            } => (SEND_RAW, ethertype),
-            Form::Raw { ethertype, .. } => (SEND_RAW_OF_ANY, ethertype),
+        let form = match self.key {
+            PortKey::Message(_) => SEND_PORT,
+            PortKey::Udp(_) => SEND_DATAGRAMS,
+            PortKey::Raw(_) if self.any_source_address => SEND_RAW_OF_ANY,
+            PortKey::Raw(_) => SEND_RAW,
         };
         let mut bytes = [0; SENDER_BYTES];
         bytes[0] = form;
         bytes[1] = self.priorities;
-        bytes[2..4].copy_from_slice(&port.to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.key.number().to_be_bytes());
         bytes
     }
 }

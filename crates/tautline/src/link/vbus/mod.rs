@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{PortNumber, Priority};
+use tautline_proto::wire::{PortKey, PortNumber, Priority};
 use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX;
 pub(crate) use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
@@ -144,7 +144,9 @@ impl Link for BusLink {
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
-        let number = request.number;
+        let PortKey::Message(number) = request.key else {
+            return Err(request.not_offered(self.kind().name()));
+        };
         let shape = shape_of(&request)?;
         let sources = match request.shape {
             tautline_shm::region::Shape::Sampling { sources } => sources as usize,
@@ -159,7 +161,7 @@ impl Link for BusLink {
         let types = request.types;
         let socket = self.directory.bind(number).map_err(|error| match error {
             BindError::Taken(holder) => PortError::Taken {
-                key: number.into(),
+                key: request.key,
                 holder,
             },
             BindError::Io(error) => PortError::refused("taking the port's name on the bus", error),
@@ -304,17 +306,17 @@ impl BusPort {
         statistics.latency.record(arrival, self.now());
     }
 
-    /// As [`super::Inbox::arm`].
+    /// As [`super::PortLink::arm`].
     pub(crate) fn arm(&mut self, for_descriptor: bool) {
         self.bus_receiver.arm(for_descriptor);
     }
 
-    /// As [`super::Inbox::wait`].
+    /// As [`super::PortLink::wait`].
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
         self.bus_receiver.wait(timeout)
     }
 
-    /// As [`super::Inbox::descriptor`].
+    /// As [`super::PortLink::descriptor`].
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.bus_receiver.shared.descriptor()
     }

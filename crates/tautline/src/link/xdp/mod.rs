@@ -3,31 +3,23 @@
 //! The demux belongs to this process, or to a control process that hands ports to several (`control`).
 
 mod port;
-mod raw;
-mod receiver;
-mod udp;
 
 pub use super::bpf::demux::{Verified, try_demux};
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PortNumber, WHOLE_BYTES_MAX_ETHERNET};
-use tautline_shm::region::Shape;
+use tautline_proto::wire::{PortKey, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
 
 use self::port::XdpPort;
-use self::raw::XdpRawPort;
-use self::udp::XdpUdpPort;
 use super::bpf::DemuxOwner;
 use super::bpf::demux::{Demux, Setup, program_name};
-use super::frame::RawAddress;
+use super::frame::OwnAddress;
 use super::{
-    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, RawFrames, RawPortLink, Route, UdpPortLink, XdpMode,
+    ArrivalClock, Capabilities, ControlProcess, Copies, Link, LinkKind, NodeCounters, PlainUdp,
+    PortHalf, PortRequest, RawFrames, Route, XdpMode,
 };
 use crate::error::{OpenError, PortError};
 use crate::sys::interface::{self, Interface};
@@ -135,55 +127,17 @@ impl Link for XdpLink {
         capabilities(self.mode, self.ip)
     }
 
-    fn control_process(&self) -> Option<i32> {
-        self.control_process
-    }
-
-    fn address(&self) -> Option<Ipv4Addr> {
-        self.ip
+    fn control_process(&self) -> Option<ControlProcess> {
+        let ip = self.ip;
+        self.control_process.map(|pid| ControlProcess { pid, ip })
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
-        let PortRequest {
-            number: port,
-            shape,
-            ..
-        } = request;
-        let parts = self.owner.open_port(port, shape)?;
-        let opened = XdpPort::new(port, parts, self.ip, &self.owner)?;
-        Ok(PortHalf::frames(opened))
-    }
-
-    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
-        let ip = self.ip.ok_or(PortError::NoAddress {
-            link: self.kind().name(),
-        })?;
-        let local = SocketAddrV4::new(ip, port);
-        let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner, None)?;
-        Ok(Box::new(port))
-    }
-
-    fn open_udp_port_beside(
-        &self,
-        port: u16,
-        shape: Shape,
-        socket: OwnedFd,
-    ) -> Result<Box<dyn UdpPortLink>, PortError> {
-        let ip = self.ip.ok_or(PortError::NoAddress {
-            link: self.kind().name(),
-        })?;
-        let local = SocketAddrV4::new(ip, port);
-        let port = XdpUdpPort::open(local, &self.interface, shape, &self.owner, Some(socket))?;
-        Ok(Box::new(port))
-    }
-
-    fn open_raw_port(
-        &self,
-        ethertype: EtherType,
-        shape: Shape,
-    ) -> Result<Box<dyn RawPortLink>, PortError> {
-        let port = XdpRawPort::open(ethertype, &self.interface, shape, &self.owner)?;
-        Ok(Box::new(port))
+        if let (PortKey::Udp(_), None) = (request.key, self.ip) {
+            let link = self.kind().name();
+            return Err(PortError::NoAddress { link });
+        }
+        Ok(PortHalf::frames(XdpPort::open(self, request)?))
     }
 
     fn route(
@@ -192,12 +146,12 @@ impl Link for XdpLink {
         to: PortNumber,
         from: PortNumber,
     ) -> Result<Route, PortError> {
-        let own = RawAddress {
+        let own = OwnAddress {
             interface: &self.interface,
             ip: self.ip,
             ethernet: self.ethernet,
         };
-        Route::raw(self.kind(), own, neighbour, to, from)
+        Route::on_interface(self.kind(), own, neighbour, to, from)
     }
 
     fn shared_neighbours(&self) -> Option<Vec<Neighbour>> {

@@ -9,11 +9,8 @@
 mod queues;
 
 mod port;
-mod raw;
 mod rx_queue;
-mod udp;
 
-use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,28 +19,20 @@ use aya::Ebpf;
 use aya::maps::{Map, RingBuf, XskMap};
 use tautline_proto::ip::receive::Own;
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{PORT_MAX, PortKey, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
-use tautline_shm::region::Shape;
 
-use self::port::{PortReceiver, XskPort};
+use self::port::XskPort;
 use self::queues::Opener;
-use self::raw::XskRawPort;
 use self::rx_queue::{COLLECT_FRAMES_MAX, Maps, Shared};
-use self::udp::XskUdpPort;
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
 use super::bpf::out_of_order::OutOfOrderFragments;
-use super::bpf::raw_table::{self, RawTable};
+use super::bpf::places::Places;
 use super::bpf::tap::TapRing;
-use super::bpf::udp_table::{PLACES, UdpTable};
-use super::frame::RawAddress;
-use super::packet::claim;
-use super::plain_udp::reserve;
-use super::socket::udp_socket;
+use super::frame::OwnAddress;
 use super::{
     ArrivalClock, Capabilities, Link, LinkKind, NodeCounters, PlainUdp, PortHalf, PortRequest,
-    RawFrames, RawPortLink, Route, UdpPortLink, raw as raw_frames,
+    RawFrames, Route,
 };
 use crate::error::{OpenError, PortError};
 use crate::sys::memory::Mapping;
@@ -123,8 +112,7 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
     let bytes = (usize::from(PORT_MAX) + 1) * size_of::<u64>();
     Ok(Maps {
         open_ports: Mapping::shared(array(ebpf, "open_ports")?, bytes, 0)?,
-        udp_ports: UdpTable::map(array(ebpf, "udp_ports")?)?,
-        raw_types: RawTable::of(array(ebpf, "raw_types")?)?,
+        places: Places::map(array(ebpf, "udp_ports")?, array(ebpf, "raw_types")?)?,
         out_of_order: OutOfOrderFragments::map(array(ebpf, "held_slots")?)?,
         counters: Counters::map(array(ebpf, "node_counters")?)?,
         tap: TapRing::map(array(ebpf, "tap")?)?,
@@ -184,55 +172,12 @@ impl Link for XskLink {
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
-        let PortRequest {
-            number: port,
-            shape,
-            ..
-        } = request;
-        let claim = claim(&self.setup.interface, self.setup.ethernet.ethertype, port)?;
-        let reserved = self.setup.ip.map(|ip| udp_socket(ip, port)).transpose()?;
-        let receiver = PortReceiver::take(&self.shared, shape, port.get(), |shared, place| {
-            Ok(shared.open(port, place))
-        })?;
-        Ok(PortHalf::frames(XskPort::new(receiver, reserved, claim)))
-    }
-
-    fn open_udp_port(&self, port: u16, shape: Shape) -> Result<Box<dyn UdpPortLink>, PortError> {
-        let ip = self.setup.ip.ok_or(PortError::NoAddress {
-            link: self.kind().name(),
-        })?;
-        let local = SocketAddrV4::new(ip, port);
-        let key = PortKey::udp(port)?;
-        let reserved = reserve(local)?;
-        let receiver = PortReceiver::take(&self.shared, shape, port, |shared, place| {
-            let opened = shared.open_udp(port, place);
-            opened.ok_or(PortError::TooManyPorts { key, max: PLACES })
-        })?;
-        let interface = self.setup.interface.clone();
-        Ok(Box::new(XskUdpPort::new(
-            local, interface, receiver, reserved,
-        )))
-    }
-
-    fn open_raw_port(
-        &self,
-        ethertype: EtherType,
-        shape: Shape,
-    ) -> Result<Box<dyn RawPortLink>, PortError> {
-        let claim = raw_frames::claim(&self.setup.interface, ethertype)?;
-        let receiver =
-            PortReceiver::take(&self.shared, shape, ethertype.get(), |shared, place| {
-                let max = raw_table::PLACES;
-                let opened = shared.open_raw(ethertype, place);
-                let opened = opened.map_err(|error| {
-                    PortError::refused("showing the port to the program", error)
-                })?;
-                opened.ok_or(PortError::TooManyPorts {
-                    key: ethertype.into(),
-                    max,
-                })
-            })?;
-        Ok(Box::new(XskRawPort::new(receiver, claim)))
+        let link = self.kind().name();
+        match request.key {
+            _ if request.beside.is_some() => Err(request.not_offered(link)),
+            PortKey::Udp(_) if self.setup.ip.is_none() => Err(PortError::NoAddress { link }),
+            _ => Ok(PortHalf::frames(XskPort::open(self, &request)?)),
+        }
     }
 
     fn route(
@@ -241,12 +186,12 @@ impl Link for XskLink {
         to: PortNumber,
         from: PortNumber,
     ) -> Result<Route, PortError> {
-        let own = RawAddress {
+        let own = OwnAddress {
             interface: &self.setup.interface,
             ip: self.setup.ip,
             ethernet: self.setup.ethernet,
         };
-        Route::raw(self.kind(), own, neighbour, to, from)
+        Route::on_interface(self.kind(), own, neighbour, to, from)
     }
 
     fn counters(&self) -> NodeCounters {

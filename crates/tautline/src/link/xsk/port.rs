@@ -1,36 +1,46 @@
-//! A port of link `xsk`: its own memory, and how it looks for what has come.
+//! A port of link `xsk`, whatever its key: its own memory, how it looks for what has come, and sending through the
+//! node's AF_XDP socket.
 
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::wire::Header;
+use tautline_proto::ip::DatagramHead;
+use tautline_proto::ip::send::{OutDatagram, Route};
+use tautline_proto::wire::{PortKey, Priority};
 use tautline_shm::doorbell;
-use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::layout::RecordHead;
+use tautline_shm::region::PortMemory;
 use tautline_state::fork::OwnerProcess;
 
+use super::XskLink;
 use super::rx_queue::{PortSlot, Shared};
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::bpf::ShownPort;
-use crate::link::frame::{HEAD_BYTES_MAX, OutFrame};
-use crate::link::{Inbox, PortLink, Route, sleep_on};
+use crate::link::plain_udp::{next_identification, reserve};
+use crate::link::{OutFrame, PortLink, PortRequest, claim, sleep_on};
 use crate::memory::MappedPort;
-use crate::sys::interface::InterfaceWatch;
+use crate::sys::interface::{Interface, InterfaceWatch};
 use crate::sys::{event, wait};
 
-/// Parts of ports of both kinds: where their messages arrive, and how to wait for them.
+/// The port's half.
 #[derive(Debug)]
-pub(super) struct PortReceiver {
+pub(super) struct XskPort {
     slot: Arc<PortSlot>,
     descriptor: OwnedFd,
+    interface: Interface,
+    // Closed before the key is given up.
     opened: Opened,
+    /// Socket that has the UDP port of the same number, so that no other process gets it.
+    _reserved: Option<OwnedFd>,
+    _claim: Option<Claim>,
 }
 
 /// Closes the port when dropped; not in a forked process, whose parent has it open.
 #[derive(Debug)]
 struct Opened {
-    open: ShownPort,
+    key: PortKey,
     shared: Arc<Shared>,
     process: OwnerProcess,
 }
@@ -38,42 +48,49 @@ struct Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if self.process.is_current() {
-            self.shared.close(self.open);
+            self.shared.close(self.key);
         }
     }
 }
 
-impl PortReceiver {
-    /// Takes a port's memory, and has `open` show it to the receive queues.
-    pub(super) fn take(
-        shared: &Arc<Shared>,
-        shape: Shape,
-        number: u16,
-        open: impl FnOnce(&Shared, &Arc<PortSlot>) -> Result<ShownPort, PortError>,
-    ) -> Result<Self, PortError> {
+impl XskPort {
+    /// Takes the key and the port's memory, and shows that to the receive queues.
+    pub(super) fn open(link: &XskLink, request: &PortRequest) -> Result<Self, PortError> {
+        let (key, setup) = (request.key, &link.setup);
+        let claim = claim(&setup.interface, setup.ethernet.ethertype, key)?;
+        let udp_port = match key {
+            PortKey::Message(port) => Some(port.udp_port()),
+            PortKey::Udp(port) => Some(port.get()),
+            PortKey::Raw(_) => None,
+        };
+        let local = setup.ip.zip(udp_port);
+        let local = local.map(|(ip, port)| SocketAddrV4::new(ip, port));
+        let reserved = local.map(|local| reserve(local, key)).transpose()?;
         let refused = |error| PortError::refused("preparing the port", error);
+        let memory = MappedPort::private(request.shape, key.number()).map_err(refused)?;
         let slot = Arc::new(PortSlot {
-            memory: Arc::new(MappedPort::private(shape, number).map_err(refused)?),
+            memory: Arc::new(memory),
             bell: event::Event::new().map_err(refused)?,
         });
-        let members = [shared.arrivals(), slot.bell.as_fd()];
+        let members = [link.shared.arrivals(), slot.bell.as_fd()];
+        let descriptor = wait::either(&members).map_err(refused)?;
+        link.shared.open(key, &slot)?;
         Ok(Self {
-            descriptor: wait::either(&members).map_err(refused)?,
+            descriptor,
+            interface: setup.interface.clone(),
             opened: Opened {
-                open: open(shared, &slot)?,
-                shared: Arc::clone(shared),
+                key,
+                shared: Arc::clone(&link.shared),
                 process: OwnerProcess::current(),
             },
             slot,
+            _reserved: reserved,
+            _claim: claim,
         })
-    }
-
-    pub(super) fn shared(&self) -> &Shared {
-        &self.opened.shared
     }
 }
 
-impl Inbox for PortReceiver {
+impl PortLink for XskPort {
     fn memory(&self) -> &Arc<MappedPort> {
         &self.slot.memory
     }
@@ -101,78 +118,18 @@ impl Inbox for PortReceiver {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.descriptor.as_fd())
     }
-}
 
-/// The port's half.
-#[derive(Debug)]
-pub(super) struct XskPort {
-    // Closed before the number is given up.
-    receiver: PortReceiver,
-    /// The UDP port of the same number, so that nobody else has it.
-    _reserved: Option<OwnedFd>,
-    _claim: Claim,
-}
-
-impl XskPort {
-    pub(super) fn new(receiver: PortReceiver, reserved: Option<OwnedFd>, claim: Claim) -> Self {
-        Self {
-            receiver,
-            _reserved: reserved,
-            _claim: claim,
-        }
-    }
-}
-
-impl Inbox for XskPort {
-    fn memory(&self) -> &Arc<MappedPort> {
-        self.receiver.memory()
-    }
-
-    fn collect(&mut self) -> Result<(), ReceiveError> {
-        self.receiver.collect()
-    }
-
-    fn arm(&mut self) {
-        self.receiver.arm();
-    }
-
-    fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-        watch: Option<&InterfaceWatch>,
-    ) -> Result<(), ReceiveError> {
-        self.receiver.wait(timeout, watch)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.receiver.descriptor()
-    }
-}
-
-impl PortLink for XskPort {
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        let frame = OutFrame {
-            route,
-            header: *header,
-            payload,
-        };
-        self.send_many(&[frame]).map(drop)
+    fn send(&mut self, frame: &OutFrame<'_>) -> Result<(), SendError> {
+        self.send_many(std::slice::from_ref(frame)).map(drop)
     }
 
     /// All go into the transmit ring, and one call has the kernel send them.
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        let shared = self.receiver.shared();
+        let shared = &self.opened.shared;
         let queued = shared.send(|queue| {
             let mut queued = 0;
             for frame in frames {
-                let mut head = [0; HEAD_BYTES_MAX];
-                let bytes = frame.route.head(&frame.header, &mut head);
-                let parts = [&head[..bytes], frame.payload];
+                let parts = [frame.head, frame.payload];
                 match queue.queue(parts) {
                     Ok(()) => {
                         queued += 1;
@@ -187,7 +144,37 @@ impl PortLink for XskPort {
         Ok(queued?)
     }
 
-    fn needs_station(&self) -> bool {
-        true
+    /// Either all fragments go into the transmit ring, and one call has the kernel send them, or none.
+    fn send_cut(
+        &mut self,
+        route: &Route,
+        priority: Priority,
+        mut datagram: OutDatagram<'_>,
+    ) -> Result<(), SendError> {
+        let mut frames = datagram.frames(route, priority, next_identification());
+        let shared = &self.opened.shared;
+        let sent = shared.send(|queue| {
+            let count = frames.left();
+            queue.reserve(count)?;
+            while let Some(frame) = frames.next_frame() {
+                queue.queue([frame, &[]])?;
+                shared.tap().sent(&[frame]);
+            }
+            Ok(count)
+        });
+        // Of an interface that went down in between, the rest is lost as in a card's own queue.
+        Ok(sent.map(drop)?)
+    }
+
+    fn interface(&self) -> Option<&Interface> {
+        Some(&self.interface)
+    }
+
+    fn out_of_order_fragments(
+        &self,
+        head: &RecordHead,
+        each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
+    ) {
+        self.opened.shared.out_of_order().of_peer(head, each);
     }
 }

@@ -13,8 +13,8 @@ use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::receive::{self, Arrival, Own};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::raw::{EtherType, RawFrame};
-use tautline_proto::wire::{Header, PortNumber, Rejected, ethernet, udp};
+use tautline_proto::wire::raw::RawFrame;
+use tautline_proto::wire::{Header, PortKey, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
 use tautline_shm::layout::source_form;
 use tautline_shm::news::{UndeliveredReport, tell};
@@ -22,12 +22,12 @@ use tautline_shm::out_of_order::FRAGMENT_OUT_OF_ORDER;
 use tautline_shm::region::PortMemory;
 
 use crate::address::{Address, ipv4_word};
+use crate::error::PortError;
 use crate::link::NodeCounters;
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
-use crate::link::bpf::raw_table::{self, RawTable};
+use crate::link::bpf::places::{PLACES, Places};
 use crate::link::bpf::tap::TapRing;
-use crate::link::bpf::udp_table::UdpTable;
-use crate::link::bpf::{self, ShownPort};
+use crate::link::bpf::{self, raw_table};
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
 use crate::link::raw::{count_unfit, deliver_raw};
@@ -45,8 +45,7 @@ pub(super) const COLLECT_FRAMES_MAX: usize = 64;
 pub(super) struct Maps {
     /// A word for each port.
     pub(super) open_ports: Mapping,
-    pub(super) udp_ports: UdpTable,
-    pub(super) raw_types: RawTable,
+    pub(super) places: Places,
     pub(super) out_of_order: OutOfOrderFragments,
     /// Counters of the program.
     pub(super) counters: bpf::counters::Counters,
@@ -65,8 +64,7 @@ pub(super) struct Shared {
     counters: Counters,
     program_counters: bpf::counters::Counters,
     open_ports: Mapping,
-    udp_ports: UdpTable,
-    raw_types: RawTable,
+    places: Places,
     out_of_order: OutOfOrderFragments,
     tap: TapRing,
     ethernet: EthernetForm,
@@ -87,7 +85,7 @@ impl std::fmt::Debug for Attached {
 /// The sockets, and where what they bring goes.
 struct RxQueues {
     queues: Vec<XskSocket>,
-    places: Places,
+    slots: Slots,
     news: RingBuf<MapData>,
 }
 
@@ -101,46 +99,40 @@ impl std::fmt::Debug for RxQueues {
 }
 
 /// Ports by their places.
-struct Places {
-    /// By their numbers; after those, the ports of plain UDP and the raw ones by their places in the tables.
-    slots: Box<[Option<Arc<PortSlot>>]>,
+struct Slots {
+    of_places: Box<[Option<Arc<PortSlot>>]>,
     /// EtherType at each place of the raw ones; 0: none.
     raw_types: [u16; raw_table::PLACES],
 }
 
-impl Places {
+impl Slots {
     fn new() -> Self {
         Self {
-            slots: vec![None; PLACES].into(),
+            of_places: vec![None; PLACES].into(),
             raw_types: [0; raw_table::PLACES],
         }
     }
 
-    fn slot(&self, place: usize) -> Option<&PortSlot> {
-        self.slots.get(place)?.as_deref()
+    fn at(&self, place: usize) -> Option<&PortSlot> {
+        self.of_places.get(place)?.as_deref()
     }
 
     /// Fills a place, or empties it.
-    fn set(&mut self, place: u32, slot: Option<&Arc<PortSlot>>) {
-        self.slots[place as usize] = slot.cloned();
-    }
-
-    /// The same of a raw port.
-    fn set_raw(&mut self, place: u32, ethertype: u16, slot: Option<&Arc<PortSlot>>) {
-        self.set(place, slot);
-        self.raw_types[(place - raw_table::FIRST_PLACE) as usize] = ethertype;
+    fn set(&mut self, key: PortKey, place: u32, slot: Option<&Arc<PortSlot>>) {
+        self.of_places[place as usize] = slot.cloned();
+        if let PortKey::Raw(ethertype) = key {
+            let held = slot.map_or(0, |_| ethertype.get());
+            self.raw_types[(place - raw_table::FIRST_PLACE) as usize] = held;
+        }
     }
 
     /// The raw port that a frame is for.
     fn raw_of(&self, frame: &[u8]) -> Option<&PortSlot> {
         let ethertype = RawFrame::ethertype_of(frame).filter(|ethertype| *ethertype != 0)?;
         let index = self.raw_types.iter().position(|held| *held == ethertype)?;
-        self.slot(raw_table::FIRST_PLACE as usize + index)
+        self.at(raw_table::FIRST_PLACE as usize + index)
     }
 }
-
-/// Places of ports of all kinds, the raw ones last.
-const PLACES: usize = raw_table::FIRST_PLACE as usize + raw_table::PLACES;
 
 /// A port as the receive queues see it.
 #[derive(Debug)]
@@ -171,14 +163,13 @@ impl Shared {
             arrivals: wait::either(&members)?,
             rx_queues: Mutex::new(RxQueues {
                 queues,
-                places: Places::new(),
+                slots: Slots::new(),
                 news: maps.news,
             }),
             counters: Counters::default(),
             program_counters: maps.counters,
             open_ports: maps.open_ports,
-            udp_ports: maps.udp_ports,
-            raw_types: maps.raw_types,
+            places: maps.places,
             out_of_order: maps.out_of_order,
             tap: maps.tap,
             ethernet,
@@ -199,51 +190,24 @@ impl Shared {
         self.arrivals.as_fd()
     }
 
-    /// From now on frames for this port go to `place`.
-    pub(super) fn open(&self, port: PortNumber, place: &Arc<PortSlot>) -> ShownPort {
-        let index = u32::from(port.get());
-        self.rx_queues().places.set(index, Some(place));
-        self.open_ports.store(port.index(), 1, Relaxed);
-        ShownPort::Port(port)
-    }
-
-    /// The same for a port of plain UDP; `None` if there are as many as there can be.
-    pub(super) fn open_udp(&self, port: u16, place: &Arc<PortSlot>) -> Option<ShownPort> {
-        let index = self.udp_ports.take(port)?;
-        self.rx_queues().places.set(index, Some(place));
-        self.udp_ports.show(port);
-        Some(ShownPort::Udp(port))
-    }
-
-    /// The same for a raw port.
-    pub(super) fn open_raw(
-        &self,
-        ethertype: EtherType,
-        place: &Arc<PortSlot>,
-    ) -> std::io::Result<Option<ShownPort>> {
-        let Some(index) = self.raw_types.take(ethertype) else {
-            return Ok(None);
-        };
-        let (number, opened) = (ethertype.get(), ShownPort::Raw(ethertype));
-        self.rx_queues().places.set_raw(index, number, Some(place));
-        let shown = self.raw_types.show(ethertype);
-        shown.inspect_err(|_| self.close(opened))?;
-        Ok(Some(opened))
-    }
-
-    pub(super) fn close(&self, open: ShownPort) {
-        match open {
-            ShownPort::Port(port) => {
-                self.open_ports.store(port.index(), 0, Relaxed);
-                self.rx_queues().places.set(port.get().into(), None);
-            }
-            ShownPort::Udp(port) => self.udp_ports.give_up(port, |index| {
-                self.rx_queues().places.set(index, None);
-            }),
-            ShownPort::Raw(ethertype) => self.raw_types.give_up(ethertype, |index| {
-                self.rx_queues().places.set_raw(index, 0, None);
-            }),
+    /// From now on frames for this port go to `slot`.
+    pub(super) fn open(&self, key: PortKey, slot: &Arc<PortSlot>) -> Result<(), PortError> {
+        let place = self.places.take(key)?;
+        self.rx_queues().slots.set(key, place, Some(slot));
+        if let PortKey::Message(port) = key {
+            self.open_ports.store(port.index(), 1, Relaxed);
         }
+        let shown = self.places.show(key);
+        shown.inspect_err(|_| self.close(key))
+    }
+
+    pub(super) fn close(&self, key: PortKey) {
+        if let PortKey::Message(port) = key {
+            self.open_ports.store(port.index(), 0, Relaxed);
+        }
+        self.places.give_up(key, |place| {
+            self.rx_queues().slots.set(key, place, None);
+        });
     }
 
     pub(super) fn counters(&self) -> NodeCounters {
@@ -283,28 +247,28 @@ impl Shared {
         };
         let RxQueues {
             queues,
-            places,
+            slots,
             news,
         } = &mut *pump;
         for queue in queues {
-            if self.take(queue, places) == 0 && queue.poll_driver() {
-                self.take(queue, places);
+            if self.take(queue, slots) == 0 && queue.poll_driver() {
+                self.take(queue, slots);
             }
             queue.wake_receiver();
             queue.transmit_rest();
         }
         for _ in 0..COLLECT_FRAMES_MAX {
             let Some(entry) = news.next() else { break };
-            self.deliver_news(places, &entry);
+            self.deliver_news(slots, &entry);
         }
     }
 
     /// How many frames it brought.
-    fn take(&self, queue: &mut XskSocket, places: &Places) -> usize {
+    fn take(&self, queue: &mut XskSocket, slots: &Slots) -> usize {
         let mut taken = 0;
         while taken < COLLECT_FRAMES_MAX {
             let looked = queue.receive(|frame| {
-                self.deliver(places, Note::read(&frame.note), frame.bytes);
+                self.deliver(slots, Note::read(&frame.note), frame.bytes);
             });
             if looked.is_none() {
                 break;
@@ -315,8 +279,8 @@ impl Shared {
     }
 
     /// Puts a frame into the memory of the port that it is for, and wakes its reader if it sleeps.
-    fn deliver(&self, places: &Places, note: Note, frame: &[u8]) {
-        if let Some(place) = places.raw_of(frame) {
+    fn deliver(&self, slots: &Slots, note: Note, frame: &[u8]) {
+        if let Some(place) = slots.raw_of(frame) {
             match RawFrame::parse(frame) {
                 Some(frame) => deliver_raw(&place.memory, note.arrival, &frame),
                 None => count_unfit(&place.memory),
@@ -331,7 +295,7 @@ impl Shared {
             Err(Rejected::NotOurs) => return,
         };
         // Closed a moment ago.
-        let Some(place) = places.slot(index) else {
+        let Some(place) = slots.at(index) else {
             return;
         };
         let arrival = note.arrival;
@@ -370,7 +334,7 @@ impl Shared {
                 head,
                 payload,
             }) => Ok(Parsed::Plain {
-                place: self.udp_ports.place(head.destination_port),
+                place: self.places.of_udp(head.destination_port),
                 source,
                 head,
                 payload,
@@ -399,11 +363,11 @@ impl Shared {
 
     fn parse_plain<'f>(&self, frame: &'f [u8]) -> Result<Arrival<'f>, Rejected> {
         let own = self.own.as_ref().ok_or(Rejected::NotOurs)?;
-        receive::parse(frame, own, |port| self.udp_ports.place(port) != 0)
+        receive::parse(frame, own, |port| self.places.of_udp(port) != 0)
     }
 
     /// Hands an ICMP message to the port whose datagram it quotes, if there is one.
-    fn deliver_news(&self, places: &Places, entry: &[u8]) {
+    fn deliver_news(&self, slots: &Slots, entry: &[u8]) {
         let frame = entry
             .split_first_chunk()
             .and_then(|(bytes, frame)| frame.get(..u32::from_ne_bytes(*bytes) as usize));
@@ -415,7 +379,7 @@ impl Shared {
         else {
             return;
         };
-        let Some(place) = places.slot(self.udp_ports.place(port)) else {
+        let Some(place) = slots.at(self.places.of_udp(port)) else {
             return;
         };
         let (code, mtu_bytes) = reason.code();

@@ -15,16 +15,17 @@ use tautline_shm::police::{self, Bucket};
 use tautline_shm::region::PortMemory;
 
 pub(super) use self::outbox::Outbox;
+use super::authenticated::{Check, Sealing};
 use super::half::Core;
+use super::inbox::Inbox;
 use super::lent::Loan;
 use super::list::OpenMemory;
 use super::owner::PortOwner;
-use super::waiting::{Bell, check_interface};
+use super::waiting::Bell;
 use crate::address::{Address, Source};
 use crate::error::{MAC_UNKNOWN, PortError, ReceiveError, SendError};
 use crate::link::frame::Marking;
-use crate::link::{FramePort, Link, PortLink, Route};
-use crate::memory::MappedPort;
+use crate::link::{FramePort, Link, Route};
 use crate::message::{Destination, Outgoing};
 use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
@@ -37,27 +38,24 @@ const NOT_CARRIED: &str = "the link does not reach such an address";
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     number: PortNumber,
-    link: Box<dyn PortLink>,
-    memory: Arc<MappedPort>,
+    inbox: Inbox,
     outbox: Outbox,
     receiver: R,
-    watch: Option<Arc<InterfaceWatch>>,
 }
 
 impl<R> Frames<R> {
     pub(super) fn new(
         (number, type_byte): (PortNumber, u8),
-        port: FramePort,
+        (port, protection): (FramePort, Option<(Sealing, Check)>),
         watch: Option<Arc<InterfaceWatch>>,
         receiver: R,
     ) -> Self {
+        let (sealing, check) = protection.unzip();
         Self {
             number,
-            link: port.link,
-            memory: port.memory,
-            outbox: Outbox::new(number, type_byte),
+            inbox: Inbox::new(port, check, watch),
+            outbox: Outbox::new(number, type_byte, sealing),
             receiver,
-            watch,
         }
     }
 
@@ -70,7 +68,7 @@ impl<R> Frames<R> {
         let no_way = |why| SendError::NoWay { why };
         let (mac, ip, form) = match sender.address {
             Address::Ethernet(mac) => (mac, None, Form::Ethernet),
-            Address::Udp(address) if self.link.needs_station() => {
+            Address::Udp(address) if self.inbox.link.interface().is_some() => {
                 let ip = *address.ip();
                 let mac = owner.station_of_sender(ip);
                 let mac = mac.ok_or(no_way(MAC_UNKNOWN))?;
@@ -93,33 +91,33 @@ impl<R> Frames<R> {
 
 impl<R> Bell for Frames<R> {
     fn now(&self) -> Instant {
-        self.link.now()
+        self.inbox.now()
     }
 
     fn arm(&mut self) {
-        self.link.arm();
+        self.inbox.arm();
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.link.wait(timeout, self.watch.as_deref())
+        self.inbox.wait(timeout)
     }
 
     fn check_interface(&self) -> Result<(), ReceiveError> {
-        check_interface(self.watch.as_deref())
+        self.inbox.check_interface()
     }
 
     fn run_due_processing(&mut self) {
-        self.link.run_due_processing();
+        self.inbox.run_due_processing();
     }
 }
 
 impl<R> Core for Frames<R> {
     fn open_memory(&self) -> OpenMemory {
-        OpenMemory::Frames(Arc::clone(&self.memory))
+        OpenMemory::Frames(Arc::clone(&self.inbox.memory))
     }
 
     fn police(&self, bucket: Option<Bucket>) {
-        police::set(self.memory.port().control, bucket);
+        police::set(self.inbox.memory.port().control, bucket);
     }
 
     fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
@@ -134,7 +132,7 @@ impl<R> Core for Frames<R> {
         _statistics: &Arc<Statistics>,
     ) -> Result<Destination, PortError> {
         let route = link.route(neighbour, to, self.number)?.marked(marking);
-        let whole_bytes_max = self.link.whole_bytes_max(&route);
+        let whole_bytes_max = self.outbox.whole_bytes_max(&route);
         let whole_bytes_max = whole_bytes_max.ok_or_else(|| PortError::NoKeys {
             name: Some(name.to_owned()),
         })?;
@@ -150,13 +148,13 @@ impl<R> Core for Frames<R> {
         message: &[u8],
     ) -> Result<(), SendError> {
         if let Some(flow) = self.outbox.flow_back(to) {
-            let link = self.link.as_mut();
+            let link = self.inbox.link.as_mut();
             return self
                 .outbox
                 .send_on(link, statistics, flow, priority, message);
         }
         let route = self.route_to(owner, to);
-        let link = self.link.as_mut();
+        let link = self.inbox.link.as_mut();
         let sent =
             route.and_then(|route| self.outbox.reply(link, (to.port, route), priority, message));
         match sent {
@@ -174,7 +172,7 @@ impl<R> Core for Frames<R> {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let link = self.link.as_mut();
+        let link = self.inbox.link.as_mut();
         self.outbox.send(link, statistics, to, priority, message)
     }
 
@@ -184,7 +182,7 @@ impl<R> Core for Frames<R> {
         batch: &[Outgoing<'_>],
     ) -> Result<usize, SendError> {
         self.outbox
-            .send_batch(self.link.as_mut(), statistics, batch)
+            .send_batch(self.inbox.link.as_mut(), statistics, batch)
     }
 
     #[inline(always)]
@@ -196,7 +194,7 @@ impl<R> Core for Frames<R> {
         length: usize,
     ) -> Result<Loan<'p>, SendError> {
         let to = (self.outbox.flow_to(statistics, to)?, priority);
-        let (outbox, link) = (&mut self.outbox, self.link.as_mut());
+        let (outbox, link) = (&mut self.outbox, self.inbox.link.as_mut());
         Loan::of_pool((pool, length), outbox, link, statistics, to)
     }
 
@@ -207,19 +205,19 @@ impl<R> Core for Frames<R> {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let link = self.link.as_mut();
+        let link = self.inbox.link.as_mut();
         self.outbox.merge(link, statistics, to, priority, message)
     }
 
     fn flush(&mut self, statistics: &Statistics) -> Result<(), SendError> {
-        self.outbox.flush(self.link.as_mut(), statistics)
+        self.outbox.flush(self.inbox.link.as_mut(), statistics)
     }
 
     fn arm_descriptor(&mut self) {
-        self.link.arm();
+        self.inbox.link.arm();
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.link.descriptor()
+        self.inbox.link.descriptor()
     }
 }

@@ -10,8 +10,10 @@ use tautline_proto::wire::{
 use crate::address::Source;
 use crate::error::{PortError, SendError};
 use crate::limits::{BATCH_FRAMES, DESTINATIONS_MAX, REPLY_SEQUENCES};
+use crate::link::frame::HEAD_BYTES_MAX;
 use crate::link::{OutFrame, PortLink, Route};
 use crate::message::{Destination, Numbering, Outgoing, PortIdentity, bytes_of};
+use crate::port::authenticated::Sealing;
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 
@@ -65,6 +67,8 @@ pub(in crate::port) struct Outbox {
     pending: Pending,
     /// The buffer of a loan that is being filled.
     lent: Option<LentBuffer>,
+    /// Of a protected port.
+    sealing: Option<Box<Sealing>>,
 }
 
 /// A frame of a batch before it is sent.
@@ -100,7 +104,7 @@ struct Progress {
 }
 
 impl Outbox {
-    pub(in crate::port) fn new(port: PortNumber, type_byte: u8) -> Self {
+    pub(in crate::port) fn new(port: PortNumber, type_byte: u8, sealing: Option<Sealing>) -> Self {
         Self {
             origin: Origin { port, type_byte },
             identity: PortIdentity::new(),
@@ -115,6 +119,16 @@ impl Outbox {
                 payload: Box::new([0; WHOLE_BYTES_MAX_ETHERNET]),
             },
             lent: None,
+            sealing: sealing.map(Box::new),
+        }
+    }
+
+    /// Bytes of the largest message in one frame on this way; `None` from a protected port to a node that shares no
+    /// keys.
+    pub(in crate::port) fn whole_bytes_max(&self, route: &Route) -> Option<usize> {
+        match &self.sealing {
+            None => Some(route.whole_bytes_max()),
+            Some(sealing) => sealing.whole_bytes_max(route),
         }
     }
 
@@ -212,7 +226,7 @@ impl Outbox {
         let no_keys = SendError::NoWay {
             why: "the port is protected, and no keys are shared with it",
         };
-        let whole_bytes_max = link.whole_bytes_max(&route).ok_or(no_keys)?;
+        let whole_bytes_max = self.whole_bytes_max(&route).ok_or(no_keys)?;
         let sequence = sequence(route.station(), to);
         let place = self.flows.len();
         self.flows.push(Flow {
@@ -277,7 +291,10 @@ impl Outbox {
         let flow = &mut self.flows[place];
         let result = if message.len() <= flow.whole_bytes_max {
             let header = flow.header(self.origin, priority, message.len() as u16);
-            link.send_placed(&mut flow.route, &header, message.payload())
+            match &mut self.sealing {
+                None => link.send(&message.payload().frame(&mut flow.route, &header)),
+                sealing => send_frame(link, sealing, &mut flow.route, &header, message),
+            }
         } else {
             // Its frames are sent together: the kernel takes headers and payloads from where they are.
             self.send_frames(link, place, priority, message)
@@ -316,7 +333,7 @@ impl Outbox {
         let flow = &mut self.flows[place];
         if message.len() <= flow.whole_bytes_max {
             let header = flow.header(self.origin, priority, message.len() as u16);
-            return link.send(&mut flow.route, &header, message);
+            return send_frame(link, &mut self.sealing, &mut flow.route, &header, message);
         }
         let one = [Outgoing {
             to: self.identity.destination(place),
@@ -427,25 +444,39 @@ impl Outbox {
         progress: &mut Progress,
     ) {
         let Some(first) = chunk.first() else { return };
-        let frames: [OutFrame<'_>; BATCH_FRAMES] = std::array::from_fn(|index| {
-            let planned = chunk.get(index).unwrap_or(first);
-            OutFrame {
-                route: &self.flows[planned.flow].route,
-                header: planned.header,
+        let (flows, count) = (&mut self.flows, chunk.len());
+        let mut all = [*first; BATCH_FRAMES];
+        all[..count].copy_from_slice(chunk);
+        let mut stopped = None;
+        if let Some(sealing) = &mut self.sealing {
+            let frames = all[..count].iter_mut().map(|frame| {
+                let route = &flows[frame.flow].route;
+                (route, &mut frame.header, &mut frame.payload)
+            });
+            stopped = sealing.seal_all(frames).err();
+        }
+        let mut heads = [[0; HEAD_BYTES_MAX]; BATCH_FRAMES];
+        let mut frames = [OutFrame::whole(&[], first.header.priority); BATCH_FRAMES];
+        for ((frame, planned), head) in frames.iter_mut().zip(&all[..count]).zip(&mut heads) {
+            let route = &mut flows[planned.flow].route;
+            let to = route.datagrams_to();
+            let made = route.head(&planned.header);
+            head[..made.len()].copy_from_slice(made);
+            *frame = OutFrame {
+                head: &head[..made.len()],
                 payload: planned.payload,
-            }
-        });
+                to,
+                priority: planned.header.priority,
+            };
+        }
         let mut sent = 0;
-        while sent < chunk.len() {
-            match link.send_many(&frames[sent..chunk.len()]) {
+        while sent < count && stopped.is_none() {
+            match link.send_many(&frames[sent..count]) {
                 Ok(taken @ 1..) => sent += taken,
-                stopped => {
-                    let error = stopped.err().unwrap_or(SendError::TransmitQueueFull);
-                    progress.stopped = Some(error);
-                    break;
-                }
+                none => stopped = Some(none.err().unwrap_or(SendError::TransmitQueueFull)),
             }
         }
+        progress.stopped = progress.stopped.or(stopped);
         progress.messages += chunk[..sent].iter().filter(|frame| frame.last).count();
         for planned in &chunk[sent..] {
             self.flows[planned.flow].numbering.give_back();
@@ -464,7 +495,7 @@ impl Outbox {
         message: &[u8],
     ) -> Result<(), SendError> {
         let flow = self.flow_to(statistics, to)?;
-        link.check_priority(priority)?;
+        link.permit().priorities.check(priority)?;
         let whole_bytes_max = self.flows[flow].whole_bytes_max;
         if bundle::LENGTH_BYTES + message.len() > whole_bytes_max {
             self.flush(link, statistics)?;
@@ -506,7 +537,8 @@ impl Outbox {
             flags,
             ..flow.header(self.origin, pending.priority, length)
         };
-        if let Err(error) = link.send(&mut flow.route, &header, payload) {
+        let sent = send_frame(link, &mut self.sealing, &mut flow.route, &header, payload);
+        if let Err(error) = sent {
             flow.numbering.give_back();
             statistics.send_errors.add(1);
             return Err(error);
@@ -518,5 +550,23 @@ impl Outbox {
         }
         (pending.count, pending.used) = (0, 0);
         Ok(())
+    }
+}
+
+/// Sends one frame, sealed if the port is protected.
+#[inline(always)]
+fn send_frame(
+    link: &mut dyn PortLink,
+    sealing: &mut Option<Box<Sealing>>,
+    route: &mut Route,
+    header: &Header,
+    payload: &[u8],
+) -> Result<(), SendError> {
+    match sealing {
+        None => link.send(&route.frame(header, payload)),
+        Some(sealing) => {
+            let (header, payload) = sealing.seal(route, header, payload)?;
+            link.send(&route.frame(&header, payload))
+        }
     }
 }

@@ -7,16 +7,16 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::bundle::{self, Span, Steps};
 use tautline_proto::wire::{FLAGS_KNOWN, Header};
 use tautline_shm::layout::{CLASS_COUNT, RecordHead, SLOT_PAYLOAD_BYTES};
-use tautline_shm::queue::{Consumer, Record};
+use tautline_shm::queue::Record;
 use tautline_shm::region::PortMemory;
 
 use super::Frames;
 use crate::address::{Address, Source};
 use crate::error::ReceiveError;
-use crate::memory::MappedPort;
 use crate::message::{LentBytes, Message};
 use crate::port::QueuingOptions;
 use crate::port::half::QueueCore;
+use crate::port::inbox::{Decoder, Inbox, Item, Located, Location, Records, Whole, count};
 use crate::port::lent::LentMessage;
 use crate::restarts::{Restart, Restarts};
 use crate::statistics::Statistics;
@@ -28,10 +28,12 @@ const COLLECTORS: usize = 4;
 /// How long a message in fragments may take. At 100 Mbit/s 64 KiB take 5.4 ms; ten times that.
 const REASSEMBLY_LIMIT: Duration = Duration::from_millis(50);
 
-/// Receiving side of a port: takes messages out of its memory.
+/// Receiving side of a queuing port.
+pub(in crate::port) type Receiver = Records<Messages>;
+
+/// Form of messages with our header.
 #[derive(Debug)]
-pub(in crate::port) struct Receiver {
-    consumer: Consumer,
+pub(in crate::port) struct Messages {
     /// How far the bundle at the head of each class has been taken apart.
     opened: [Steps; CLASS_COUNT],
     message_bytes_max: usize,
@@ -40,32 +42,16 @@ pub(in crate::port) struct Receiver {
     large: Option<Box<Large>>,
 }
 
-/// A message, and where it lies. Its place is the port's until the message is taken or lent.
-pub(in crate::port) struct LocatedMessage {
-    message: Message,
-    at: Location,
-}
+impl Item for Message {
+    #[inline]
+    fn length(&self) -> usize {
+        self.length
+    }
 
-enum Location {
-    /// In the oldest slot of a class.
-    Slot {
-        class: usize,
-        offset: usize,
-        /// Whether the slot holds no more messages.
-        is_last: bool,
-    },
-    /// Where its fragments were put together.
-    Collector,
-}
-
-/// Result of a look for a plain message.
-enum Look {
-    /// It has been taken.
-    Taken(Message),
-    /// No message is there.
-    Empty,
-    /// Something else is there.
-    Other,
+    #[inline]
+    fn arrival(&self) -> Instant {
+        self.arrival
+    }
 }
 
 /// State that only a port of large messages needs.
@@ -97,7 +83,7 @@ impl Large {
 }
 
 impl QueueCore for Frames<Receiver> {
-    type Located = LocatedMessage;
+    type Located = Located<Message>;
 
     /// Not inlined: inlining makes the compiler spill the bus path's registers.
     #[inline(never)]
@@ -112,7 +98,7 @@ impl QueueCore for Frames<Receiver> {
         if !notify || !matches!(found, Ok(None)) {
             return found;
         }
-        self.link.arm();
+        self.inbox.link.arm();
         self.look(statistics, buffer)
     }
 
@@ -125,7 +111,7 @@ impl QueueCore for Frames<Receiver> {
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
         let mut found = self.seek(statistics)?;
         if found.is_none() && notify {
-            self.link.arm();
+            self.inbox.link.arm();
             found = self.seek(statistics)?;
         }
         Ok(found.and_then(|found| self.lend_found(statistics, found)))
@@ -137,65 +123,41 @@ impl QueueCore for Frames<Receiver> {
         statistics: &Statistics,
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError> {
-        self.link.collect()?;
-        let message = match self.receiver.take_plain(&self.memory, buffer) {
-            Look::Taken(message) => Some(message),
-            Look::Empty => return Ok(None),
-            Look::Other => {
-                let found = self.receiver.find(&self.memory, statistics)?;
-                found.and_then(|found| self.receiver.take(&self.memory, found, buffer))
-            }
-        };
-        if let Some(message) = &message {
-            self.count(statistics, message);
-        }
-        Ok(message)
+        self.receiver.look(&mut self.inbox, statistics, buffer)
     }
 
     #[inline]
-    fn seek(&mut self, statistics: &Statistics) -> Result<Option<LocatedMessage>, ReceiveError> {
-        self.link.collect()?;
-        self.receiver.find(&self.memory, statistics)
+    fn seek(&mut self, statistics: &Statistics) -> Result<Option<Located<Message>>, ReceiveError> {
+        self.receiver.seek(&mut self.inbox, statistics)
     }
 
     #[inline]
     fn lend_found(
         &mut self,
         statistics: &Statistics,
-        found: LocatedMessage,
+        found: Located<Message>,
     ) -> Option<LentMessage<'_>> {
-        let LocatedMessage { message, at } = found;
-        self.count(statistics, &message);
+        let Located { item: message, at } = found;
+        count(&self.inbox, statistics, &message);
+        let Records { consumer, decoder } = &mut self.receiver;
         let lent = match at {
             Location::Slot {
                 class,
                 offset,
                 is_last,
             } => {
-                let port = self.memory.port();
-                let consumer = &mut self.receiver.consumer;
+                let port = self.inbox.memory.port();
                 let record = consumer.oldest(port.slots, class)?;
                 let rest = (offset, is_last);
                 LentMessage::in_slot(consumer, port.control, record, rest, &message)
             }
-            Location::Collector => LentMessage::collected(self.receiver.collected()?, &message),
+            Location::Collector => LentMessage::collected(decoder.collected()?, &message),
         };
         Some(lent)
     }
 }
 
-impl Frames<Receiver> {
-    /// Counts a message that is handed out.
-    #[inline]
-    fn count(&self, statistics: &Statistics, message: &Message) {
-        statistics.received.add(1, message.length);
-        if statistics.latency.is_measured() {
-            statistics.latency.record(message.arrival, self.link.now());
-        }
-    }
-}
-
-impl Receiver {
+impl Messages {
     pub(in crate::port) fn new(options: &QueuingOptions, takes: TakenType) -> Self {
         let large = options.is_fragmenting().then(|| {
             Box::new(Large {
@@ -208,7 +170,6 @@ impl Receiver {
             })
         });
         Self {
-            consumer: Consumer::new(options.depth as usize),
             opened: [Steps::default(); CLASS_COUNT],
             message_bytes_max: options.message_bytes_max,
             takes,
@@ -220,58 +181,56 @@ impl Receiver {
         self.takes.make_error();
     }
 
-    /// Takes the most urgent message if it is a whole one without flags, which needs nothing of what fragments, bundles
-    /// and protection do. A port of large messages looks at each frame in its own way.
+    /// Counts a frame of another type. A message in fragments is counted once.
+    #[cold]
+    fn refuse_type(
+        &self,
+        statistics: &Statistics,
+        address: Address,
+        header: &Header,
+    ) -> Result<Option<(Message, Location)>, ReceiveError> {
+        if header.fragment_index != 0 {
+            return Ok(None);
+        }
+        let port = header.source;
+        let source = Source { address, port };
+        statistics.count_other_type(source, header.type_byte);
+        self.takes.refuse(source, header.type_byte)
+    }
+}
+
+impl Decoder for Messages {
+    type Item = Message;
+
+    /// Of a whole message without flags. A port of large messages looks at each frame in its own way.
     #[inline]
-    fn take_plain(&mut self, memory: &MappedPort, buffer: &mut [u8]) -> Look {
-        let port = memory.port();
-        let Some(record) = self.consumer.peek(port.slots) else {
-            return Look::Empty;
-        };
+    fn take_whole(
+        &mut self,
+        _inbox: &Inbox,
+        _statistics: &Statistics,
+        record: &Record<'_>,
+        buffer: &mut [u8],
+    ) -> Whole<Message> {
         if self.large.is_some() {
-            return Look::Other;
+            return Whole::Other;
         }
         let head = record.slot.head();
         let address = Address::from_word(head.source);
         let Some((address, header)) = address.zip(Header::plain(&head.header)) else {
-            return Look::Other;
+            return Whole::Other;
         };
         let length = usize::from(header.length);
         if length > self.message_bytes_max || self.takes.is_other(header.type_byte) {
-            return Look::Other;
+            return Whole::Other;
         }
         record.slot.read_payload(&mut buffer[..length]);
-        self.consumer.release(port.control, record);
-        Look::Taken(message_of(address, &header, head, length))
+        Whole::Taken(message_of(address, &header, head, length))
     }
 
-    /// Looks at records until one is or completes a message, or is an error. Bounded by the slots of the port.
     #[inline]
-    fn find(
+    fn find_in(
         &mut self,
-        memory: &MappedPort,
-        statistics: &Statistics,
-    ) -> Result<Option<LocatedMessage>, ReceiveError> {
-        let port = memory.port();
-        for _ in 0..port.slots.len() {
-            let Some(record) = self.consumer.peek(port.slots) else {
-                return Ok(None);
-            };
-            let found = self.found_in(statistics, &record);
-            if !matches!(found, Ok(Some((_, Location::Slot { .. })))) {
-                self.consumer.release(port.control, record);
-            }
-            if let Some((message, at)) = found? {
-                return Ok(Some(LocatedMessage { message, at }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The next message of a record; `None` if the record is done with, as it is after an error.
-    #[inline]
-    fn found_in(
-        &mut self,
+        _inbox: &Inbox,
         statistics: &Statistics,
         record: &Record<'_>,
     ) -> Result<Option<(Message, Location)>, ReceiveError> {
@@ -339,52 +298,6 @@ impl Receiver {
         Ok(Some((message_of(address, &header, head, length), at)))
     }
 
-    /// Counts a frame of another type. A message in fragments is counted once.
-    #[cold]
-    fn refuse_type(
-        &self,
-        statistics: &Statistics,
-        address: Address,
-        header: &Header,
-    ) -> Result<Option<(Message, Location)>, ReceiveError> {
-        if header.fragment_index != 0 {
-            return Ok(None);
-        }
-        let port = header.source;
-        let source = Source { address, port };
-        statistics.count_other_type(source, header.type_byte);
-        self.takes.refuse(source, header.type_byte)
-    }
-
-    /// Copies a message that was found into `buffer`, and gives its place back.
-    #[inline]
-    fn take(
-        &mut self,
-        memory: &MappedPort,
-        found: LocatedMessage,
-        buffer: &mut [u8],
-    ) -> Option<Message> {
-        let LocatedMessage { message, at } = found;
-        let bytes = &mut buffer[..message.length];
-        match at {
-            Location::Slot {
-                class,
-                offset,
-                is_last,
-            } => {
-                let port = memory.port();
-                let record = self.consumer.oldest(port.slots, class)?;
-                record.slot.read_payload_at(offset, bytes);
-                if is_last {
-                    self.consumer.release(port.control, record);
-                }
-            }
-            Location::Collector => bytes.copy_from_slice(self.collected()?),
-        }
-        Some(message)
-    }
-
-    /// The message that was put together last.
     fn collected(&self) -> Option<&[u8]> {
         self.large.as_ref()?.reassembler.latest()
     }

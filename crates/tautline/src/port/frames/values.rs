@@ -41,10 +41,10 @@ impl Readers {
 impl ValueCore for Frames<Readers> {
     #[inline]
     fn bring_in(&mut self, notify: bool) -> Result<(), ReceiveError> {
-        self.link.collect()?;
+        self.inbox.collect()?;
         if notify && !self.fresh() {
-            self.link.arm();
-            self.link.collect()?;
+            self.inbox.link.arm();
+            self.inbox.collect()?;
         }
         self.refresh();
         Ok(())
@@ -52,13 +52,13 @@ impl ValueCore for Frames<Readers> {
 
     #[inline]
     fn finds_new(&mut self) -> Result<bool, ReceiveError> {
-        self.link.collect()?;
+        self.inbox.collect()?;
         Ok(self.fresh())
     }
 
     #[inline]
     fn refresh(&mut self) {
-        let port = self.memory.port();
+        let port = self.inbox.memory.port();
         for reader in &mut self.receiver.of_sources {
             reader.refresh(port.control, port.slots);
         }
@@ -66,7 +66,7 @@ impl ValueCore for Frames<Readers> {
 
     #[inline]
     fn fresh(&self) -> bool {
-        let control = self.memory.port().control;
+        let control = self.inbox.memory.port().control;
         let readers = &self.receiver.of_sources;
         readers.iter().any(|reader| reader.fresh(control))
     }
@@ -77,7 +77,7 @@ impl ValueCore for Frames<Readers> {
 
     fn arrival_of(&self, place: usize) -> Option<(u64, bool)> {
         let reader = &self.receiver.of_sources[place];
-        let cell = reader.current(self.memory.port().slots)?;
+        let cell = reader.current(self.inbox.memory.port().slots)?;
         Some((cell.head().arrival_ns, reader.holds_new()))
     }
 
@@ -99,7 +99,7 @@ impl ValueCore for Frames<Readers> {
 
     fn place_of(&self, source: Source) -> Option<usize> {
         peer::source_known(
-            self.memory.port().control,
+            self.inbox.memory.port().control,
             source.address.word(),
             source.port.get(),
             self.place_count(),
@@ -107,7 +107,7 @@ impl ValueCore for Frames<Readers> {
     }
 
     fn source_of(&self, place: usize) -> Option<Source> {
-        let slots = self.memory.port().slots;
+        let slots = self.inbox.memory.port().slots;
         let head = self.receiver.of_sources[place].current(slots)?.head();
         Some(Source {
             address: Address::from_word(head.source)?,
@@ -123,7 +123,7 @@ impl ValueCore for Frames<Readers> {
         buffer: &mut [u8],
         period: Duration,
     ) -> Result<Option<Sample>, ReceiveError> {
-        let now = self.link.now();
+        let now = self.inbox.link.now();
         let Some(lent) = self.lend(statistics, place, buffer.len())? else {
             return Ok(None);
         };
@@ -153,7 +153,7 @@ impl ValueCore for Frames<Readers> {
     ) -> Result<Option<LentSample<'_>>, ReceiveError> {
         let Readers { of_sources, takes } = &mut self.receiver;
         let reader = &mut of_sources[place];
-        lend_cell(&self.memory, reader, *takes, statistics, bytes_max)
+        lend_cell(&self.inbox.memory, reader, *takes, statistics, bytes_max)
     }
 }
 

@@ -1,38 +1,33 @@
-//! A port's half of any link of frames, with protection: it seals what is sent, and lets through what is authentic.
+//! Protection of a port on any link of frames: it seals what is sent, and lets through what is authentic.
 //!
 //! The demux puts frames into memory before anybody has checked them. So a protected port has two memories. Frames
-//! wait in the first, always a queue, which the demux or the link fills. `collect` checks them in the caller's thread
+//! wait in the first, always a queue, which the demux or the link fills. [`Check`] checks them in the caller's thread
 //! and delivers the authentic ones into the second, which is the port's own for everybody else: values, losses, places
 //! of peers and policing know authentic frames only. A forged frame takes a place in the queue and the time of its
 //! check, and nothing else ([decision 0076](../../../../docs/decisions/0076-protected-ports-check-behind-a-queue.md)).
-//!
-//! A port without protection is not touched by any of this: its link is the bare one.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tautline_proto::authentication::{
     Discipline, KeyRing, Protection, Receiver, Refusal, SendKey, Sender, Space, Station,
     TRAILER_BYTES, Way, next_run,
 };
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{Header, Priority};
+use tautline_proto::wire::Header;
 use tautline_shm::deliver::PortRef;
 use tautline_shm::layout::{CLASS_COUNT, SLOT_PAYLOAD_BYTES};
 use tautline_shm::queue::{self, Consumer, Record};
 use tautline_shm::region::{PortMemory, Shape};
 
-use super::frame::deliver_frame;
-use super::{FramePort, Inbox, OutFrame, PortLink, Route};
 use crate::address::Address;
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::error::{PortError, SendError};
 use crate::keys::{Keys, OwnStations, runs};
 use crate::limits::BATCH_FRAMES;
+use crate::link::Route;
+use crate::link::frame::deliver_frame;
 use crate::memory::MappedPort;
 use crate::message::LentBytes;
 use crate::statistics::Counter;
-use crate::sys::interface::InterfaceWatch;
 use crate::sys::{clock, random};
 
 /// Values of one priority that may wait for being checked. Lower: a sampling port that is read seldom returns an older
@@ -71,16 +66,15 @@ pub(crate) fn waiting_shape(shape: Shape) -> Shape {
     }
 }
 
-/// The port with protection, the memory in which frames wait, and the counters of the checks.
+/// Protection of a port whose frames wait in `waiting`.
 pub(crate) fn protect(
-    port: FramePort,
+    waiting: Arc<MappedPort>,
     number: u16,
     with: &Protecting<'_>,
-) -> Result<(FramePort, Arc<MappedPort>, Arc<Checked>), PortError> {
+) -> Result<(Sealing, Check), PortError> {
     let refused = |error| PortError::refused("taking the port's memory", error);
     let checked = Arc::new(MappedPort::private(with.shape, number).map_err(refused)?);
     let run = runs::first_run().map_err(|source| PortError::RunNotNoted { source })?;
-    let waiting = port.memory;
     let Shape::Queuing { depth } = waiting.shape() else {
         return Err(PortError::refused(
             "queueing the port's frames",
@@ -91,39 +85,25 @@ pub(crate) fn protect(
         Shape::Queuing { .. } => Discipline::InWindow,
         Shape::Sampling { .. } => Discipline::NewerOnly,
     };
-    let tolerance_ns = with.keys.clock_tolerance_ns();
-    let counters = Arc::new(Checked::default());
-    let mut stations: Vec<_> = with.keys.stations().collect();
-    stations.sort_unstable_by_key(|(station, _)| word(*station));
-    let link = AuthenticatedLink {
-        link: port.link,
-        check: Check {
-            consumer: Consumer::new(depth as usize),
-            waiting: Arc::clone(&waiting),
-            checked: Arc::clone(&checked),
-            receiver: Receiver::new(discipline, clock::realtime_ns(), tolerance_ns),
-            discipline,
-            has_real_time: with.has_real_time,
-            space: Space::new(),
-            counters: Arc::clone(&counters),
-        },
-        peers: Peers {
-            generation: with.keys.generation(),
-            keys: Arc::clone(with.keys),
-            stations: stations.into(),
-            rings: with.keys.rings().collect(),
-            own: with.own,
-            tolerance_ns,
-        },
+    let peers = Peers::new(with.keys, with.own);
+    let sealing = Sealing {
+        peers: peers.clone(),
         sending: with.keys.rings().map(SendKey::new).collect(),
         sender: Sender::new(run, with.protection),
         spaces: (0..BATCH_FRAMES).map(|_| Space::new()).collect(),
     };
-    let port = FramePort {
-        link: Box::new(link),
-        memory: checked,
+    let check = Check {
+        consumer: Consumer::new(depth as usize),
+        waiting,
+        checked,
+        receiver: Receiver::new(discipline, clock::realtime_ns(), peers.tolerance_ns),
+        peers,
+        discipline,
+        has_real_time: with.has_real_time,
+        space: Space::new(),
+        counters: Arc::default(),
     };
-    Ok((port, waiting, counters))
+    Ok((sealing, check))
 }
 
 /// An address as one number.
@@ -138,7 +118,7 @@ fn word(station: Station) -> u64 {
 }
 
 /// The neighbours' keys, copied so that the way of a message takes no lock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Peers {
     keys: Arc<Keys>,
     generation: u64,
@@ -150,6 +130,19 @@ struct Peers {
 }
 
 impl Peers {
+    fn new(keys: &Arc<Keys>, own: OwnStations) -> Self {
+        let mut stations: Vec<_> = keys.stations().collect();
+        stations.sort_unstable_by_key(|(station, _)| word(*station));
+        Self {
+            generation: keys.generation(),
+            keys: Arc::clone(keys),
+            stations: stations.into(),
+            rings: keys.rings().collect(),
+            own,
+            tolerance_ns: keys.clock_tolerance_ns(),
+        }
+    }
+
     /// Place of the keys shared with a station.
     #[inline]
     fn place_of(&self, station: Station) -> Option<usize> {
@@ -160,7 +153,13 @@ impl Peers {
         Some(self.stations[found.ok()?].1)
     }
 
-    /// Takes new keys over; whether there are any.
+    /// Whether keys were read anew.
+    #[inline]
+    fn are_old(&self) -> bool {
+        self.keys.generation() != self.generation
+    }
+
+    /// Takes new keys over.
     #[cold]
     fn renew(&mut self) {
         self.generation = self.keys.generation();
@@ -170,11 +169,9 @@ impl Peers {
     }
 }
 
-/// The port's half of a link, with protection.
+/// The sending side: seals frames with the keys of their receivers.
 #[derive(Debug)]
-struct AuthenticatedLink {
-    link: Box<dyn PortLink>,
-    check: Check,
+pub(crate) struct Sealing {
     peers: Peers,
     /// Of each neighbour, in the order of its keys.
     sending: Box<[SendKey]>,
@@ -183,18 +180,53 @@ struct AuthenticatedLink {
     spaces: Box<[Space]>,
 }
 
-impl AuthenticatedLink {
+impl Sealing {
     /// Takes keys over that were read anew.
     #[inline]
     fn renew(&mut self) {
-        if self.peers.keys.generation() == self.peers.generation {
+        if !self.peers.are_old() {
             return;
         }
         self.peers.renew();
-        self.check.receiver.forget_keys();
         for (sending, ring) in self.sending.iter_mut().zip(&self.peers.rings) {
             *sending = SendKey::new(ring.clone());
         }
+    }
+
+    /// Seals one frame.
+    pub(super) fn seal(
+        &mut self,
+        route: &Route,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(Header, &[u8]), SendError> {
+        self.renew();
+        let parts = (&mut self.sender, &mut self.sending[..], &self.peers);
+        seal(parts, route, header, payload, &mut self.spaces[0])
+    }
+
+    /// Seals the frames of a batch, at most [`BATCH_FRAMES`], each in its place.
+    pub(super) fn seal_all<'s, 'f>(
+        &'s mut self,
+        frames: impl Iterator<Item = (&'f Route, &'f mut Header, &'f mut &'s [u8])>,
+    ) -> Result<(), SendError>
+    where
+        's: 'f,
+    {
+        self.renew();
+        for ((route, header, payload), space) in frames.zip(self.spaces.iter_mut()) {
+            let parts = (&mut self.sender, &mut self.sending[..], &self.peers);
+            (*header, *payload) = seal(parts, route, header, payload, space)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the largest message in one frame on this way; `None` to a node that shares no keys.
+    pub(super) fn whole_bytes_max(&self, route: &Route) -> Option<usize> {
+        let destination = route.station();
+        self.peers.place_of(destination)?;
+        self.peers.own.like(destination)?;
+        Some(route.whole_bytes_max() - TRAILER_BYTES)
     }
 }
 
@@ -234,101 +266,10 @@ fn seal<'s>(
     })
 }
 
-impl Inbox for AuthenticatedLink {
-    fn memory(&self) -> &Arc<MappedPort> {
-        &self.check.checked
-    }
-
-    fn now(&self) -> Instant {
-        self.link.now()
-    }
-
-    fn collect(&mut self) -> Result<(), ReceiveError> {
-        self.link.collect()?;
-        if self.check.is_waiting() {
-            self.renew();
-            self.check.all(&self.peers);
-        }
-        Ok(())
-    }
-
-    fn arm(&mut self) {
-        self.link.arm();
-    }
-
-    /// Returns at once if a look has left frames behind.
-    fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-        watch: Option<&InterfaceWatch>,
-    ) -> Result<(), ReceiveError> {
-        if self.check.is_waiting() {
-            return Ok(());
-        }
-        self.link.wait(timeout, watch)
-    }
-
-    fn run_due_processing(&mut self) {
-        self.link.run_due_processing();
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.link.descriptor()
-    }
-}
-
-impl PortLink for AuthenticatedLink {
-    fn send(
-        &mut self,
-        route: &mut Route,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        self.renew();
-        let parts = (&mut self.sender, &mut self.sending[..], &self.peers);
-        let (header, payload) = seal(parts, route, header, payload, &mut self.spaces[0])?;
-        self.link.send(route, &header, payload)
-    }
-
-    fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        self.renew();
-        let Some(first) = frames.first() else {
-            return Ok(0);
-        };
-        let mut sealed = [*first; BATCH_FRAMES];
-        let mut count = 0;
-        for (frame, space) in frames.iter().zip(self.spaces.iter_mut()) {
-            let parts = (&mut self.sender, &mut self.sending[..], &self.peers);
-            let (header, payload) = seal(parts, frame.route, &frame.header, frame.payload, space)?;
-            sealed[count] = OutFrame {
-                route: frame.route,
-                header,
-                payload,
-            };
-            count += 1;
-        }
-        self.link.send_many(&sealed[..count])
-    }
-
-    fn check_priority(&self, priority: Priority) -> Result<(), SendError> {
-        self.link.check_priority(priority)
-    }
-
-    fn needs_station(&self) -> bool {
-        self.link.needs_station()
-    }
-
-    fn whole_bytes_max(&self, route: &Route) -> Option<usize> {
-        let destination = route.station();
-        self.peers.place_of(destination)?;
-        self.peers.own.like(destination)?;
-        Some(route.whole_bytes_max() - TRAILER_BYTES)
-    }
-}
-
 /// The receiving side: from the queue, through the check, into the port's memory.
 #[derive(Debug)]
-struct Check {
+pub(crate) struct Check {
+    peers: Peers,
     consumer: Consumer,
     waiting: Arc<MappedPort>,
     checked: Arc<MappedPort>,
@@ -340,14 +281,35 @@ struct Check {
 }
 
 impl Check {
+    /// Memory in which frames wait for the check.
+    pub(super) fn waiting(&self) -> &Arc<MappedPort> {
+        &self.waiting
+    }
+
+    /// Memory of authentic frames.
+    pub(super) fn checked(&self) -> &Arc<MappedPort> {
+        &self.checked
+    }
+
+    pub(super) fn counters(&self) -> &Arc<Checked> {
+        &self.counters
+    }
+
     /// Whether a frame waits. One look at each class.
     #[inline]
-    fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         self.consumer.peek(self.waiting.port().slots).is_some()
     }
 
     /// Checks what waits, as far as the port's memory has room for it. Bounded by [`ROUNDS_MAX`].
-    fn all(&mut self, peers: &Peers) {
+    pub(super) fn run(&mut self) {
+        if !self.is_waiting() {
+            return;
+        }
+        if self.peers.are_old() {
+            self.peers.renew();
+            self.receiver.forget_keys();
+        }
         let waiting = Arc::clone(&self.waiting);
         let port = waiting.port();
         let times = Times::now(self.has_real_time);
@@ -357,7 +319,7 @@ impl Check {
                 Discipline::NewerOnly => self.earliest(&port),
             };
             let Some(record) = record else { return };
-            self.one(record, peers, times);
+            self.one(record, times);
             self.consumer.release(port.control, record);
         }
     }
@@ -380,7 +342,8 @@ impl Check {
     }
 
     /// Checks one frame, and delivers it if it is authentic.
-    fn one(&mut self, record: Record<'_>, peers: &Peers, times: Times) {
+    fn one(&mut self, record: Record<'_>, times: Times) {
+        let peers = &self.peers;
         let head = record.slot.head();
         let parsed = (
             Address::from_word(head.source),
@@ -452,10 +415,11 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::time::Duration;
 
     use tautline_proto::authentication::{Cipher, Key, SECRET_BYTES, Trailer};
     use tautline_proto::neighbour::NeighbourTable;
-    use tautline_proto::wire::PortNumber;
+    use tautline_proto::wire::{PortNumber, Priority};
 
     use super::*;
     use crate::keys::{KeySource, NeighbourKeys};
@@ -477,17 +441,11 @@ mod tests {
             source: KeySource::Ring(ring()),
         }];
         let keys = Keys::load(&given, &table, TOLERANCE).unwrap();
-        Peers {
-            generation: keys.generation(),
-            stations: keys.stations().collect(),
-            rings: keys.rings().collect(),
-            own: OwnStations {
-                mac: None,
-                ip: Some(OWN),
-            },
-            tolerance_ns: keys.clock_tolerance_ns(),
-            keys: Arc::new(keys),
-        }
+        let own = OwnStations {
+            mac: None,
+            ip: Some(OWN),
+        };
+        Peers::new(&Arc::new(keys), own)
     }
 
     /// Trailer of a frame that is sealed after one whose clock was `ahead`, the time of that one, and the answer of a
@@ -508,8 +466,9 @@ mod tests {
         let before_ns = clock::realtime_ns() + ahead.as_nanos() as u64;
         let before = sender.seal(before_ns, &mut sending[0], way, header, b"stop", &mut space);
         assert!(before.is_some());
-        let route = Route::Udp {
+        let route = Route::Socket {
             address: SocketAddrV4::new(PEER, 1),
+            header: Default::default(),
         };
         let parts = (&mut sender, &mut sending[..], &peers);
         let (header, payload) = seal(parts, &route, &header, b"stop", &mut space).unwrap();

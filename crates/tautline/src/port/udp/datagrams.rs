@@ -1,0 +1,285 @@
+//! Form of plain UDP: datagrams are put together from fragments, checked, counted, and copied or lent.
+
+use std::net::SocketAddrV4;
+
+use tautline_proto::ip::checksum::judge;
+use tautline_proto::ip::{DatagramHead, Reason};
+use tautline_proto::time::Instant;
+use tautline_proto::wire::udp::UdpChecksum;
+use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
+use tautline_shm::news::UndeliveredReader;
+use tautline_shm::queue::Record;
+use tautline_shm::region::PortMemory;
+
+use super::Datagram;
+use super::routes::Routes;
+use crate::address::{ipv4_of_word, source_form_of};
+use crate::error::ReceiveError;
+use crate::link::plain_udp::Undelivered;
+use crate::message::LentBytes;
+use crate::port::assembly::Assembly;
+use crate::port::inbox::{Decoder, Inbox, Item, Located, Location, Records, Whole, count};
+use crate::port::lent::LentSlot;
+use crate::port::receiver::Receiver;
+use crate::statistics::Statistics;
+
+/// State of receiving datagrams, and the ways to those who send them.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    /// Our address and UDP port.
+    pub(super) local: SocketAddrV4,
+    pub(super) bytes_max: usize,
+    /// Of what did not arrive, only that counts which went one of these ways.
+    pub(super) routes: Routes,
+    news: UndeliveredReader,
+    /// Datagrams in fragments.
+    assembly: Assembly,
+}
+
+impl Item for Datagram {
+    #[inline]
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    fn arrival(&self) -> Instant {
+        self.arrival
+    }
+}
+
+impl Datagrams {
+    pub(super) fn new(local: SocketAddrV4, bytes_max: usize) -> Self {
+        Self {
+            local,
+            bytes_max,
+            routes: Routes::new(),
+            news: UndeliveredReader::default(),
+            assembly: Assembly::new(bytes_max),
+        }
+    }
+
+    /// The datagram that a fragment completed; nothing if it is to be dropped, which is counted.
+    fn assembled(
+        &self,
+        inbox: &Inbox,
+        statistics: &Statistics,
+        fragment: &DatagramHead,
+    ) -> Option<Datagram> {
+        let datagram = self.assembly.completed()?;
+        if datagram.destination_port != self.local.port() {
+            // Its first fragment came twice, for another port the other time.
+            statistics.void.add(1);
+            return None;
+        }
+        let checksum = match fragment.is_verified {
+            true => UdpChecksum::Valid,
+            false => {
+                let (sum, source) = (datagram.checksum, datagram.source);
+                self.accepted(inbox, statistics, (sum, source), datagram.payload)?
+            }
+        };
+        Some(Datagram {
+            length: datagram.payload.len(),
+            priority: fragment.priority,
+            source: datagram.source,
+            arrival: datagram.arrival,
+            checksum,
+        })
+    }
+
+    /// State of the checksum; `None` if the datagram must be dropped for it.
+    #[inline]
+    fn accepted(
+        &self,
+        inbox: &Inbox,
+        statistics: &Statistics,
+        (checksum, source): (u16, SocketAddrV4),
+        payload: &[u8],
+    ) -> Option<UdpChecksum> {
+        let counted = &statistics.datagrams;
+        // Between the ends of a virtual link no network card can have been, which would finish the checksum.
+        let is_virtual = || inbox.link.interface().is_some_and(|own| own.is_virtual);
+        match judge(checksum, source, self.local, payload) {
+            Some(UdpChecksum::Partial) if is_virtual() => {
+                counted.partial_checksum.add(1);
+                Some(UdpChecksum::Partial)
+            }
+            None | Some(UdpChecksum::Partial) => {
+                counted.bad_checksum.add(1);
+                None
+            }
+            other => other,
+        }
+    }
+}
+
+impl Decoder for Datagrams {
+    type Item = Datagram;
+
+    /// Anybody can write that something did not arrive; only what went there counts.
+    #[inline]
+    fn check_news(&mut self, inbox: &Inbox, statistics: &Statistics) -> Result<(), ReceiveError> {
+        while let Some(news) = self.news.next(inbox.memory.port().control) {
+            let news = Undelivered {
+                destination: ipv4_of_word(news.destination),
+                reason: Reason::of_code(news.code, news.mtu_bytes),
+            };
+            if self.routes.leads_to(news.destination) {
+                statistics.undelivered.add(1);
+                return Err(ReceiveError::Undelivered(news));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take_whole(
+        &mut self,
+        inbox: &Inbox,
+        statistics: &Statistics,
+        record: &Record<'_>,
+        buffer: &mut [u8],
+    ) -> Whole<Datagram> {
+        let head = record.slot.head();
+        let Some(known) = known(&head).filter(|known| known.fragment == 0) else {
+            return Whole::Other;
+        };
+        let room = buffer[..self.bytes_max].get_mut(..usize::from(known.length));
+        let Some(bytes) = room else {
+            return Whole::Other;
+        };
+        record.slot.read_payload(bytes);
+        let sum = (known.checksum, ipv4_of_word(head.source));
+        let checksum = match known.is_verified {
+            true => Some(UdpChecksum::Valid),
+            false => self.accepted(inbox, statistics, sum, bytes),
+        };
+        checksum.map_or(Whole::Dropped, |checksum| {
+            Whole::Taken(datagram_of(&head, &known, checksum))
+        })
+    }
+
+    #[inline]
+    fn find_in(
+        &mut self,
+        inbox: &Inbox,
+        statistics: &Statistics,
+        record: &Record<'_>,
+    ) -> Result<Option<(Datagram, Location)>, ReceiveError> {
+        let head = record.slot.head();
+        let Some(datagram) = known(&head) else {
+            // A slot that the demux claimed and could not fill, or that somebody scribbled on.
+            statistics.void.add(1);
+            return Ok(None);
+        };
+        if datagram.fragment != 0 {
+            let part = (record.slot, &head);
+            let link = inbox.link.as_ref();
+            let complete = self.assembly.enter(link, statistics, part, &datagram);
+            let assembled = complete.then(|| self.assembled(inbox, statistics, &datagram));
+            return Ok(assembled
+                .flatten()
+                .map(|found| (found, Location::Collector)));
+        }
+        let length = usize::from(datagram.length);
+        if length > self.bytes_max {
+            statistics.too_large.add(1);
+            return Ok(None);
+        }
+        let sum = (datagram.checksum, ipv4_of_word(head.source));
+        let checksum = match datagram.is_verified {
+            true => Some(UdpChecksum::Valid),
+            false => LentBytes::of_slot(record.slot, 0, length)
+                .slice()
+                .and_then(|payload| self.accepted(inbox, statistics, sum, payload)),
+        };
+        Ok(checksum.map(|checksum| {
+            let found = datagram_of(&head, &datagram, checksum);
+            (found, Location::whole(record))
+        }))
+    }
+
+    fn collected(&self) -> Option<&[u8]> {
+        Some(self.assembly.completed()?.payload)
+    }
+
+    #[inline]
+    fn end(&mut self, inbox: &Inbox, statistics: &Statistics) {
+        self.assembly.expire(inbox.link.as_ref(), statistics);
+    }
+}
+
+impl Receiver<Datagrams> {
+    /// Lends a datagram that was found.
+    #[inline]
+    pub(super) fn lend(&mut self, found: Located<Datagram>) -> Option<LentDatagram<'_>> {
+        let Located { item: datagram, at } = found;
+        count(&self.inbox, &self.statistics, &datagram);
+        let Records { consumer, decoder } = &mut self.records;
+        let lent = match at {
+            Location::Slot { class, .. } => {
+                let port = self.inbox.memory.port();
+                let record = consumer.oldest(port.slots, class)?;
+                let slot = LentSlot::new(consumer, port.control, record, (0, true));
+                Lent::Slot(slot)
+            }
+            Location::Collector => Lent::Collector(decoder.collected()?),
+        };
+        Some(LentDatagram { lent, datagram })
+    }
+}
+
+/// A datagram where it lies, in the port's memory. It is given back when this value is dropped; until then
+/// nothing is written there.
+#[derive(Debug)]
+pub struct LentDatagram<'p> {
+    lent: Lent<'p>,
+    datagram: Datagram,
+}
+
+/// The memory of a datagram.
+#[derive(Debug)]
+enum Lent<'p> {
+    Slot(LentSlot<'p>),
+    Collector(&'p [u8]),
+}
+
+impl LentDatagram<'_> {
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.lent {
+            Lent::Slot(slot) => slot.bytes(self.datagram.length).slice().unwrap_or_default(),
+            Lent::Collector(bytes) => bytes,
+        }
+    }
+
+    /// Other facts about the datagram.
+    #[inline]
+    #[must_use]
+    pub fn datagram(&self) -> Datagram {
+        self.datagram
+    }
+}
+
+/// The head of a datagram or a fragment; nothing where a record holds neither.
+#[inline]
+fn known(head: &RecordHead) -> Option<DatagramHead> {
+    DatagramHead::from_bytes(&head.header)
+        .filter(|known| usize::from(known.length) <= SLOT_PAYLOAD_BYTES)
+        .filter(|_| source_form_of(head.source) == source_form::DATAGRAM)
+}
+
+/// A datagram in one frame, as its record tells it.
+#[inline]
+fn datagram_of(head: &RecordHead, known: &DatagramHead, checksum: UdpChecksum) -> Datagram {
+    Datagram {
+        length: usize::from(known.length),
+        priority: known.priority,
+        source: ipv4_of_word(head.source),
+        arrival: Instant::from_nanos(head.arrival_ns),
+        checksum,
+    }
+}
