@@ -1,4 +1,5 @@
-//! Results of experiments, for a terminal, as JSON and as a page. The JSON is described in docs/how-to/experiments.md.
+//! Results of experiments, for a terminal, as JSON and as a page. The JSON is described in
+//! docs/reference/experiments.md.
 
 use serde_json::{Value, json};
 use tautline_machine::Machine;
