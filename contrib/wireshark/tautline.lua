@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0 OR MIT
 --
 -- Tautline for Wireshark and tshark: the header in both forms, fragments, bundles, loss, grants and reports, and the
--- messages of a bus as `taut capture` writes them. docs/reference/wire.md defines the format, docs/how-to/seeing.md the head of a message
+-- messages of a bus as `taut capture` writes them. docs/reference/wire.md defines the format, docs/reference/capture.md the head of a message
 -- of a bus.
 --
 -- Install: copy this file into the directory of personal Lua plugins (Help, About, Folders), or name it:

@@ -5,8 +5,8 @@
 
 /// Frames with their Ethernet header (`LINKTYPE_ETHERNET`).
 pub const LINK_ETHERNET: u16 = 1;
-/// Messages of a bus: the first of the types that are left to users (`LINKTYPE_USER0`). docs/how-to/seeing.md has the
-/// bytes.
+/// Messages of a bus: the first of the types that are left to users (`LINKTYPE_USER0`). docs/reference/capture.md has
+/// the bytes.
 pub const LINK_BUS: u16 = 147;
 
 /// Reads by applications: the second of those types (`LINKTYPE_USER1`).

@@ -27,7 +27,7 @@ const VERSION: u8 = 1;
 /// Kind of the port, in a file.
 const KIND_TAUTLINE: u8 = 0;
 const KIND_UDP: u8 = 1;
-/// Bytes of a read in a file; docs/how-to/seeing.md has the fields.
+/// Bytes of a read in a file; docs/reference/capture.md has the fields.
 pub const READ_BYTES: usize = 24;
 
 /// Source of the reads of a port.
