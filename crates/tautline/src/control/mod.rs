@@ -5,7 +5,7 @@
 //! itself; when the control process dies, open ports go on working, and its successor finds them. A
 //! client needs no privilege and makes no bpf() call; its death frees its ports.
 //! [`Node::open`](crate::Node::open) goes through the control process of its interface where there is
-//! one. `docs/how-to/control.md` has the whole protocol.
+//! one. `docs/reference/control.md` has the whole protocol.
 
 mod confinement;
 pub mod policy;

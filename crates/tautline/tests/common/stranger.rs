@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-/// Root's directory for the network namespace of this thread, as docs/how-to/control.md describes it.
+/// Root's directory for the network namespace of this thread, as docs/reference/control.md describes it.
 pub fn directory() -> String {
     let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
     let (mut cookie, mut bytes) = (0u64, size_of::<u64>() as libc::socklen_t);
@@ -89,7 +89,7 @@ pub fn send(socket: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) ->
     rustix::net::sendmsg(socket, &[IoSlice::new(message)], &mut control, flags).is_ok()
 }
 
-/// A hello for any demux of the usual EtherType, as docs/how-to/control.md describes it.
+/// A hello for any demux of the usual EtherType, as docs/reference/control.md describes it.
 pub fn hello() -> Vec<u8> {
     request(&[0, 0xb5, 0x91, 0x02, 0, 0, 0])
 }
