@@ -27,6 +27,7 @@ const NEVER_IN_PAGES: &[&str] = &[
     "dear",
     "for ever",
     "nobody",
+    "says so",
     "somebody",
     "tells of",
     "the same, but",
