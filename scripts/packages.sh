@@ -80,6 +80,10 @@ image_taut() {
     mkdir -p "$root/etc/tautline"
     install -D -m 644 -t "$root/usr/share/doc/taut" README.md SECURITY.md
     find docs -name '*.md' -not -path 'docs/vectors/*' -exec install -D -m 644 '{}' "$root/usr/share/doc/taut/{}" ';'
+    # The same pages to read in a browser, where `make book` has rendered them.
+    if [[ -d $built/../book ]]; then
+        cp -r --no-preserve=mode,timestamps "$built/../book" "$root/usr/share/doc/taut/html"
+    fi
     install -D -m 644 -t "$root/usr/share/doc/taut/examples" contrib/wireshark/tautline.lua examples/*.toml
     install -D -m 644 -t "$root/usr/share/doc/taut/examples/taut-node@.service.d" contrib/systemd/taut-node@.service.d/*
     scripts/notices.sh taut tautline-awake-preload tautline-preload >"$root/usr/share/doc/taut/notices"
