@@ -1,4 +1,4 @@
-"""The page and the examples: every block of Python in docs/how-to/python.md runs in order, as it stands there. The
+"""The pages and the examples: every block of Python in the two pages runs in order, as it stands there. The
 documentation strings are run by tests/python.rs, under each interpreter: beside it they would meet at their ports."""
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import pytest
 import tautline
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[2] / "docs" / "how-to" / "python.md"
+DOCS = HERE.parents[2] / "docs"
+PAGES = [DOCS / "how-to" / "python.md", DOCS / "reference" / "python.md"]
 
 
 def test_every_public_class_has_an_example() -> None:
@@ -31,9 +32,9 @@ def test_every_public_class_has_an_example() -> None:
                 assert call.startswith("_") or not callable(method) or method.__doc__, f"{name}.{call}"
 
 
-def test_every_block_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_pages_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text(encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     blocks = re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
     assert sum(kind == "python" for kind, _ in blocks) >= 8
     page = types.ModuleType("page")
@@ -45,7 +46,7 @@ def test_every_block_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         elif kind == "python":
             output = io.StringIO()
             with redirect_stdout(output):
-                exec(compile(block, str(PAGE), "exec", dont_inherit=True), vars(page))
+                exec(compile(block, "page", "exec", dont_inherit=True), vars(page))
             said = output.getvalue()
         elif kind == "text":
             assert said.split() == block.split()

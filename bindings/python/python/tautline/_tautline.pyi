@@ -1,4 +1,4 @@
-"""Types of the extension module. docs/how-to/python.md says how the parts fit together."""
+"""Types of the extension module. docs/reference/python.md says how the parts fit together."""
 
 from os import PathLike
 from typing import Any, Coroutine, Iterable, final, overload
