@@ -109,7 +109,7 @@ local b = {
 }
 local r = {
     version = ProtoField.uint8("tautline_read.version", "Version"),
-    kind = ProtoField.uint8("tautline_read.kind", "Kind", base.DEC, { [0] = "Tautline", [1] = "plain UDP" }),
+    kind = ProtoField.uint8("tautline_read.kind", "Kind", base.DEC, { [0] = "Tautline", [1] = "plain UDP", [2] = "raw frames" }),
     port = ProtoField.uint16("tautline_read.port", "Port"),
     process = ProtoField.uint32("tautline_read.process", "Process"),
     arrival = ProtoField.absolute_time("tautline_read.arrival", "Arrival", base.UTC),

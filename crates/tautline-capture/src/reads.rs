@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tautline::status::{PortReads, ReadWatch};
-use tautline::{PortKey, PortNumber};
+use tautline::{EtherType, PortKey, PortNumber};
 
 use crate::batch::{Batch, Origin, Way};
 use crate::sys;
@@ -27,14 +27,14 @@ const VERSION: u8 = 1;
 /// Kind of the port, in a file.
 const KIND_TAUTLINE: u8 = 0;
 const KIND_UDP: u8 = 1;
+const KIND_RAW: u8 = 2;
 /// Bytes of a read in a file; docs/reference/capture.md has the fields.
 pub const READ_BYTES: usize = 24;
 
 /// Source of the reads of a port.
 #[derive(Debug)]
 pub struct ReadTap {
-    port: u16,
-    is_udp: bool,
+    port: PortKey,
     told: Receiver<Told>,
     lost: u64,
 }
@@ -46,9 +46,7 @@ type Told = (Instant, io::Result<Vec<PortReads>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRead {
     /// Port that the message came for.
-    pub port: u16,
-    /// Whether it is a port of plain UDP.
-    pub is_udp: bool,
+    pub port: PortKey,
     /// Process that read it.
     pub process: u32,
     /// When it arrived, nanoseconds since 1970.
@@ -61,8 +59,12 @@ impl MessageRead {
     fn to_bytes(self) -> [u8; READ_BYTES] {
         let mut bytes = [0; READ_BYTES];
         bytes[0] = VERSION;
-        bytes[1] = if self.is_udp { KIND_UDP } else { KIND_TAUTLINE };
-        bytes[2..4].copy_from_slice(&self.port.to_be_bytes());
+        bytes[1] = match self.port {
+            PortKey::Message(_) => KIND_TAUTLINE,
+            PortKey::Udp(_) => KIND_UDP,
+            PortKey::Raw(_) => KIND_RAW,
+        };
+        bytes[2..4].copy_from_slice(&self.port.number().to_be_bytes());
         bytes[4..8].copy_from_slice(&self.process.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.arrival_ns.to_be_bytes());
         bytes[16..].copy_from_slice(&self.waited_ns.to_be_bytes());
@@ -78,9 +80,15 @@ impl MessageRead {
             word.copy_from_slice(&bytes[from..from + 8]);
             u64::from_be_bytes(word)
         };
+        let number = u16::from_be_bytes([bytes[2], bytes[3]]);
+        let port = match bytes[1] {
+            KIND_TAUTLINE => PortNumber::new(number)?.into(),
+            KIND_UDP => PortKey::udp(number).ok()?,
+            KIND_RAW => EtherType::new(number).ok()?.into(),
+            _ => return None,
+        };
         (bytes[0] == VERSION).then(|| MessageRead {
-            port: u16::from_be_bytes([bytes[2], bytes[3]]),
-            is_udp: bytes[1] == KIND_UDP,
+            port,
             process: u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
             arrival_ns: long(8),
             waited_ns: long(16),
@@ -89,24 +97,12 @@ impl MessageRead {
 }
 
 impl ReadTap {
-    /// Begins to watch the reads of the ports of this number, of all nodes that this user may ask.
+    /// Begins to watch the reads of the ports with this key, of all nodes that this user may ask.
     ///
     /// # Errors
     /// Those of asking, and of starting a thread.
-    pub fn open(port: PortNumber) -> io::Result<ReadTap> {
-        ReadTap::of(port.into())
-    }
-
-    /// The same of ports of plain UDP.
-    ///
-    /// # Errors
-    /// As [`ReadTap::open`].
-    pub fn open_plain_udp(port: u16) -> io::Result<ReadTap> {
-        ReadTap::of(PortKey::udp(port).map_err(io::Error::other)?)
-    }
-
-    fn of(key: PortKey) -> io::Result<ReadTap> {
-        let mut watch = ReadWatch::new(key);
+    pub fn open(port: PortKey) -> io::Result<ReadTap> {
+        let mut watch = ReadWatch::new(port);
         // From here on reads are noted.
         watch.look()?;
         let (tell, told) = mpsc::channel();
@@ -120,8 +116,7 @@ impl ReadTap {
             .name("taut-reads".to_owned())
             .spawn(work)?;
         Ok(ReadTap {
-            port: key.number(),
-            is_udp: matches!(key, PortKey::Udp(_)),
+            port,
             told,
             lost: 0,
         })
@@ -161,7 +156,6 @@ impl ReadTap {
             for (arrival, read) in node.reads {
                 let found = MessageRead {
                     port: self.port,
-                    is_udp: self.is_udp,
                     process: node.process,
                     arrival_ns: arrival.as_nanos().saturating_add(offset),
                     waited_ns: read.as_nanos().saturating_sub(arrival.as_nanos()),
@@ -188,8 +182,7 @@ mod tests {
     #[test]
     fn a_read_comes_back_from_its_bytes() {
         let read = MessageRead {
-            port: 7,
-            is_udp: true,
+            port: PortKey::udp(7).unwrap(),
             process: 70_000,
             arrival_ns: 1 << 60,
             waited_ns: 12_345,

@@ -37,10 +37,7 @@ pub struct Arguments {
     /// Overwrite the file if it exists.
     #[arg(long, requires = "write")]
     overwrite: bool,
-    /// Only plain UDP to or from this UDP port, where link xdp or xsk carries it.
-    #[arg(long, value_name = "PORT", conflicts_with_all = ["port", "bus"], value_parser = clap::value_parser!(u16).range(1..))]
-    udp_port: Option<u16>,
-    /// Also when the application reads each message of --port or --udp-port, for a reading of the clock a message.
+    /// Also when the application reads each message of --port, for a reading of the clock a message.
     #[arg(long)]
     reads: bool,
     /// End after this many frames and messages [default: never].
@@ -54,8 +51,7 @@ pub struct Arguments {
 }
 
 /// Copies until it is ended. Fewer than `--count` came in time: exit status 1; before a signal: 128 + its number.
-pub fn run(mut arguments: Arguments) -> Result<(), CommandError> {
-    arguments.sources.udp_port = arguments.udp_port;
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     if arguments.json.has_stdout() && arguments.write.as_deref() == Some(Path::new("-")) {
         return Err(CommandError::usage(
             "standard output cannot have both the file for Wireshark and JSON",
@@ -298,7 +294,7 @@ fn read_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
         return "not a read".to_owned();
     };
     json["way"] = "read".into();
-    json[if read.is_udp { "udp_port" } else { "port" }] = read.port.into();
+    json["port"] = read.port.short().to_string().into();
     json["process"] = read.process.into();
     json["arrival_ns"] = read.arrival_ns.into();
     json["waited_ns"] = read.waited_ns.into();

@@ -36,6 +36,12 @@ pub struct Arguments {
 
 /// Records until it is ended. Fewer than `--count` came in time: exit status 1; before a signal: 128 + its number.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    if arguments.sources.wants_datagrams() {
+        return Err(CommandError::usage(
+            "a recording has messages, and no datagrams of plain UDP",
+            "copy them into a file for Wireshark: taut capture --port udp:PORT --write FILE",
+        ));
+    }
     let nodes = arguments.sources.known.ask()?;
     let taps = arguments.sources.open()?;
     let existing = output::existing(arguments.overwrite);

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::Args;
 use tautline::vbus::{self, PortName};
-use tautline::{NodeConfig, PortNumber};
+use tautline::{NodeConfig, PortKey};
 use tautline_capture::frame::{self, Frame, PlainDatagram};
 use tautline_capture::{
     Batch, BusTap, CaptureError, KnownNodes, NetworkTap, ReadTap, up_interfaces,
 };
 use tautline_proto::wire::ethernet::is_usable_ethertype;
+use tautline_proto::wire::raw::RawFrame;
 use tautline_state::policy;
 use tautline_testbed::interrupt;
 
@@ -37,13 +38,10 @@ pub struct SourceArguments {
     /// Bus whose messages are copied, its name or the path of its directory; may be given several times.
     #[arg(long, value_name = "BUS")]
     bus: Vec<String>,
-    /// Only what goes to or comes from this port: a number on a network, NODE.NUMBER for the port that receives on a
-    /// bus.
+    /// Only what goes to or comes from this port: a number or udp:PORT on a network, NODE.NUMBER for the port that
+    /// receives on a bus. Plain UDP is copied where link xdp or xsk carries it.
     #[arg(long, value_name = "PORT", value_parser = wanted_port)]
     port: Option<WantedPort>,
-    /// Only plain UDP to or from this UDP port, where link xdp or xsk carries it.
-    #[arg(skip)]
-    pub udp_port: Option<u16>,
     /// EtherType of the nodes, if the configuration has another one.
     #[arg(long, value_name = "NUMBER", value_parser = ethertype, default_value = "0x88b5")]
     pub ethertype: u16,
@@ -80,7 +78,7 @@ impl KnownArguments {
 /// Port that is wanted alone.
 #[derive(Clone, Copy, Debug)]
 enum WantedPort {
-    Network(PortNumber),
+    Network(PortKey),
     Bus(PortName),
 }
 
@@ -88,10 +86,12 @@ fn wanted_port(text: &str) -> Result<WantedPort, String> {
     if let Ok(name) = text.parse() {
         return Ok(WantedPort::Bus(name));
     }
-    let number = text.parse().ok().and_then(PortNumber::new);
-    number
-        .map(WantedPort::Network)
-        .ok_or_else(|| "expected a port number from 1 to 4095, or NODE.NUMBER on a bus".to_owned())
+    match text.parse() {
+        Ok(key @ (PortKey::Message(_) | PortKey::Udp(_))) => Ok(WantedPort::Network(key)),
+        _ => Err(
+            "expected a port number from 1 to 4095, udp:PORT, or NODE.NUMBER on a bus".to_owned(),
+        ),
+    }
 }
 
 fn ethertype(text: &str) -> Result<u16, String> {
@@ -140,18 +140,10 @@ impl Tap {
         }
     }
 
-    fn reads(port: PortNumber) -> io::Result<Tap> {
+    fn reads(port: PortKey) -> io::Result<Tap> {
         Ok(Tap {
-            name: format!("reads of port {port}"),
+            name: format!("reads of {port}"),
             kind: Kind::Reads(ReadTap::open(port)?),
-            seen: 0,
-        })
-    }
-
-    fn udp_reads(port: u16) -> io::Result<Tap> {
-        Ok(Tap {
-            name: format!("reads of UDP port {port}"),
-            kind: Kind::Reads(ReadTap::open_plain_udp(port)?),
             seen: 0,
         })
     }
@@ -218,16 +210,20 @@ impl SourceArguments {
         open(self)
     }
 
+    /// Whether datagrams of plain UDP are wanted.
+    pub fn wants_datagrams(&self) -> bool {
+        matches!(self.port, Some(WantedPort::Network(PortKey::Udp(_))))
+    }
+
     /// Source of the reads of the port that is wanted.
     pub fn reads(&self) -> Result<Tap, CommandError> {
-        let tap = match (self.port, self.udp_port) {
-            (Some(WantedPort::Network(port)), _) => Tap::reads(port),
-            (Some(WantedPort::Bus(name)), _) => Tap::reads(name.port),
-            (None, Some(port)) => Tap::udp_reads(port),
-            (None, None) => {
+        let tap = match self.port {
+            Some(WantedPort::Network(port)) => Tap::reads(port),
+            Some(WantedPort::Bus(name)) => Tap::reads(name.port.into()),
+            None => {
                 return Err(CommandError::usage(
                     "reads are those of one port",
-                    "name it with --port or --udp-port",
+                    "name it with --port",
                 ));
             }
         };
@@ -241,20 +237,25 @@ impl SourceArguments {
 
     /// Whether a copy is of the port that is wanted.
     pub fn wants(&self, tap: &Tap, bytes: &[u8]) -> bool {
-        if let Some(port) = self.udp_port {
-            let datagram = frame::plain_datagram(bytes).filter(|_| !tap.is_bus());
-            let of_port = |datagram: PlainDatagram<'_>| {
-                datagram.from.port() == port || datagram.to.port() == port
-            };
-            return tap.is_reads() || datagram.is_some_and(of_port);
+        let Some(WantedPort::Network(key)) = self.port else {
+            return true;
+        };
+        if tap.is_bus() || tap.is_reads() {
+            return true;
         }
-        match self.port {
-            Some(WantedPort::Network(port)) if !tap.is_bus() && !tap.is_reads() => {
+        match key {
+            PortKey::Message(port) => {
                 let frame = frame::frame(bytes, self.ethertype);
                 matches!(frame, Ok(Some(Frame { header, .. }))
                     if header.destination == port || header.source == port)
             }
-            _ => true,
+            PortKey::Udp(port) => {
+                let of_port = |datagram: PlainDatagram<'_>| {
+                    [datagram.from.port(), datagram.to.port()].contains(&port.get())
+                };
+                frame::plain_datagram(bytes).is_some_and(of_port)
+            }
+            PortKey::Raw(ethertype) => RawFrame::ethertype_of(bytes) == Some(ethertype.get()),
         }
     }
 }
@@ -328,10 +329,9 @@ fn open(arguments: &SourceArguments) -> Result<Vec<Tap>, CommandError> {
 fn open_all(arguments: &SourceArguments, only: Option<PortName>) -> Result<Vec<Tap>, CommandError> {
     let buses = vbus::buses(None).unwrap_or_default();
     let is_of_network = matches!(arguments.port, Some(WantedPort::Network(_)));
-    let wants_buses = !is_of_network && arguments.udp_port.is_none();
     let mut taps: Vec<Tap> = buses
         .iter()
-        .filter(|_| wants_buses)
+        .filter(|_| !is_of_network)
         .map(|bus| Tap::bus(&bus.path, only))
         .collect();
     let mut refused = None;

@@ -272,11 +272,8 @@ fn clients_text(control: &Value) -> String {
         return "  no clients\n".to_owned();
     }
     let rows = clients.iter().map(|client| {
-        let kinds = ["ports", "udp_ports", "raw_ports"].map(|kind| list(&client[kind]));
-        let ports: Vec<&Value> = kinds.iter().copied().flatten().collect();
-        let [numbers, udp_numbers, _] =
-            kinds.map(|ports| joined(ports.iter().map(|port| plain(&port["number"]))));
-        let ethertypes = kinds[2].iter().filter_map(|port| port["number"].as_u64());
+        let ports = list(&client["ports"]);
+        let keys = ports.iter().map(|port| plain(&port["key"]));
         let bytes = ports
             .iter()
             .filter_map(|port| port["memory_bytes"].as_u64());
@@ -287,9 +284,7 @@ fn clients_text(control: &Value) -> String {
             plain(&client["process"]),
             plain(&client["command"]),
             plain(&client["user"]),
-            numbers,
-            udp_numbers,
-            joined(ethertypes.map(|number| format!("{number:#06x}"))),
+            keys.collect::<Vec<_>>().join(", "),
             bytes.sum::<u64>().div_ceil(1_024).to_string(),
             refused.sum::<u64>().to_string(),
             if client["connected"] == true {
@@ -306,18 +301,12 @@ fn clients_text(control: &Value) -> String {
             "command",
             "user",
             "ports",
-            "UDP ports",
-            "EtherTypes",
             "KiB",
             "frames refused",
             "connected",
         ],
         rows,
     )
-}
-
-fn joined(numbers: impl Iterator<Item = String>) -> String {
-    numbers.collect::<Vec<_>>().join(", ")
 }
 
 fn neighbours_text(node: &Value) -> String {

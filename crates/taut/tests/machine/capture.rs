@@ -269,9 +269,9 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
     });
     let (_node, mut port) = opened.unwrap();
     let (file, lines) = (scratch.0.join("f.pcapng"), scratch.0.join("lines"));
-    let number = PORT.to_string();
+    let key = format!("udp:{PORT}");
     let json = format!("--json={}", lines.display());
-    let capture = ["capture", "-i", "taut0", "--udp-port", &number, "--reads"];
+    let capture = ["capture", "-i", "taut0", "--port", &key, "--reads"];
     let mut capture = taut(&hosts, Host::A, &capture);
     let capture = capture.args([&json, "-w"]).arg(&file);
     let capture = Running::start(capture, "capturing on taut0");
@@ -301,7 +301,7 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
         .partition(|line| line["way"] == "read");
     assert_eq!((reads.len(), datagrams.len()), (COUNT, COUNT), "{lines}");
     for read in reads {
-        assert_eq!(read["udp_port"], PORT, "{read}");
+        assert_eq!(read["port"], *key, "{read}");
         assert_eq!(read["process"], std::process::id(), "{read}");
     }
     for datagram in datagrams {
@@ -502,7 +502,7 @@ fn reads_of_a_port_are_captured_beside_its_frames() {
     assert_eq!((reads.len(), arrived.len()), (COUNT, COUNT), "{said}");
     for (read, frame_ns) in reads.iter().zip(arrived) {
         let number = |key: &str| read[key].as_u64().unwrap();
-        assert_eq!(number("port"), 70, "{read}");
+        assert_eq!(read["port"], "70", "{read}");
         assert_eq!(number("process"), u64::from(echo.0.id()), "{read}");
         assert_eq!(
             number("time_ns"),
@@ -690,7 +690,7 @@ fn a_full_device_is_an_error_and_a_reader_that_goes_is_an_end() {
 fn wrong_use_and_missing_rights_are_told_with_a_remedy() {
     let cases: [(&[&str], i32, &str); 10] = [
         (&["-w", "-", "--json"], 2, "cannot have both"),
-        (&["--udp-port", "0"], 2, "--udp-port"),
+        (&["--port", "udp:0"], 2, "udp:PORT"),
         (&["-i", "nosuch0"], 2, "no interface `nosuch0`"),
         (&["-i", "a name that is longer than any"], 2, "no interface"),
         (&["--bus", "/nowhere/bus"], 1, "there is no bus"),

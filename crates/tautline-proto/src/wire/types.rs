@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use super::raw::EtherTypeError;
 use super::{PORT_MAX, PRIORITY_COUNT, UDP_PORT_BASE};
 
 /// Why a number or text is not a port, a priority or an address.
@@ -15,6 +16,10 @@ pub enum ValueError {
     PortOutOfRange(u64),
     /// The UDP port, carried here, is not in 1..=65535.
     UdpPortOutOfRange(u64),
+    /// The text is not a 16-bit number, hexadecimal after `0x`.
+    NotAnEtherType,
+    /// The number is not the EtherType of a raw port.
+    EtherType(EtherTypeError),
     /// The priority, carried here, is not in 0..=7.
     PriorityOutOfRange(u64),
     /// The text is not six pairs of hexadecimal digits joined by colons or hyphens.
@@ -31,6 +36,8 @@ impl fmt::Display for ValueError {
             Self::UdpPortOutOfRange(value) => {
                 write!(formatter, "UDP port {value} is out of range, 1 to 65535")
             }
+            Self::NotAnEtherType => formatter.write_str("not an EtherType such as 0x88a4"),
+            Self::EtherType(error) => error.fmt(formatter),
             Self::PriorityOutOfRange(value) => write!(
                 formatter,
                 "priority {value} is out of range, 0 to {}, {0} most urgent",

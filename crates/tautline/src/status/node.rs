@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use tautline_proto::wire::PortKey;
 
 use super::{InterfaceStatus, PortStatus, RawPortStatus, UdpPortStatus};
 use crate::kind::LinkKind;
@@ -168,24 +169,25 @@ pub struct ClientStatus {
     pub connected: bool,
     /// Its ports.
     pub ports: Vec<ClientPortStatus>,
-    /// Its ports of plain UDP.
-    pub udp_ports: Vec<ClientPortStatus>,
-    /// Its raw ports.
-    pub raw_ports: Vec<ClientPortStatus>,
 }
 
 /// A port of a client, as `taut status` shows it.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ClientPortStatus {
-    /// Its number; the EtherType of a raw one.
-    pub number: u16,
+    /// Its key: `9`, `udp:4000` or `raw:0x88a4`.
+    #[serde(serialize_with = "short_key")]
+    pub key: PortKey,
     /// Bytes of its memory, and of the kernel's that it sends through.
     pub memory_bytes: u64,
     /// The entry that gives it, from 1; `None` for root's.
     pub rule: Option<usize>,
     /// Frames that its client tried to send and may not. Not those of a predecessor's time.
     pub frames_refused: u64,
+}
+
+fn short_key<S: Serializer>(key: &PortKey, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&key.short())
 }
 
 /// A neighbour, as `taut status` shows it.

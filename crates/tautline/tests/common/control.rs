@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use serde_json::Value;
 use tautline::control::Server;
-use tautline::{Node, NodeConfig, Priority, QueuingOptions, ServiceConfig, Vlan, status};
+use tautline::{Node, NodeConfig, PortKey, Priority, QueuingOptions, ServiceConfig, Vlan, status};
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};
@@ -177,25 +177,37 @@ pub fn control_status(hosts: &Hosts) -> Value {
 
 /// The ports that it has given out.
 pub fn ports_given(hosts: &Hosts) -> Vec<u64> {
-    given(hosts, "ports")
+    given(hosts, |key| match key {
+        PortKey::Message(number) => Some(number.get()),
+        _ => None,
+    })
 }
 
 /// Those of plain UDP.
 pub fn udp_ports_given(hosts: &Hosts) -> Vec<u64> {
-    given(hosts, "udp_ports")
+    given(hosts, |key| match key {
+        PortKey::Udp(port) => Some(port.get()),
+        _ => None,
+    })
 }
 
 /// The EtherTypes of raw ports.
 pub fn ethertypes_given(hosts: &Hosts) -> Vec<u64> {
-    given(hosts, "raw_ports")
+    given(hosts, |key| match key {
+        PortKey::Raw(ethertype) => Some(ethertype.get()),
+        _ => None,
+    })
 }
 
-fn given(hosts: &Hosts, kind: &str) -> Vec<u64> {
+fn given(hosts: &Hosts, of_kind: fn(PortKey) -> Option<u16>) -> Vec<u64> {
     let status = control_status(hosts);
     let clients = status["control"]["clients"].as_array().cloned();
     let ports = clients.unwrap_or_default().into_iter().flat_map(|client| {
-        let ports = client[kind].as_array().cloned().unwrap_or_default();
-        ports.into_iter().filter_map(|port| port["number"].as_u64())
+        let ports = client["ports"].as_array().cloned().unwrap_or_default();
+        ports.into_iter().filter_map(move |port| {
+            let key = port["key"].as_str()?.parse().ok()?;
+            of_kind(key).map(u64::from)
+        })
     });
     let mut ports: Vec<u64> = ports.collect();
     ports.sort_unstable();

@@ -111,8 +111,6 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
         user: server.policy.name(uid),
         connected,
         ports: Vec::new(),
-        udp_ports: Vec::new(),
-        raw_ports: Vec::new(),
     };
     for (number, client) in server.clients.greeted() {
         let entry = status(client.pid, client.asker.uid, true);
@@ -127,19 +125,14 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
         let client = clients
             .entry(key)
             .or_insert_with(|| status(open.pid, open.uid, false));
-        let ports = match port {
-            PortKey::Message(_) => &mut client.ports,
-            PortKey::Udp(_) => &mut client.udp_ports,
-            PortKey::Raw(_) => &mut client.raw_ports,
-        };
-        ports.push(port_status(server, *port, open));
+        client.ports.push(port_status(server, *port, open));
     }
     clients.into_values().collect()
 }
 
 fn port_status(server: &Server, port: PortKey, open: &OpenPort) -> ClientPortStatus {
     ClientPortStatus {
-        number: port.number(),
+        key: port,
         memory_bytes: open.memory_bytes,
         rule: open.rule.map(|index| index + 1),
         frames_refused: server.taps.refused(server.place(port)),
