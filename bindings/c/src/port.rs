@@ -186,24 +186,15 @@ impl Port {
     }
 
     fn counters(&self) -> Option<tautline_port_counters> {
-        let status = self.node.status();
-        let number = match &self.kind {
-            Kind::Queuing(port) => port.number(),
-            Kind::Sampling(port) => port.number(),
-            Kind::Datagram(port) => {
-                let mut ports = status.udp_ports.iter();
-                return ports
-                    .find(|status| status.number == port.number())
-                    .map(Into::into);
-            }
-            Kind::Raw(port) => {
-                let mut ports = status.raw_ports.iter();
-                let number = port.ethertype().get();
-                return ports.find(|status| status.number == number).map(Into::into);
-            }
+        let key = match &self.kind {
+            Kind::Queuing(port) => port.number().into(),
+            Kind::Sampling(port) => port.number().into(),
+            Kind::Datagram(port) => PortKey::udp(port.number()).ok()?,
+            Kind::Raw(port) => port.ethertype().into(),
         };
+        let status = self.node.status();
         let mut ports = status.ports.iter();
-        ports.find(|port| port.number == number).map(Into::into)
+        ports.find(|port| port.key == key).map(Into::into)
     }
 
     /// A message of a batch.
@@ -628,7 +619,7 @@ fn sender_of(
     status: &NodeStatus,
     own: PortNumber,
 ) -> Result<Source, Fault> {
-    let ports = status.ports.iter().filter(|port| port.number == own);
+    let ports = status.ports.iter().filter(|port| port.key == own.into());
     let senders = ports.flat_map(|port| &port.peers).map(|peer| Source {
         address: peer.address,
         port: peer.port,

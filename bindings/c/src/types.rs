@@ -7,8 +7,8 @@ use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use tautline::{
-    Address, Datagram, Destination, MacAddress, Message, NodeName, PortNumber, PortStatus,
-    RawPortStatus, ReceivedFrame, Sample, Source, UdpPortStatus,
+    Address, Datagram, Destination, MacAddress, Message, NodeName, PortKey, PortNumber, PortStatus,
+    ReceivedFrame, Sample, Source,
 };
 
 use crate::code::Code;
@@ -572,47 +572,15 @@ impl From<&PortStatus> for tautline_port_counters {
             overwritten: status.overwritten,
             lost: status.peers.iter().map(|peer| peer.lost).sum(),
             duplicates: status.peers.iter().map(|peer| peer.duplicates).sum(),
-            too_large: status.too_large,
+            too_large: match status.key {
+                PortKey::Message(_) => status.too_large,
+                PortKey::Udp(_) | PortKey::Raw(_) => status.too_large + status.unfit,
+            },
             incomplete: status.expired + status.incomplete_dropped,
-            undelivered: 0,
-        }
-    }
-}
-
-impl From<&UdpPortStatus> for tautline_port_counters {
-    fn from(status: &UdpPortStatus) -> Self {
-        Self {
-            sent: status.sent,
-            send_errors: status.send_errors,
-            frames: status.frames,
-            received: status.received,
-            queued: status.queued.iter().sum(),
-            dropped_full: status.dropped_full.iter().sum(),
-            overwritten: 0,
-            lost: 0,
-            duplicates: 0,
-            too_large: status.too_large + status.unfit,
-            incomplete: 0,
-            undelivered: status.undelivered,
-        }
-    }
-}
-
-impl From<&RawPortStatus> for tautline_port_counters {
-    fn from(status: &RawPortStatus) -> Self {
-        Self {
-            sent: status.sent,
-            send_errors: status.send_errors,
-            frames: status.frames,
-            received: status.received,
-            queued: status.queued.iter().sum(),
-            dropped_full: status.dropped_full.iter().sum(),
-            overwritten: 0,
-            lost: 0,
-            duplicates: 0,
-            too_large: status.unfit,
-            incomplete: 0,
-            undelivered: 0,
+            undelivered: match status.key {
+                PortKey::Udp(_) => status.undelivered,
+                PortKey::Message(_) | PortKey::Raw(_) => 0,
+            },
         }
     }
 }

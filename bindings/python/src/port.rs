@@ -63,7 +63,7 @@ pub(crate) trait Sends: Kind {
 
 /// Implements the calls that the library's ports have under the same names.
 macro_rules! kind {
-    ($port:ty, $list:ident, $number:expr) => {
+    ($port:ty, $key:expr) => {
         impl crate::port::Kind for $port {
             fn spin(&self) -> tautline::Spin {
                 <$port>::spin(self)
@@ -78,9 +78,9 @@ macro_rules! kind {
             }
 
             fn status(&mut self, node: &tautline::Node) -> serde_json::Value {
-                let ports = node.status().$list;
-                let number = $number(self);
-                let own = ports.iter().find(|port| port.number == number);
+                let ports = node.status().ports;
+                let key: Option<tautline::PortKey> = $key(self);
+                let own = ports.iter().find(|port| Some(port.key) == key);
                 serde_json::to_value(own).unwrap_or_default()
             }
         }

@@ -28,7 +28,9 @@ use crate::wait::{deadline, instant, look_or_deadline, wait};
 #[pyclass(module = "tautline", frozen, weakref)]
 pub(crate) struct QueuingPort(pub(crate) Shell<tautline::QueuingPort>);
 
-kind!(tautline::QueuingPort, ports, tautline::QueuingPort::number);
+kind!(tautline::QueuingPort, |port: &tautline::QueuingPort| {
+    Some(port.number().into())
+});
 sends!(tautline::QueuingPort, send);
 
 impl QueuingPort {

@@ -23,12 +23,9 @@ use crate::wait::{instant, look_or_deadline, wait};
 #[pyclass(module = "tautline", frozen, weakref)]
 pub(crate) struct RawPort(pub(crate) Shell<tautline::RawPort>);
 
-kind!(tautline::RawPort, raw_ports, number);
-
-/// By which the node's status knows the port.
-fn number(port: &tautline::RawPort) -> u16 {
-    port.ethertype().get()
-}
+kind!(tautline::RawPort, |port: &tautline::RawPort| {
+    Some(port.ethertype().into())
+});
 
 impl RawPort {
     pub(crate) fn of(node: &tautline::Node, port: tautline::RawPort) -> Self {

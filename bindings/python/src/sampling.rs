@@ -30,11 +30,9 @@ use crate::wait::{instant, look_or_deadline, wait};
 #[pyclass(module = "tautline", frozen, weakref)]
 pub(crate) struct SamplingPort(pub(crate) Shell<tautline::SamplingPort>);
 
-kind!(
-    tautline::SamplingPort,
-    ports,
-    tautline::SamplingPort::number
-);
+kind!(tautline::SamplingPort, |port: &tautline::SamplingPort| {
+    Some(port.number().into())
+});
 sends!(tautline::SamplingPort, send);
 
 impl SamplingPort {

@@ -29,7 +29,9 @@ use crate::wait::{deadline, instant, look_or_deadline, wait};
 #[pyclass(module = "tautline", frozen, weakref)]
 pub(crate) struct UdpPort(pub(crate) Shell<tautline::UdpPort>);
 
-kind!(tautline::UdpPort, udp_ports, tautline::UdpPort::number);
+kind!(tautline::UdpPort, |port: &tautline::UdpPort| {
+    tautline::PortKey::udp(port.number()).ok()
+});
 sends!(tautline::UdpPort, send_to);
 
 impl UdpPort {

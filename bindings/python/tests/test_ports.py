@@ -157,7 +157,7 @@ def test_losses_and_status(pair: Pair) -> None:
     peer = receiver.losses()[0]
     assert isinstance(peer, tautline.PeerCounters) and peer.port == sender.number
     whole = pair.b.status()
-    assert [port["number"] for port in whole["ports"]] == [receiver.number]
+    assert [port["key"] for port in whole["ports"]] == [str(receiver.number)]
     assert pair.b.link == pair.link and pair.link in pair.b.report
 
 

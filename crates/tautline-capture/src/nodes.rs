@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline::types::{Declaration, PortTypes};
-use tautline::{MacAddress, NodeConfig, status};
+use tautline::{MacAddress, NodeConfig, PortNumber, status};
 use tautline_proto::neighbour::NAME_BYTES_MAX;
 
 use crate::frame::End;
@@ -360,7 +360,7 @@ fn told_node(node: &Value) -> KnownNode {
     let declared = |told: &Value| status::told_type(told).map(Arc::new);
     let list = |key: &str| node[key].as_array().into_iter().flatten();
     let ports = list("ports").filter_map(|port| {
-        let number = u16::try_from(port["number"].as_u64()?).ok()?;
+        let number = port["key"].as_str()?.parse::<PortNumber>().ok()?.get();
         let known = KnownPort {
             name: name(&port["name"]),
             types: PortTypes {
@@ -464,9 +464,9 @@ mod tests {
         serde_json::json!({
             "command": "controller", "mac": OWN, "ip": "10.0.0.1", "bus": null, "node": null,
             "ports": [
-                { "number": 7, "name": "state" },
-                { "number": 8, "name": "command" },
-                { "number": 9, "name": "forged\u{1b}[2J" },
+                { "key": "7", "name": "state" },
+                { "key": "8", "name": "command" },
+                { "key": "9", "name": "forged\u{1b}[2J" },
             ],
             "neighbours": [
                 { "name": "motor", "mac": PEER, "ip": "10.0.0.2" },

@@ -61,8 +61,6 @@ pub struct NodeFigures {
     pub(crate) counters: NodeCounters,
     pub(crate) neighbours: Vec<Neighbour>,
     pub(crate) ports: Vec<Port>,
-    pub(crate) udp_ports: Vec<Port>,
-    pub(crate) raw_ports: Vec<Port>,
     pub(crate) control: Option<Value>,
 }
 
@@ -94,11 +92,11 @@ pub(crate) struct Neighbour {
     pub(crate) ip: Option<String>,
 }
 
-/// A port of either sort.
+/// A port.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Port {
-    pub(crate) number: u16,
+    pub(crate) key: String,
     pub(crate) name: Option<String>,
     pub(crate) kind: Option<String>,
     pub(crate) sent: u64,

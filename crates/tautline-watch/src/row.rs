@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
+use tautline::PortKey;
 use tautline::status::bucket_quantile;
 use tautline_state::text::plain;
 
@@ -179,17 +180,28 @@ fn placed(look: &Look) -> Vec<(String, &NodeFigures)> {
 
 fn ports_of<'a>(nodes: &'a [(String, &'a NodeFigures)]) -> Ports<'a> {
     let of_node = |(place, node): &'a (String, &'a NodeFigures)| {
-        all_ports(node).map(move |(kind, port)| ((place.as_str(), kind, port.number), port))
+        all_ports(node).map(move |(kind, number, port)| ((place.as_str(), kind, number), port))
     };
     nodes.iter().flat_map(of_node).collect()
 }
 
-/// Ports of all sorts.
-pub(crate) fn all_ports(node: &NodeFigures) -> impl Iterator<Item = (Kind, &Port)> {
-    let ports = node.ports.iter().map(|port| (Kind::Port, port));
-    let udp = node.udp_ports.iter().map(|port| (Kind::UdpPort, port));
-    let raw = node.raw_ports.iter().map(|port| (Kind::RawPort, port));
-    ports.chain(udp).chain(raw)
+/// Ports with their kind and number. A key that cannot be read is no port.
+pub(crate) fn all_ports(node: &NodeFigures) -> impl Iterator<Item = (Kind, u16, &Port)> {
+    node.ports.iter().filter_map(|port| {
+        let (kind, number) = kind_and_number(&port.key)?;
+        Some((kind, number, port))
+    })
+}
+
+/// Kind and number of a port with this key.
+pub(crate) fn kind_and_number(key: &str) -> Option<(Kind, u16)> {
+    let key: PortKey = key.parse().ok()?;
+    let kind = match key {
+        PortKey::Message(_) => Kind::Port,
+        PortKey::Udp(_) => Kind::UdpPort,
+        PortKey::Raw(_) => Kind::RawPort,
+    };
+    Some((kind, key.number()))
 }
 
 fn node_rows(
@@ -213,11 +225,11 @@ fn node_rows(
         let at = rows.len();
         rows.push(node_row(place, node, then.map(|(_, then)| *then)));
         let (mut per_second, mut bytes_per_second) = (0.0, 0.0);
-        for (kind, port) in all_ports(node) {
-            let key = (place.as_str(), kind, port.number);
+        for (kind, number, port) in all_ports(node) {
+            let key = (place.as_str(), kind, number);
             let since = before.get(&key).copied();
             let base = base.get(&key).copied().unwrap_or(&none);
-            let mut row = port_row(place, kind, port, (since, base), seconds);
+            let mut row = port_row(place, (kind, number), port, (since, base), seconds);
             row.process = Some(node.process);
             per_second += row.per_second.unwrap_or(0.0);
             bytes_per_second += row.bytes_per_second.unwrap_or(0.0);
@@ -274,20 +286,20 @@ fn node_refused(node: &NodeFigures) -> u64 {
 
 fn port_row(
     place: &str,
-    kind: Kind,
+    (kind, number): (Kind, u16),
     port: &Port,
     (before, base): (Option<&Port>, &Port),
     seconds: f64,
 ) -> Row {
-    let number = match kind {
-        Kind::RawPort => format!("{:#06x}", port.number),
-        _ => port.number.to_string(),
+    let written = match kind {
+        Kind::RawPort => format!("{number:#06x}"),
+        _ => number.to_string(),
     };
     let name = match &port.name {
-        Some(name) => format!("{number} {name}"),
-        None => number,
+        Some(name) => format!("{written} {name}"),
+        None => written,
     };
-    let mut row = Row::new(kind, place.to_owned(), u32::from(port.number), &name);
+    let mut row = Row::new(kind, place.to_owned(), u32::from(number), &name);
     if let Some(before) = before {
         let rate = |of: fn(&Port) -> u64| of(port).saturating_sub(of(before)) as f64 / seconds;
         let messages = rate(|port| port.sent) + rate(|port| port.received);

@@ -89,9 +89,9 @@ pub use port::{
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{
-    ClientPortStatus, ClientStatus, ControlStatus, LatencyStatus, NeighbourStatus, NodeStatus,
-    NotBetter, OpenReport, PeerCounters, PortStatus, ProtectionStatus, RawPortStatus, ReaderStatus,
-    ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus,
+    ClientPortStatus, ClientStatus, ControlStatus, DatagramStatus, LatencyStatus, NeighbourStatus,
+    NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus,
+    ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus,
 };
 /// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:
 ///

@@ -574,8 +574,6 @@ impl NodeInner {
             neighbours,
             counters: self.link.counters(),
             ports,
-            udp_ports: self.ports.udp_status(),
-            raw_ports: self.ports.raw_status(),
             send_pool: Some(self.send_pool.status()),
             control: None,
         }

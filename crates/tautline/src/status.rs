@@ -17,9 +17,8 @@ pub use node::{
     OpenReport, Origin, RuleStatus,
 };
 pub use port::{
-    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, RawPortStatus, ReaderStatus,
-    ReassemblyStatus, TypeDifferenceStatus, TypeStatus, UdpPortStatus, ValueStatus,
-    bucket_quantile, told_type,
+    DatagramStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus,
+    ReassemblyStatus, TypeDifferenceStatus, TypeStatus, ValueStatus, bucket_quantile, told_type,
 };
 pub(crate) use reads::ReadsTold;
 pub use reads::{PortReads, ReadWatch};

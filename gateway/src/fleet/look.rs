@@ -74,29 +74,27 @@ pub(super) fn take() -> Whole {
 
 /// Adds the counters of a node's ports. A process on this machine says what it likes.
 fn add_node(totals: &mut Totals, node: &Value) {
-    for list in ["ports", "udp_ports", "raw_ports"] {
-        for port in node[list].as_array().into_iter().flatten() {
-            totals.ports += 1;
-            add(&mut totals.sent, count(&port["sent"]));
-            add(&mut totals.received, count(&port["received"]));
-            let peers = port["peers"].as_array().into_iter().flatten();
-            for peer in peers {
-                add(&mut totals.lost, count(&peer["lost"]));
-            }
-            let reassembly = &port["reassembly"];
-            add(&mut totals.lost, count(&reassembly["expired"]));
-            for (sum, of_port, of_datagrams) in [
-                (&mut totals.lost, &LOST[..], &[][..]),
-                (&mut totals.full, &FULL[..], &REASSEMBLY_FULL[..]),
-                (&mut totals.refused, &REFUSED[..], &REASSEMBLY_REFUSED[..]),
-            ] {
-                of_port
-                    .iter()
-                    .for_each(|name| add(sum, count(&port[*name])));
-                of_datagrams
-                    .iter()
-                    .for_each(|name| add(sum, count(&reassembly[*name])));
-            }
+    for port in node["ports"].as_array().into_iter().flatten() {
+        totals.ports += 1;
+        add(&mut totals.sent, count(&port["sent"]));
+        add(&mut totals.received, count(&port["received"]));
+        let peers = port["peers"].as_array().into_iter().flatten();
+        for peer in peers {
+            add(&mut totals.lost, count(&peer["lost"]));
+        }
+        let reassembly = &port["reassembly"];
+        add(&mut totals.lost, count(&reassembly["expired"]));
+        for (sum, of_port, of_datagrams) in [
+            (&mut totals.lost, &LOST[..], &[][..]),
+            (&mut totals.full, &FULL[..], &REASSEMBLY_FULL[..]),
+            (&mut totals.refused, &REFUSED[..], &REASSEMBLY_REFUSED[..]),
+        ] {
+            of_port
+                .iter()
+                .for_each(|name| add(sum, count(&port[*name])));
+            of_datagrams
+                .iter()
+                .for_each(|name| add(sum, count(&reassembly[*name])));
         }
     }
 }
@@ -130,9 +128,8 @@ mod tests {
                     "undelivered": 3, "peers": [{"lost": 2}, {"lost": 1}]
                 },
                 { "sent": "many", "dropped_full": u64::MAX },
+                { "reassembly": { "expired": 1, "crowded_out": 2, "overlaps": 3 }, "bad_checksum": 1 },
             ],
-            "udp_ports": [{ "reassembly": { "expired": 1, "crowded_out": 2, "overlaps": 3 }, "bad_checksum": 1 }],
-            "raw_ports": {},
         });
         add_node(&mut totals, &node);
         assert_eq!((totals.ports, totals.sent, totals.received), (3, 5, 7));

@@ -562,16 +562,12 @@ fn node_line(node: &Value) -> String {
         Value::String(mode) => format!(" ({mode})"),
         _ => String::new(),
     };
-    let ports = ["ports", "udp_ports", "raw_ports"];
-    let ports = ports
-        .iter()
-        .map(|key| node[*key].as_array().map_or(0, Vec::len));
+    let ports = node["ports"].as_array().map_or(0, Vec::len);
     format!(
-        "  node of process {} ({}): link {}{mode}{place}, {} ports\n",
+        "  node of process {} ({}): link {}{mode}{place}, {ports} ports\n",
         words(&node["process"]),
         words(&node["command"]),
         words(&node["link"]),
-        ports.sum::<usize>(),
     )
 }
 

@@ -156,14 +156,23 @@ fn node_text(node: &Value) -> String {
         return text + &control_text(&node["control"]);
     }
     text += &neighbours_text(node);
-    text += &ports_text(list(&node["ports"]));
-    text.extend(list(&node["ports"]).iter().flat_map(type_lines));
-    text += &lost_to_deaths(list(&node["ports"]));
-    text.extend(list(&node["ports"]).iter().filter_map(readers_line));
-    text += &not_authentic(list(&node["ports"]));
-    text += &peers_text(list(&node["ports"]), list(&node["neighbours"]));
-    text += &udp_ports_text(list(&node["udp_ports"]));
-    text += &raw_ports_text(list(&node["raw_ports"]));
+    let ports = list(&node["ports"]);
+    let of_kind = |wanted: &str| -> Vec<&Value> {
+        let kind = |port: &&Value| {
+            let key = port["key"].as_str().unwrap_or_default();
+            key.split_once(':').map_or("", |(kind, _)| kind) == wanted
+        };
+        ports.iter().filter(kind).collect()
+    };
+    let messages = of_kind("");
+    text += &ports_text(&messages);
+    text.extend(messages.iter().flat_map(|port| type_lines(port)));
+    text += &lost_to_deaths(&messages);
+    text.extend(messages.iter().filter_map(|port| readers_line(port)));
+    text += &not_authentic(&messages);
+    text += &peers_text(&messages, list(&node["neighbours"]));
+    text += &udp_ports_text(&of_kind("udp"));
+    text += &raw_ports_text(&of_kind("raw"));
     text += &send_pool_text(&node["send_pool"]);
     text
 }
@@ -189,11 +198,11 @@ fn readers_line(port: &Value) -> Option<String> {
     Some(match names.as_slice() {
         [] => format!(
             "  port {} publishes for readers, and has none\n",
-            plain(&port["number"])
+            plain(&port["key"])
         ),
         names => format!(
             "  port {} publishes for {} readers: {}\n",
-            plain(&port["number"]),
+            plain(&port["key"]),
             names.len(),
             names.join("; ")
         ),
@@ -320,7 +329,7 @@ fn neighbours_text(node: &Value) -> String {
     table::figures(&header, neighbours.iter().map(row))
 }
 
-fn ports_text(ports: &[Value]) -> String {
+fn ports_text(ports: &[&Value]) -> String {
     if ports.is_empty() {
         return "  no open ports\n".to_owned();
     }
@@ -346,7 +355,7 @@ fn ports_text(ports: &[Value]) -> String {
             .iter()
             .filter_map(|key| port[*key].as_u64())
             .sum::<u64>();
-        let mut cells = ["number", "name", "kind"]
+        let mut cells = ["key", "name", "kind"]
             .map(|key| plain(&port[key]))
             .to_vec();
         let pageable = if port["memory_resident"] == false {
@@ -365,12 +374,12 @@ fn ports_text(ports: &[Value]) -> String {
         cells.push(incomplete.to_string());
         cells
     };
-    table::figures(&header, ports.iter().map(row))
+    table::figures(&header, ports.iter().copied().map(row))
 }
 
 /// Types of a port's messages, and the peers that declare others.
 fn type_lines(port: &Value) -> Vec<String> {
-    let number = plain(&port["number"]);
+    let number = plain(&port["key"]);
     let declared = ["receives", "sends"].into_iter().filter_map(|key| {
         let declared = types::declaration(&port[key])?;
         Some(format!("  port {number} {key} {declared}\n"))
@@ -391,7 +400,7 @@ const NOT_REASSEMBLED: [&str; 6] = [
     "too_long",
 ];
 
-fn udp_ports_text(ports: &[Value]) -> String {
+fn udp_ports_text(ports: &[&Value]) -> String {
     if ports.is_empty() {
         return String::new();
     }
@@ -413,7 +422,7 @@ fn udp_ports_text(ports: &[Value]) -> String {
     ];
     let row = |port: &Value| {
         let kib = port["memory_bytes"].as_u64().unwrap_or(0).div_ceil(1_024);
-        let mut cells = ["number", "name"].map(|key| plain(&port[key])).to_vec();
+        let mut cells = ["key", "name"].map(|key| plain(&port[key])).to_vec();
         cells.push(kib.to_string());
         cells.extend(
             ["sent", "send_errors", "undelivered", "frames", "received"]
@@ -432,10 +441,10 @@ fn udp_ports_text(ports: &[Value]) -> String {
         );
         cells
     };
-    table::figures(&header, ports.iter().map(row))
+    table::figures(&header, ports.iter().copied().map(row))
 }
 
-fn raw_ports_text(ports: &[Value]) -> String {
+fn raw_ports_text(ports: &[&Value]) -> String {
     if ports.is_empty() {
         return String::new();
     }
@@ -453,14 +462,14 @@ fn raw_ports_text(ports: &[Value]) -> String {
     ];
     let row = |port: &Value| {
         let kib = port["memory_bytes"].as_u64().unwrap_or(0).div_ceil(1_024);
-        let mut cells = ["ethertype", "name"].map(|key| plain(&port[key])).to_vec();
+        let mut cells = ["key", "name"].map(|key| plain(&port[key])).to_vec();
         cells.push(kib.to_string());
         cells.extend(["sent", "send_errors", "frames", "received"].map(|key| plain(&port[key])));
         cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
         cells.push(plain(&port["unfit"]));
         cells
     };
-    table::figures(&header, ports.iter().map(row))
+    table::figures(&header, ports.iter().copied().map(row))
 }
 
 /// The send buffers that the node lends; nothing of a node that has none.
@@ -502,9 +511,9 @@ const NOT_AUTHENTIC: [(&str, &str); 8] = [
 ];
 
 /// Frames that protected ports have taken and refused, and why.
-fn not_authentic(ports: &[Value]) -> String {
+fn not_authentic(ports: &[&Value]) -> String {
     let line = |port: &Value| {
-        let (number, protection) = (plain(&port["number"]), &port["protection"]);
+        let (number, protection) = (plain(&port["key"]), &port["protection"]);
         if let Some(count) = port["protected"].as_u64().filter(|count| *count > 0) {
             return Some(format!(
                 "  port {number} is not protected: it has dropped {count} frames that are\n"
@@ -528,11 +537,11 @@ fn not_authentic(ports: &[Value]) -> String {
             kind
         ))
     };
-    ports.iter().filter_map(line).collect()
+    ports.iter().copied().filter_map(line).collect()
 }
 
 /// Losses that went with processes on a bus.
-fn lost_to_deaths(ports: &[Value]) -> String {
+fn lost_to_deaths(ports: &[&Value]) -> String {
     let line = |port: &Value| {
         let count = |key: &str| port[key].as_u64().filter(|count| *count > 0);
         let to = count("undelivered")
@@ -543,12 +552,12 @@ fn lost_to_deaths(ports: &[Value]) -> String {
         (!both.is_empty()).then(|| {
             format!(
                 "  lost, port {}: {}\n",
-                plain(&port["number"]),
+                plain(&port["key"]),
                 both.join("; ")
             )
         })
     };
-    ports.iter().filter_map(line).collect()
+    ports.iter().copied().filter_map(line).collect()
 }
 
 /// A peer's name in the node's neighbour table, or its address.
@@ -561,12 +570,12 @@ fn peer_name(peer: &Value, neighbours: &[Value]) -> String {
     }
 }
 
-fn peers_text(ports: &[Value], neighbours: &[Value]) -> String {
+fn peers_text(ports: &[&Value], neighbours: &[Value]) -> String {
     let rows: Vec<Vec<String>> = ports
         .iter()
         .flat_map(|port| {
             list(&port["peers"]).iter().map(|peer| {
-                let mut cells = vec![plain(&port["number"]), peer_name(peer, neighbours)];
+                let mut cells = vec![plain(&port["key"]), peer_name(peer, neighbours)];
                 let counts = ["port", "received", "lost", "duplicates", "restarts"];
                 cells.extend(counts.map(|key| plain(&peer[key])));
                 cells
@@ -604,7 +613,7 @@ mod tests {
         assert_eq!(peer("10.0.0.2"), "arm");
         assert_eq!(peer("02:00:00:00:00:03"), "02:00:00:00:00:03");
         let text = peers_text(
-            &[json!({"number": 7, "peers": [{"address": "10.0.0.2", "port": 9, "received": 1}]})],
+            &[&json!({"key": "7", "peers": [{"address": "10.0.0.2", "port": 9, "received": 1}]})],
             &neighbours,
         );
         assert!(text.contains("arm"), "{text}");

@@ -314,7 +314,7 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
     };
     let is_read = |row: &&BTreeMap<String, String>| row["tautline_read.kind"] == "1";
     assert_eq!(rows.iter().filter(is_read).count(), COUNT, "{rows:?}");
-    let is_frame = |row: &&BTreeMap<String, String>| row["udp.dstport"] == number;
+    let is_frame = |row: &&BTreeMap<String, String>| row["udp.dstport"] == PORT.to_string();
     assert_eq!(rows.iter().filter(is_frame).count(), COUNT, "{rows:?}");
 }
 

@@ -126,7 +126,7 @@ fn a_protected_message_is_taken_and_a_plain_one_is_not() {
     let ports = |node: &Value| node["ports"].as_array().cloned().unwrap_or_default();
     let nodes = nodes.as_array().or_else(|| nodes["nodes"].as_array());
     let mut all = nodes.expect("a list of nodes").iter().flat_map(ports);
-    let port = all.find(|port| port["number"] == 30).expect("the receiver");
+    let port = all.find(|port| port["key"] == "30").expect("the receiver");
     let protection = &port["protection"];
     assert_eq!(protection["kind"], "encrypted");
     assert_eq!(protection["unprotected"], 1, "{protection}");

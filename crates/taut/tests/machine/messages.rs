@@ -251,7 +251,7 @@ fn a_ping_between_hosts_takes_names_and_addresses() {
     let node = &json["nodes"][0];
     assert_eq!(node["process"], echo.0.id());
     assert_eq!(node["interface"], interface);
-    assert_eq!(node["ports"][0]["number"], 4095);
+    assert_eq!(node["ports"][0]["key"], "4095");
     assert_eq!(node["ports"][0]["received"], 8);
 
     // The port is taken, and by whom is said.
@@ -293,7 +293,7 @@ fn status_shows_the_port_while_echo_runs() {
     let json: Value = serde_json::from_slice(&run(&["status", "--json"]).stdout).unwrap();
     let nodes = json["nodes"].as_array().unwrap();
     assert!(nodes.iter().any(|node| node["process"] == echo.0.id()
-        && node["ports"][0]["number"] == 77
+        && node["ports"][0]["key"] == "77"
         && node["capabilities"]["copies"]["send_lent"] == 1
         && node["send_pool"]["sizes"][0]["lent"] == 0));
     drop(echo);

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tautline_state::text::plain;
 
 use super::Picture;
-use crate::look::{Look, NodeFigures, Peer, Port};
+use crate::look::{Look, NodeFigures, Peer};
 use crate::peers::{host_of, peer_name};
-use crate::row::{Kind, NAME_CHARS_MAX, Row, all_ports, node_place};
+use crate::row::{Kind, NAME_CHARS_MAX, Row, all_ports, kind_and_number, node_place};
 use crate::types;
 
 /// Lines of one document. Lower: a machine of many ports is cut, and its page says so. Higher: a browser redraws longer
@@ -44,15 +44,11 @@ pub(super) fn port(picture: &Picture, kind: Kind, place: &str, number: u16) -> O
     let row = picture.rows.iter().find(is_meant)?;
     let mut nodes = picture.now.nodes.iter();
     let node = nodes.find(|node| node_place(&node.status) == place)?;
-    let list = match kind {
-        Kind::UdpPort => "udp_ports",
-        Kind::RawPort => "raw_ports",
-        _ => "ports",
-    };
-    let mut ports = node.said[list].as_array()?.iter();
-    let said = ports.find(|port| port["number"] == number)?;
-    let of_kind = |(of, port): &(Kind, &Port)| *of == kind && port.number == number;
-    let (_, figures) = all_ports(&node.status).find(of_kind)?;
+    let wanted = Some((kind, number));
+    let mut ports = node.said["ports"].as_array()?.iter();
+    let said = ports.find(|port| port["key"].as_str().and_then(kind_and_number) == wanted)?;
+    let mut ports = all_ports(&node.status);
+    let (.., figures) = ports.find(|(kind, number, _)| Some((*kind, *number)) == wanted)?;
     let peer = |peer: &Peer| {
         json!({
             "name": plain(peer_name(&node.status, &peer.address), NAME_CHARS_MAX),
@@ -86,7 +82,7 @@ fn links(look: &Look) -> Vec<Value> {
     }
     let mut links = Vec::new();
     for node in nodes {
-        for (_, port) in all_ports(node) {
+        for (_, number, port) in all_ports(node) {
             for peer in &port.peers {
                 let address = peer.address.as_str();
                 let name = plain(peer_name(node, address), NAME_CHARS_MAX);
@@ -95,7 +91,7 @@ fn links(look: &Look) -> Vec<Value> {
                     "from_name": name,
                     "from_port": peer.port,
                     "to": node_place(node),
-                    "to_port": port.number,
+                    "to_port": number,
                     "received": peer.received,
                     "lost": peer.lost,
                 }));

@@ -96,7 +96,8 @@ impl Metrics {
     fn ports(&self) -> impl Iterator<Item = (Labels, &Port)> {
         let nodes = self.0.now.nodes.iter().map(|node| &node.status);
         nodes.flat_map(|node| {
-            all_ports(node).map(move |(kind, port)| (labels(node, kind, port), port))
+            all_ports(node)
+                .map(move |(kind, number, port)| (labels(node, kind, number, port), port))
         })
     }
 
@@ -165,12 +166,12 @@ fn label(text: &str) -> String {
     plain(text, NAME_CHARS_MAX)
 }
 
-fn labels(node: &NodeFigures, kind: Kind, port: &Port) -> Labels {
+fn labels(node: &NodeFigures, kind: Kind, number: u16, port: &Port) -> Labels {
     vec![
         ("process", node.process.to_string()),
         ("node", label(&node_name(node))),
         ("kind", kind.name().to_owned()),
-        ("port", port.number.to_string()),
+        ("port", number.to_string()),
         ("name", label(port.name.as_deref().unwrap_or_default())),
     ]
 }

@@ -6,7 +6,7 @@ use tautline_state::text::plain;
 use crate::column::{short, time};
 use crate::look::{Look, Node, NodeFigures, Peer};
 use crate::peers::peer_name;
-use crate::row::{Kind, NAME_CHARS_MAX, Row, Spread, all_ports, node_place};
+use crate::row::{Kind, NAME_CHARS_MAX, Row, Spread, all_ports, kind_and_number, node_place};
 use crate::types;
 
 /// Lines about a row.
@@ -60,14 +60,16 @@ fn node_of<'l>(look: &'l Look, row: &Row) -> Option<&'l Node> {
 
 /// Words of a node about a port; `None` for a row that is no port.
 fn said_of_port<'l>(look: &'l Look, row: &Row) -> Option<&'l Value> {
-    let list = match row.key.kind {
-        Kind::Port => "ports",
-        Kind::UdpPort => "udp_ports",
-        Kind::RawPort => "raw_ports",
-        _ => return None,
-    };
-    let mut ports = node_of(look, row)?.said[list].as_array()?.iter();
-    ports.find(|port| port["number"] == row.key.number)
+    let mut ports = node_of(look, row)?.said["ports"].as_array()?.iter();
+    ports.find(|port| {
+        let key = port["key"].as_str().and_then(kind_and_number);
+        key.is_some_and(|(kind, number)| is_of(row, kind, number))
+    })
+}
+
+/// Whether the row is that of the port.
+fn is_of(row: &Row, kind: Kind, number: u16) -> bool {
+    (row.key.kind, row.key.number) == (kind, u32::from(number))
 }
 
 fn spread_line(when: &str, spread: Spread) -> String {
@@ -76,9 +78,8 @@ fn spread_line(when: &str, spread: Spread) -> String {
 }
 
 fn peers(node: &NodeFigures, row: &Row) -> Vec<String> {
-    let is_meant = |number: u16| u32::from(number) == row.key.number;
     let mut ports = all_ports(node);
-    let port = ports.find(|(kind, port)| *kind == row.key.kind && is_meant(port.number));
+    let port = ports.find(|(kind, number, _)| is_of(row, *kind, *number));
     let line = |peer: &Peer| {
         let name = plain(peer_name(node, &peer.address), NAME_CHARS_MAX);
         format!(
@@ -86,7 +87,7 @@ fn peers(node: &NodeFigures, row: &Row) -> Vec<String> {
             peer.port, peer.received, peer.lost, peer.duplicates, peer.restarts
         )
     };
-    port.map(|(_, port)| port.peers.iter().map(line).collect())
+    port.map(|(.., port)| port.peers.iter().map(line).collect())
         .unwrap_or_default()
 }
 
@@ -112,15 +113,7 @@ fn counters(said: &Value) -> Vec<String> {
     let told = told.filter(|(key, _)| {
         !matches!(
             key.as_str(),
-            "ports"
-                | "udp_ports"
-                | "raw_ports"
-                | "peers"
-                | "latency"
-                | "number"
-                | "type_differences"
-                | "value"
-                | "readers"
+            "ports" | "peers" | "latency" | "key" | "type_differences" | "value" | "readers"
         )
     });
     let line = |(key, value): (&String, &Value)| {

@@ -22,10 +22,10 @@ use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
 use crate::memory::MappedPort;
 use crate::message::SeenValue;
 use crate::policing::Policing;
-use crate::statistics::Statistics;
+use crate::statistics::{DatagramStatistics, Statistics};
 use crate::status::{
-    LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, TypeDifferenceStatus, TypeStatus,
-    ValueStatus,
+    DatagramStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReassemblyStatus,
+    TypeDifferenceStatus, TypeStatus, ValueStatus,
 };
 use crate::sys::clock;
 use crate::types::{Direction, PortTypes, TakenType, TypeDifference};
@@ -84,7 +84,7 @@ pub(crate) enum OpenMemory {
 
 impl Ports {
     pub(crate) fn status(&self) -> Vec<PortStatus> {
-        self.describe(|key, port| Some(status(message_number(key)?, port)))
+        self.describe(|key, port| Some(status(key, port)))
     }
 
     /// The same with the newest values of sampling ports that have a type.
@@ -93,16 +93,9 @@ impl Ports {
             let value = port.newest_value().map(ValueStatus::from);
             Some(PortStatus {
                 value,
-                ..status(message_number(key)?, port)
+                ..status(key, port)
             })
         })
-    }
-}
-
-fn message_number(key: PortKey) -> Option<PortNumber> {
-    match key {
-        PortKey::Message(number) => Some(number),
-        PortKey::Udp(_) | PortKey::Raw(_) => None,
     }
 }
 
@@ -224,14 +217,14 @@ fn newest_frame_value(
     values.max_by_key(|value| value.arrival)
 }
 
-fn status(number: PortNumber, port: &OpenPort) -> PortStatus {
+fn status(key: PortKey, port: &OpenPort) -> PortStatus {
     match &port.memory {
-        OpenMemory::Frames(memory) => frame_status(number, port, memory),
-        OpenMemory::Bus(bus_receiver) => bus_status(number, port, bus_receiver),
+        OpenMemory::Frames(memory) => frame_status(key, port, memory),
+        OpenMemory::Bus(bus_receiver) => bus_status(key, port, bus_receiver),
     }
 }
 
-fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared) -> PortStatus {
+fn bus_status(key: PortKey, port: &OpenPort, bus_receiver: &ReceiverShared) -> PortStatus {
     let figures = bus_receiver.figures();
     let counted = &port.statistics;
     let (age_ns, oldest_wait_ns) = port.ages(Arrivals {
@@ -258,7 +251,7 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
         restarts: peer.restarts,
     };
     PortStatus {
-        number,
+        key,
         name: port.name.clone(),
         kind,
         receives: port.types.receives.as_deref().map(TypeStatus::from),
@@ -315,10 +308,11 @@ fn bus_status(number: PortNumber, port: &OpenPort, bus_receiver: &ReceiverShared
             readers.iter().map(|reader| (&**reader).into()).collect()
         }),
         peers: figures.peers.iter().map(peer).collect(),
+        datagrams: None,
     }
 }
 
-fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> PortStatus {
+fn frame_status(key: PortKey, port: &OpenPort, mapped: &MappedPort) -> PortStatus {
     let memory = mapped.port();
     let control = memory.control;
     let (kind, depth, sources) = match mapped.shape() {
@@ -328,7 +322,7 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
     let counted = &port.statistics;
     let (age_ns, oldest_wait_ns) = port.ages(frame_arrivals(&memory, mapped.shape()));
     PortStatus {
-        number,
+        key,
         name: port.name.clone(),
         kind,
         receives: port.types.receives.as_deref().map(TypeStatus::from),
@@ -369,7 +363,7 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
         peers_evicted: control.producer.peers_evicted.load(Relaxed),
         doorbells: control.producer.doorbells.load(Relaxed),
         abandoned: 0,
-        undelivered: 0,
+        undelivered: counted.undelivered.read(),
         other_size: counted.other_size.read(),
         other_type: counted.other_type.read(),
         type_differences: port
@@ -377,7 +371,30 @@ fn frame_status(number: PortNumber, port: &OpenPort, mapped: &MappedPort) -> Por
             .into_iter()
             .map(TypeDifferenceStatus::from)
             .collect(),
-        peers: peers(&memory),
+        peers: match key {
+            PortKey::Message(_) => peers(&memory),
+            PortKey::Udp(_) | PortKey::Raw(_) => Vec::new(),
+        },
+        datagrams: matches!(key, PortKey::Udp(_)).then(|| datagram_status(&counted.datagrams)),
+    }
+}
+
+fn datagram_status(counted: &DatagramStatistics) -> DatagramStatus {
+    let reassembly = &counted.reassembly;
+    DatagramStatus {
+        bad_checksum: counted.bad_checksum.read(),
+        partial_checksum: counted.partial_checksum.read(),
+        reassembly: ReassemblyStatus {
+            completed: reassembly.completed.read(),
+            expired: reassembly.expired.read(),
+            duplicates: reassembly.duplicates.read(),
+            quota_reached: reassembly.quota_reached.read(),
+            crowded_out: reassembly.crowded_out.read(),
+            inconsistent: reassembly.inconsistent.read(),
+            overlaps: reassembly.overlaps.read(),
+            too_long: reassembly.too_long.read(),
+            condemned: reassembly.condemned.read(),
+        },
     }
 }
 

@@ -17,13 +17,11 @@ pub(crate) mod open_list;
 pub(crate) mod owner;
 mod queuing;
 mod raw;
-mod raw_list;
 mod receiver;
 mod sampling;
 mod spin;
 mod typed;
 mod udp;
-mod udp_list;
 mod waiting;
 
 pub use lent::{LentMessage, Loan};

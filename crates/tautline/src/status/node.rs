@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tautline_proto::wire::PortKey;
 
-use super::{InterfaceStatus, PortStatus, RawPortStatus, UdpPortStatus};
+use super::port::short_key;
+use super::{InterfaceStatus, PortStatus};
 use crate::kind::LinkKind;
 use crate::link::{Capabilities, NodeCounters};
 use crate::send_pool::SendPoolStatus;
@@ -112,10 +113,6 @@ pub struct NodeStatus {
     pub counters: NodeCounters,
     /// Its open ports.
     pub ports: Vec<PortStatus>,
-    /// Its open ports of plain UDP.
-    pub udp_ports: Vec<UdpPortStatus>,
-    /// Its open raw ports.
-    pub raw_ports: Vec<RawPortStatus>,
     /// Its send buffers; a control process has none.
     pub send_pool: Option<SendPoolStatus>,
     /// Of a control process: whom it serves.
@@ -184,10 +181,6 @@ pub struct ClientPortStatus {
     pub rule: Option<usize>,
     /// Frames that its client tried to send and may not. Not those of a predecessor's time.
     pub frames_refused: u64,
-}
-
-fn short_key<S: Serializer>(key: &PortKey, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&key.short())
 }
 
 /// A neighbour, as `taut status` shows it.

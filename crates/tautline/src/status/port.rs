@@ -1,7 +1,7 @@
 //! Status of ports.
 
 use serde::Serialize;
-use tautline_proto::wire::PortNumber;
+use tautline_proto::wire::{PortKey, PortNumber};
 use tautline_shm::layout::CLASS_COUNT;
 
 use crate::address::Address;
@@ -29,6 +29,13 @@ pub struct PeerCounters {
     pub duplicates: u64,
     /// Times that the peer began to count anew.
     pub restarts: u32,
+}
+
+pub(super) fn short_key<S: serde::Serializer>(
+    key: &PortKey,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&key.short())
 }
 
 fn number<S: serde::Serializer>(port: &PortNumber, serializer: S) -> Result<S::Ok, S::Error> {
@@ -257,12 +264,12 @@ pub struct ProtectionStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PortStatus {
-    /// Its number.
-    #[serde(serialize_with = "number")]
-    pub number: PortNumber,
+    /// Its key: `9`, `udp:4000` or `raw:0x88a4`.
+    #[serde(serialize_with = "short_key")]
+    pub key: PortKey,
     /// Its name in the configuration.
     pub name: Option<String>,
-    /// Its kind.
+    /// Its discipline; UDP and raw ports are queuing.
     pub kind: PortKind,
     /// Type of the messages that it receives, if it says so.
     pub receives: Option<TypeStatus>,
@@ -315,7 +322,8 @@ pub struct PortStatus {
     pub policed: u64,
     /// Frames given up because several CPUs delivered at once.
     pub contended: u64,
-    /// Fragments and bundles that came for a sampling port, and authenticated frames for one without protection.
+    /// Fragments and bundles that came for a sampling port, and authenticated frames for one without protection;
+    /// datagrams and raw frames that are longer than a slot.
     pub unfit: u64,
     /// Sources that the port keeps a value of (sampling).
     pub sources: Option<u32>,
@@ -341,7 +349,8 @@ pub struct PortStatus {
     pub doorbells: u64,
     /// Messages of peers that died before the port looked, and had to make room for others (link `vbus`).
     pub abandoned: u64,
-    /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
+    /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`); news that a
+    /// datagram of this port did not arrive.
     pub undelivered: u64,
     /// Messages that a typed port was asked for and that had another size than its type.
     pub other_size: u64,
@@ -354,6 +363,22 @@ pub struct PortStatus {
     pub readers: Option<Vec<ReaderStatus>>,
     /// Senders.
     pub peers: Vec<PeerCounters>,
+    /// Counters of a UDP port alone.
+    #[serde(flatten)]
+    pub datagrams: Option<DatagramStatus>,
+}
+
+/// Counters of a UDP port alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DatagramStatus {
+    /// Datagrams dropped for a wrong checksum.
+    pub bad_checksum: u64,
+    /// Datagrams taken although their sender's kernel had left the checksum to a network card and none was
+    /// on the way: between the ends of a virtual link.
+    pub partial_checksum: u64,
+    /// Datagrams in fragments.
+    pub reassembly: ReassemblyStatus,
 }
 
 /// Results of the datagrams that came for a port in IP fragments.
@@ -378,115 +403,6 @@ pub struct ReassemblyStatus {
     pub too_long: u64,
     /// Fragments of datagrams that had been dropped.
     pub condemned: u64,
-}
-
-/// One open port of plain UDP, at the moment of asking.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct UdpPortStatus {
-    /// Its UDP port number.
-    pub number: u16,
-    /// Its name in the configuration.
-    pub name: Option<String>,
-    /// Bytes of its memory.
-    pub memory_bytes: usize,
-    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
-    pub memory_resident: bool,
-    /// Slots of each class.
-    pub depth: u32,
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Their bytes, without headers.
-    pub sent_bytes: u64,
-    /// Sends that failed.
-    pub send_errors: u64,
-    /// Datagrams and fragments that were for this port, delivered or dropped.
-    pub frames: u64,
-    /// Datagrams handed to the application.
-    pub received: u64,
-    /// Their bytes, without headers.
-    pub received_bytes: u64,
-    /// Time for which the datagram or fragment has waited that waits longest, in nanoseconds.
-    pub oldest_wait_ns: Option<u64>,
-    /// Latencies, from arrival to read; `None` if nobody has ever asked that they be measured.
-    pub latency: Option<LatencyStatus>,
-    /// Datagrams and fragments waiting, per priority 0 to 7.
-    pub queued: [u64; CLASS_COUNT],
-    /// Datagrams and fragments dropped because their class was full, per priority.
-    pub dropped_full: [u64; CLASS_COUNT],
-    /// Datagrams given up because several CPUs delivered at once.
-    pub contended: u64,
-    /// Limits of the port, if it is policed.
-    pub policing: Option<Policing>,
-    /// Datagrams and fragments dropped because more came than that.
-    pub policed: u64,
-    /// Datagrams in frames that are longer than a slot.
-    pub unfit: u64,
-    /// Datagrams longer than the port takes.
-    pub too_large: u64,
-    /// Datagrams dropped for a wrong checksum.
-    pub bad_checksum: u64,
-    /// Datagrams taken although their sender's kernel had left the checksum to a network card and none was
-    /// on the way: between the ends of a virtual link.
-    pub partial_checksum: u64,
-    /// News that a datagram of this port did not arrive.
-    pub undelivered: u64,
-    /// Datagrams in fragments.
-    pub reassembly: ReassemblyStatus,
-    /// Slots without a datagram, and datagrams whose first fragment came twice with two ports.
-    pub void: u64,
-    /// Times that the reader was woken.
-    pub doorbells: u64,
-}
-
-/// One open raw port, at the moment of asking.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct RawPortStatus {
-    /// EtherType of its frames, such as `0x88a4`.
-    pub ethertype: String,
-    /// The same as a number.
-    pub number: u16,
-    /// Its name in the configuration.
-    pub name: Option<String>,
-    /// Bytes of its memory.
-    pub memory_bytes: usize,
-    /// Whether that memory can never be paged out: it is locked, or the kernel's (link `xdp`).
-    pub memory_resident: bool,
-    /// Slots of each class.
-    pub depth: u32,
-    /// Frames sent.
-    pub sent: u64,
-    /// Their bytes, with their headers.
-    pub sent_bytes: u64,
-    /// Sends that failed.
-    pub send_errors: u64,
-    /// Frames that were for this port, delivered or dropped.
-    pub frames: u64,
-    /// Frames handed to the application.
-    pub received: u64,
-    /// Their bytes, with their headers.
-    pub received_bytes: u64,
-    /// Time for which the frame has waited that waits longest, in nanoseconds.
-    pub oldest_wait_ns: Option<u64>,
-    /// Latencies, from arrival to read; `None` if nobody has ever asked that they be measured.
-    pub latency: Option<LatencyStatus>,
-    /// Frames waiting, per priority 0 to 7.
-    pub queued: [u64; CLASS_COUNT],
-    /// Frames dropped because their class was full, per priority.
-    pub dropped_full: [u64; CLASS_COUNT],
-    /// Frames given up because several CPUs delivered at once.
-    pub contended: u64,
-    /// Limits of the port, if it is policed.
-    pub policing: Option<Policing>,
-    /// Frames dropped because more came than that.
-    pub policed: u64,
-    /// Frames of more than 1,500 bytes behind the EtherType.
-    pub unfit: u64,
-    /// Slots without a frame.
-    pub void: u64,
-    /// Times that the reader was woken.
-    pub doorbells: u64,
 }
 
 #[cfg(test)]

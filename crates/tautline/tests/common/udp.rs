@@ -72,8 +72,8 @@ impl Meeting {
         received.expect("a datagram comes")
     }
 
-    pub fn status(&self) -> tautline::UdpPortStatus {
-        self.node.status().udp_ports.remove(0)
+    pub fn status(&self) -> tautline::PortStatus {
+        self.node.status().ports.remove(0)
     }
 }
 

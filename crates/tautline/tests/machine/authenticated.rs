@@ -86,7 +86,7 @@ fn value(sources: usize) -> SamplingOptions {
 
 fn status(node: &Node, number: u16) -> PortStatus {
     let ports = node.status().ports.into_iter();
-    let mut found = ports.filter(|status| status.number == port(number));
+    let mut found = ports.filter(|status| status.key == port(number).into());
     found.next().unwrap()
 }
 

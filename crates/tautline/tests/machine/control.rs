@@ -27,7 +27,7 @@ fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
         let mut state = node.sampling_port(port(61), &options).unwrap();
         let mut buffer = [0; 1484];
         assert_eq!(state.read(&mut buffer).unwrap(), None);
-        assert_eq!(node.status().ports[0].number, port(61));
+        assert_eq!(node.status().ports[0].key, port(61).into());
         return echo_for_ever(&node, 60);
     }
     let Some(hosts) = hosts() else { return };

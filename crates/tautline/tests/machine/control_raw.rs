@@ -215,7 +215,7 @@ fn sends_what_it_may(node: &Node, mut port: RawPort) {
     );
     let foreign = port.send(&frame(own, &[], 0x9001, b"of another type"));
     assert_eq!(foreign, Err(SendError::ForeignFrame));
-    let status = node.status().raw_ports.remove(0);
+    let status = node.status().ports.remove(0);
     assert_eq!((status.sent, status.send_errors), (2, 3));
 }
 
@@ -284,7 +284,7 @@ fn a_client_that_never_reads_loses_its_own_frames_alone() {
         println!("{}", child::READY);
         // Two hundred frames are more than eight slots.
         eventually("its frames are dropped and counted", || {
-            let status = node.status().raw_ports.remove(0);
+            let status = node.status().ports.remove(0);
             status.frames == 200 && status.dropped_full[0] == 192
         });
         println!("counted");

@@ -185,7 +185,7 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
             (sample.sequence, sample.overwritten, sample.new, value)
         }));
         let mut status = node.status().ports;
-        status.retain(|port| port.number.get() < 100);
+        status.retain(|port| port.key.number() < 100);
         // Moments of this run.
         for port in &mut status {
             (port.age_ns, port.valid, port.oldest_wait_ns) = (None, None, None);

@@ -51,7 +51,7 @@ fn open_ports(hosts: &Hosts, node: &Node) -> Vec<QueuingPort> {
 /// Frames that have reached the ports, the fence apart.
 fn frames(node: &Node) -> u64 {
     let status = node.status();
-    let ports = status.ports.iter().filter(|port| port.number.get() != 4000);
+    let ports = status.ports.iter().filter(|port| port.key.number() != 4000);
     ports.map(|port| port.frames).sum()
 }
 
@@ -388,7 +388,7 @@ fn frame_is_for_fence(frame: &[u8]) -> bool {
 
 fn fence_frames(node: &Node) -> u64 {
     let status = node.status();
-    let fence = status.ports.iter().find(|port| port.number.get() == 4000);
+    let fence = status.ports.iter().find(|port| port.key.number() == 4000);
     fence.map_or(0, |port| port.frames)
 }
 

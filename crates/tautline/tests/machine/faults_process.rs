@@ -170,7 +170,7 @@ fn nodes_of_other_processes_are_listed_while_they_live() {
     assert_eq!((&pids[..], silent), (&both[..], vec![]));
     let (states, _) = hosts.inside(Host::B, || status::nodes().unwrap()).unwrap();
     let state = states.iter().find(|state| state["link"] == "xdp").unwrap();
-    assert_eq!(state["ports"][0]["number"], 60);
+    assert_eq!(state["ports"][0]["key"], "60");
     assert_eq!(state["interface"], "taut0");
     first.kill();
     let left = u64::from(second.pid());

@@ -103,7 +103,7 @@ fn datagrams_leave_from_where_they_were_filled_in() {
                 bytes: DATAGRAM_BYTES_MAX + 1
             })
         );
-        let status = &meeting.node.status().udp_ports[0];
+        let status = &meeting.node.status().ports[0];
         assert_eq!((status.sent, status.send_errors), (20, 1));
     }
 }
@@ -129,7 +129,7 @@ fn an_exhausted_pool_says_so_until_a_buffer_is_dropped() {
     drop(port.lend_buffer(100).unwrap());
     let pool = node.status().send_pool.unwrap();
     assert_eq!(pool.sizes.map(|size| size.exhausted), [1, 0, 0, 0]);
-    assert_eq!(node.status().udp_ports[0].send_errors, 1);
+    assert_eq!(node.status().ports[0].send_errors, 1);
 }
 
 #[test]

@@ -13,9 +13,9 @@ use crate::common::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
 use tautline::{
-    EtherType, LinkKind, MacAddress, Node, NodeConfig, Policing, PortError, Priority,
-    QueuingOptions, RAW_FRAME_BYTES_MAX, RawOptions, RawPort, RawPortStatus, ReceiveError,
-    ReceivedFrame, SendError,
+    EtherType, LinkKind, MacAddress, Node, NodeConfig, Policing, PortError, PortStatus, Priority,
+    QueuingOptions, RAW_FRAME_BYTES_MAX, RawOptions, RawPort, ReceiveError, ReceivedFrame,
+    SendError,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -116,8 +116,8 @@ impl Meeting {
         assert_eq!(self.receive().1, last);
     }
 
-    fn status(&self) -> RawPortStatus {
-        self.node.status().raw_ports.remove(0)
+    fn status(&self) -> PortStatus {
+        self.node.status().ports.remove(0)
     }
 }
 
@@ -173,10 +173,7 @@ fn frames_pass_both_ways_as_they_are() {
         let status = meeting.status();
         assert_eq!((status.received, status.sent, status.frames), (39, 13, 39));
         assert_eq!((status.void, status.unfit, status.send_errors), (0, 0, 0));
-        assert_eq!(
-            (status.ethertype.as_str(), status.number),
-            ("0x88a4", 0x88A4)
-        );
+        assert_eq!(status.key, TYPE.into());
     }
 }
 
@@ -475,7 +472,7 @@ fn types_of_linux_and_of_the_node_and_a_ninth_are_refused() {
                 false => "the node has 8 raw ports open already",
             };
             assert_eq!(refused.to_string(), expected);
-            assert_eq!(node.status().raw_ports.len(), 8);
+            assert_eq!(node.status().ports.len(), 8);
             drop(more);
             raw_port(&hosts, &node, EtherType::new(0x9007).unwrap()).unwrap();
         }
@@ -497,7 +494,7 @@ fn links_that_have_no_raw_frames_say_so() {
     let node = open(&hosts, Host::B, UDP);
     let error = hosts.inside(Host::B, || refused(&node)).unwrap();
     assert_eq!(error.to_string(), "link `udp` has no raw frames");
-    assert!(node.status().raw_ports.is_empty());
+    assert!(node.status().ports.is_empty());
 }
 
 /// Work of a child on the second host: a node with a raw port, until it is killed.
@@ -537,7 +534,7 @@ fn a_taken_type_names_its_holder_and_is_free_when_that_is_killed() {
             refused.to_string().contains(&format!("process {pid}")),
             "{refused}"
         );
-        assert!(node.status().raw_ports.is_empty());
+        assert!(node.status().ports.is_empty());
         holder.kill();
         let deadline = tautline::now() + PATIENCE;
         while let Err(error) = raw_port(&hosts, &node, TYPE) {

@@ -133,7 +133,7 @@ fn told(pair: &Pair) -> [Option<serde_json::Value>; 2] {
     let value = |asked: std::io::Result<(Vec<serde_json::Value>, Vec<String>)>| {
         let (nodes, _) = asked.unwrap();
         let mut ports = nodes.iter().filter_map(|node| node["ports"].as_array());
-        let port = ports.find_map(|ports| ports.iter().find(|port| port["number"] == 22));
+        let port = ports.find_map(|ports| ports.iter().find(|port| port["key"] == "22"));
         port.unwrap().get("value").cloned()
     };
     [

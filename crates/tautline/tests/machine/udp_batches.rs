@@ -125,7 +125,7 @@ fn each_datagram_of_a_batch_has_its_own_priority() {
             let last = seen[received.priority.index()].replace(buffer[0]);
             assert!(last < Some(buffer[0]));
         }
-        assert_eq!(pair.b.status().udp_ports[0].received, 40);
+        assert_eq!(pair.b.status().ports[0].received, 40);
     }
 }
 
@@ -214,7 +214,7 @@ fn who_is_not_there_holds_up_nobody() {
         }
         assert_eq!(news.len(), 1, "{news:?}");
         assert_eq!(news.iter().next().unwrap().port(), 9);
-        let status = &node.status().udp_ports[0];
+        let status = &node.status().ports[0];
         assert_eq!((status.sent, status.send_errors), (120, 0));
     }
 }
@@ -298,7 +298,7 @@ fn a_batch_ends_where_the_cable_is_full() {
             return;
         };
         assert_eq!(error, SendError::TransmitQueueFull);
-        let status = &pair.a.status().udp_ports[0];
+        let status = &pair.a.status().ports[0];
         assert_eq!((status.sent, status.send_errors), (sent.into(), 1));
         let mut buffer = [0; 1484];
         for number in 0..sent {

@@ -174,7 +174,7 @@ fn any_length_passes_both_ways(mut meeting: Meeting) {
         .filter(|&&length| length > whole_bytes_max)
         .count() as u64;
     let expected = counted(|counted| counted.completed = in_fragments + 1);
-    assert_eq!(status.reassembly, expected);
+    assert_eq!(status.datagrams.unwrap().reassembly, expected);
     assert_eq!(status.received, LENGTHS.len() as u64 + 1);
 }
 
@@ -232,7 +232,7 @@ fn any_order_with_duplicates(mut meeting: Meeting) {
         assert_eq!(received.checksum, UdpChecksum::Valid);
     }
     assert_nothing(&mut meeting, &mut buffer);
-    let reassembly = meeting.status().reassembly;
+    let reassembly = meeting.status().datagrams.unwrap().reassembly;
     // One that is there twice is one of those out of order.
     assert_eq!(reassembly.completed, 60);
     assert!(reassembly.duplicates <= 15, "{reassembly:?}");
@@ -420,12 +420,12 @@ fn attacks_are_dropped_and_counted(mut meeting: Meeting) {
     let wire = Wire::on(&meeting.hosts, Host::A);
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     for (name, frames, expected) in attacks(&meeting) {
-        let before = meeting.status().reassembly;
+        let before = meeting.status().datagrams.unwrap().reassembly;
         send_all(&wire, &frames);
         // The message after it shows that it is through, and that others are unaffected.
         pass(&mut meeting, 20_000, &mut buffer);
         assert_nothing(&mut meeting, &mut buffer);
-        let after = meeting.status().reassembly;
+        let after = meeting.status().datagrams.unwrap().reassembly;
         let difference = counted(|counted| {
             counted.completed = after.completed - before.completed - 1;
             counted.overlaps = after.overlaps - before.overlaps;
@@ -472,14 +472,14 @@ fn one_wrong_bit_and_holes(mut meeting: Meeting) {
         send_all(&wire, &wrong);
     }
     pass(&mut meeting, 5000, &mut buffer);
-    assert_eq!(meeting.status().bad_checksum, 5);
+    assert_eq!(meeting.status().datagrams.unwrap().bad_checksum, 5);
     // One fragment of four is lost: nothing is delivered, and once the time limit has passed it is given up.
     let mut holes: Vec<_> = good.iter().map(|frame| renumber(frame, 200)).collect();
     holes.remove(2);
     send_all(&wire, &holes);
     pass(&mut meeting, 5000, &mut buffer);
     let deadline = tautline::now() + PATIENCE;
-    while meeting.status().reassembly.expired == 0 {
+    while meeting.status().datagrams.unwrap().reassembly.expired == 0 {
         assert_nothing(&mut meeting, &mut buffer);
         assert!(tautline::now() < deadline, "it is given up");
     }
@@ -547,7 +547,7 @@ fn a_flood_of_first_fragments_leaves_others_alone(mut meeting: Meeting) {
     assert_eq!(status.received, 300);
     assert_eq!(status.dropped_full, [0; 8]);
     // The stranger's share is four; all but the last ones were given up for its own next.
-    let reassembly = status.reassembly;
+    let reassembly = status.datagrams.unwrap().reassembly;
     assert!(
         reassembly.quota_reached + reassembly.expired >= 3_000 - 4,
         "{reassembly:?}"
@@ -566,7 +566,10 @@ fn a_flood_of_first_fragments_leaves_others_alone(mut meeting: Meeting) {
     }
     let status = meeting.status();
     assert_eq!(status.received, 600);
-    assert!(status.reassembly.crowded_out > 1000, "{status:?}");
+    assert!(
+        status.datagrams.unwrap().reassembly.crowded_out > 1000,
+        "{status:?}"
+    );
 }
 
 /// The longest into more packets than the rings of link `xsk` hold: then none of them is sent.

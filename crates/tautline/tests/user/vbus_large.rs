@@ -84,7 +84,7 @@ fn a_picture_is_whole_for_one_and_for_many() {
     let taken = status
         .ports
         .iter()
-        .find(|port| port.number.get() == 7)
+        .find(|port| port.key.number() == 7)
         .unwrap();
     assert!(
         taken.memory_bytes > 16 * LARGEST,

@@ -62,7 +62,7 @@ fn exchange(from: &Node, to: &Node, peer: &str) {
             status
                 .ports
                 .iter()
-                .find(|port| port.number.get() == number)
+                .find(|port| port.key.number() == number)
                 .unwrap()
         };
         let (of_queue, of_value) = (port(QUEUE), port(VALUE));
@@ -85,7 +85,7 @@ fn exchange(from: &Node, to: &Node, peer: &str) {
             .status()
             .ports
             .into_iter()
-            .find(|port| port.number.get() == SENDER)
+            .find(|port| port.key.number() == SENDER)
             .unwrap();
         assert_eq!(
             (sent.sent, sent.sent_bytes),
@@ -174,7 +174,7 @@ fn datagrams_are_measured_while_they_are_watched() {
                 .unwrap()
                 .unwrap();
         }
-        let status = &node.status().udp_ports[0];
+        let status = &node.status().ports[0];
         assert_eq!(
             (status.sent_bytes, status.received_bytes),
             (9 * COUNT * round, 9 * COUNT * round)

@@ -77,8 +77,6 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
         neighbours: neighbours_status(configured),
         counters: server.demux.counters(),
         ports: Vec::new(),
-        udp_ports: Vec::new(),
-        raw_ports: Vec::new(),
         send_pool: None,
         control: Some(ControlStatus {
             rules: rules(server),

@@ -506,7 +506,10 @@ fn a_destination_of_another_port_is_refused(pair: &Pair) {
     owner.send(to, priority, b"3").unwrap();
     assert_eq!(received(), (11, b'3'));
     let status = pair.a.status();
-    let counted = status.ports.iter().find(|status| status.number == port(13));
+    let counted = status
+        .ports
+        .iter()
+        .find(|status| status.key == port(13).into());
     assert_eq!(counted.unwrap().send_errors, 4);
 }
 
