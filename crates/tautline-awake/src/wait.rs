@@ -14,6 +14,103 @@ use crate::thread;
 /// Shortest look. Lower: what it costs to begin one is more than it finds.
 const LOOK_MIN: Duration = Duration::from_micros(3);
 
+/// An arrival that a thread waits for: how to sleep and to look for it.
+pub trait Awaited {
+    /// Result of finding it.
+    type Found;
+    /// Reason why waiting is over without it.
+    type Stopped;
+
+    /// The clock of the wait.
+    fn now(&self) -> Instant;
+
+    /// When to be awake for it; `None` if nothing is expected for which looking pays.
+    fn window(&mut self, now: Instant) -> Option<Window>;
+
+    /// Sleeps until then, or until it is there. Not at all if the time has passed.
+    ///
+    /// # Errors
+    /// Waiting is over.
+    fn sleep(&mut self, until: Instant, now: Instant)
+    -> Result<Option<Self::Found>, Self::Stopped>;
+
+    /// Looks for as long as the looker may.
+    ///
+    /// # Errors
+    /// Waiting is over.
+    fn look(&mut self, looker: &Looker, now: Instant)
+    -> Result<Option<Self::Found>, Self::Stopped>;
+
+    /// The thread looked for so long.
+    fn looked(&mut self, time: Duration, is_found: bool);
+
+    /// It came.
+    fn arrived(&mut self, seen: Seen, at: Instant);
+}
+
+/// How a wait for an expected arrival ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended<T> {
+    /// It is there.
+    Found(T),
+    /// The deadline passed.
+    TimedOut,
+    /// Nothing is expected before the deadline any more. With the time.
+    Unknown(Instant),
+}
+
+/// Sleeps until shortly before the next arrival is expected, looks while the window lasts, and so on with the next
+/// window. Takes no time if there is none.
+///
+/// # Errors
+/// Waiting is over.
+pub fn until_found<A: Awaited>(
+    awaited: &mut A,
+    began: Instant,
+    deadline: Instant,
+) -> Result<Ended<A::Found>, A::Stopped> {
+    let mut now = began;
+    // Each round is a window that passed; a model whose arrivals do not come has none soon.
+    while let Some(window) = awaited.window(now).filter(|window| window.from < deadline) {
+        let slept = awaited.sleep(window.from, now)?;
+        let woken = awaited.now();
+        if let Some(found) = slept {
+            let seen = match woken.saturating_duration_since(began) < LOOK_MIN {
+                true => Seen::Before,
+                false => Seen::Asleep,
+            };
+            awaited.arrived(seen, woken);
+            return Ok(Ended::Found(found));
+        }
+        if window.from > now {
+            thread::woke(window.from, woken);
+        }
+        let end = window.until.min(deadline);
+        let (found, seen) = match Looker::begin(woken, end) {
+            Some(looker) => {
+                let found = awaited.look(&looker, woken)?;
+                now = awaited.now();
+                awaited.looked(now.saturating_duration_since(woken), found.is_some());
+                (found, Seen::Looking)
+            }
+            None => {
+                // Another thread looks on this CPU, or the CPU's share is spent: this arrival is slept for.
+                let found = awaited.sleep(end, woken)?;
+                now = awaited.now();
+                (found, Seen::Asleep)
+            }
+        };
+        if let Some(found) = found {
+            awaited.arrived(seen, now);
+            return Ok(Ended::Found(found));
+        }
+        if now >= deadline {
+            return Ok(Ended::TimedOut);
+        }
+    }
+    Ok(Ended::Unknown(now))
+}
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
@@ -41,62 +138,95 @@ pub fn until_ready(
     mut renumber: impl FnMut(&mut [pollfd]) -> bool,
 ) -> Waited {
     let began = raw::now();
-    let mut now = began;
-    // Each round is a window that passed; a model whose arrivals do not come has none soon.
-    loop {
-        let Some((index, window)) = earliest(flows, now) else {
-            return Waited::Unknown;
-        };
-        if deadline.is_some_and(|deadline| deadline <= window.from) {
-            // The ordinary call waits for what is left.
-            return Waited::Unknown;
+    let mut polled = PolledList {
+        entries,
+        flows,
+        mask,
+        renumber: &mut renumber,
+        index: 0,
+    };
+    let deadline = deadline.unwrap_or(Instant::FAR_FUTURE);
+    match until_found(&mut polled, began, deadline) {
+        Ok(Ended::Found(())) => Waited::Ready,
+        Ok(Ended::TimedOut) => Waited::TimedOut,
+        Ok(Ended::Unknown(_)) => Waited::Unknown,
+        Err(ended) => ended,
+    }
+}
+
+/// A list of descriptors, and the flows of its entries.
+struct PolledList<'a, 'f, R> {
+    entries: &'a mut [pollfd],
+    flows: &'a mut [Option<&'f mut Flow>],
+    mask: *const sigset_t,
+    renumber: &'a mut R,
+    /// Flow that the last window is of.
+    index: usize,
+}
+
+impl<R: FnMut(&mut [pollfd]) -> bool> Awaited for PolledList<'_, '_, R> {
+    type Found = ();
+    type Stopped = Waited;
+
+    fn now(&self) -> Instant {
+        raw::now()
+    }
+
+    fn window(&mut self, now: Instant) -> Option<Window> {
+        let (index, window) = earliest(self.flows, now)?;
+        self.index = index;
+        Some(window)
+    }
+
+    /// Polls the list. A descriptor that was closed meanwhile is polled again under its other number, if it has one.
+    fn sleep(&mut self, until: Instant, now: Instant) -> Result<Option<()>, Waited> {
+        let mut now = now;
+        (self.renumber)(self.entries);
+        loop {
+            let found = raw::poll(self.entries, Some(until), now, self.mask);
+            let is_closed = |entry: &pollfd| entry.revents & libc::POLLNVAL != 0;
+            if found == Polled::Ready
+                && self.entries.iter().any(is_closed)
+                && (self.renumber)(self.entries)
+            {
+                now = raw::now();
+                continue;
+            }
+            return match found {
+                Polled::Ready => Ok(Some(())),
+                Polled::Nothing => Ok(None),
+                Polled::Interrupted => Err(Waited::Interrupted),
+                Polled::Refused => Err(Waited::Unknown),
+            };
         }
-        let due = window.from;
-        let slept = poll(entries, due, now, mask, &mut renumber);
-        let woken = raw::now();
-        match slept {
-            Polled::Nothing if due > now => thread::woke(due, woken),
-            Polled::Nothing => {}
-            Polled::Ready => {
-                let seen = if woken.saturating_duration_since(began) < LOOK_MIN {
-                    Seen::Before
-                } else {
-                    Seen::Asleep
-                };
-                arrived(entries, flows, woken, seen);
-                return Waited::Ready;
+    }
+
+    fn look(&mut self, looker: &Looker, now: Instant) -> Result<Option<()>, Waited> {
+        let yields = thread::yields();
+        loop {
+            let found = self.sleep(Instant::ZERO, now);
+            if found != Ok(None) || !looker.goes_on(raw::now()) {
+                return found;
             }
-            Polled::Interrupted => return Waited::Interrupted,
-            Polled::Refused => return Waited::Unknown,
-        }
-        let end = deadline.map_or(window.until, |deadline| window.until.min(deadline));
-        let looked = look(entries, woken, end, mask, &mut renumber);
-        let (found, seen) = match looked {
-            Some(found) => (found, Seen::Looking),
-            None => {
-                // Another thread looks on this CPU, or the CPU's share is spent: this arrival is slept for.
-                let found = poll(entries, end, woken, mask, &mut renumber);
-                (found, Seen::Asleep)
-            }
-        };
-        now = raw::now();
-        if seen == Seen::Looking {
-            let time = now.saturating_duration_since(woken);
-            if let Some(flow) = flows[index].as_mut() {
-                flow.looked(time, found == Polled::Ready);
+            if yields {
+                raw::yield_now();
             }
         }
-        match found {
-            Polled::Ready => {
-                arrived(entries, flows, now, seen);
-                return Waited::Ready;
+    }
+
+    fn looked(&mut self, time: Duration, is_found: bool) {
+        if let Some(flow) = self.flows[self.index].as_mut() {
+            flow.looked(time, is_found);
+        }
+    }
+
+    fn arrived(&mut self, seen: Seen, at: Instant) {
+        for (entry, flow) in self.entries.iter().zip(self.flows.iter_mut()) {
+            if let Some(flow) = flow
+                && entry.revents & libc::POLLIN != 0
+            {
+                flow.arrived(at, seen);
             }
-            Polled::Interrupted => return Waited::Interrupted,
-            Polled::Refused => return Waited::Unknown,
-            Polled::Nothing if deadline.is_some_and(|deadline| deadline <= now) => {
-                return Waited::TimedOut;
-            }
-            Polled::Nothing => {}
         }
     }
 }
@@ -116,55 +246,4 @@ pub fn earliest(flows: &mut [Option<&mut Flow>], now: Instant) -> Option<(usize,
     let first = windows.min_by_key(|(_, window)| window.from)?;
     thread::begin();
     Some(first)
-}
-
-/// Looks until `until`, while this thread has its CPU's place. `None`: it does not get the place.
-fn look(
-    entries: &mut [pollfd],
-    now: Instant,
-    until: Instant,
-    mask: *const sigset_t,
-    renumber: &mut impl FnMut(&mut [pollfd]) -> bool,
-) -> Option<Polled> {
-    let looker = Looker::begin(now, until)?;
-    let yields = thread::yields();
-    loop {
-        let found = poll(entries, Instant::ZERO, now, mask, renumber);
-        if found != Polled::Nothing || !looker.goes_on(raw::now()) {
-            return Some(found);
-        }
-        if yields {
-            raw::yield_now();
-        }
-    }
-}
-
-/// Polls the list. A descriptor that was closed meanwhile is polled again under its other number, if it has one.
-fn poll(
-    entries: &mut [pollfd],
-    end: Instant,
-    now: Instant,
-    mask: *const sigset_t,
-    renumber: &mut impl FnMut(&mut [pollfd]) -> bool,
-) -> Polled {
-    let mut now = now;
-    renumber(entries);
-    loop {
-        let found = raw::poll(entries, Some(end), now, mask);
-        let is_closed = |entry: &pollfd| entry.revents & libc::POLLNVAL != 0;
-        if found != Polled::Ready || !entries.iter().any(is_closed) || !renumber(entries) {
-            return found;
-        }
-        now = raw::now();
-    }
-}
-
-fn arrived(entries: &[pollfd], flows: &mut [Option<&mut Flow>], at: Instant, seen: Seen) {
-    for (entry, flow) in entries.iter().zip(flows) {
-        if let Some(flow) = flow
-            && entry.revents & libc::POLLIN != 0
-        {
-            flow.arrived(at, seen);
-        }
-    }
 }

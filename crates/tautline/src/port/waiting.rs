@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tautline_awake::cpu::Looker;
-use tautline_awake::flow::Seen;
-use tautline_awake::thread;
+use tautline_awake::flow::{Seen, Window};
+use tautline_awake::wait::{Awaited, Ended, until_found};
 use tautline_proto::time::Instant;
 
 use super::spin::Spinner;
@@ -66,9 +66,15 @@ pub(super) fn wait_for<W: Bell, T>(
     if started >= deadline {
         return Ok(None);
     }
-    let started = match await_expected(waiter, spinner, (started, deadline), &mut look)? {
-        Awaited::Over(found) => return Ok(found),
-        Awaited::Unknown(now) => now,
+    let mut expected = Expected {
+        waiter,
+        spinner,
+        look: &mut look,
+    };
+    let started = match until_found(&mut expected, started, deadline)? {
+        Ended::Found(found) => return Ok(Some(found)),
+        Ended::TimedOut => return Ok(None),
+        Ended::Unknown(now) => now,
     };
     let spin = spinner.begin();
     if !spin.is_zero() {
@@ -91,46 +97,46 @@ pub(super) fn wait_for<W: Bell, T>(
     Ok(found)
 }
 
-/// How a wait for expected messages ended.
-enum Awaited<T> {
-    /// A message came, or the deadline did.
-    Over(Option<T>),
-    /// Nothing is expected, or no time for looking is left. With the time.
-    Unknown(Instant),
+/// A message that a port expects.
+struct Expected<'a, W, L> {
+    waiter: &'a mut W,
+    spinner: &'a mut Spinner,
+    look: &'a mut L,
 }
 
-/// Sleeps until shortly before the next message is expected, and spins from there. Each round is a window that passed;
-/// a rhythm whose messages stay away has no window soon.
-fn await_expected<W: Bell, T>(
-    waiter: &mut W,
-    spinner: &mut Spinner,
-    (mut now, deadline): (Instant, Instant),
-    look: &mut impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
-) -> Result<Awaited<T>, ReceiveError> {
-    while let Some(window) = spinner.window(now).filter(|window| window.from < deadline) {
-        if window.from > now {
-            if let Some(found) = sleep(waiter, window.from, &mut *look)? {
-                spinner.arrived(Seen::Asleep, || waiter.now());
-                return Ok(Awaited::Over(Some(found)));
-            }
-            now = waiter.now();
-            thread::woke(window.from, now);
-        }
-        let Some(looker) = Looker::begin(now, window.until.min(deadline)) else {
-            break;
-        };
-        let found = look_until(waiter, (now, looker.until()), look)?;
-        let ended = waiter.now();
-        spinner.looked(ended.saturating_duration_since(now), found.is_some());
-        if found.is_some() {
-            spinner.arrived(Seen::Looking, || ended);
-        }
-        if found.is_some() || ended >= deadline {
-            return Ok(Awaited::Over(found));
-        }
-        now = ended;
+impl<W: Bell, T, L> Awaited for Expected<'_, W, L>
+where
+    L: FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
+{
+    type Found = T;
+    type Stopped = ReceiveError;
+
+    fn now(&self) -> Instant {
+        self.waiter.now()
     }
-    Ok(Awaited::Unknown(now))
+
+    fn window(&mut self, now: Instant) -> Option<Window> {
+        self.spinner.window(now)
+    }
+
+    fn sleep(&mut self, until: Instant, now: Instant) -> Result<Option<T>, ReceiveError> {
+        match until > now {
+            true => sleep(self.waiter, until, &mut *self.look),
+            false => Ok(None),
+        }
+    }
+
+    fn look(&mut self, looker: &Looker, now: Instant) -> Result<Option<T>, ReceiveError> {
+        look_until(self.waiter, (now, looker.until()), self.look)
+    }
+
+    fn looked(&mut self, time: Duration, is_found: bool) {
+        self.spinner.looked(time, is_found);
+    }
+
+    fn arrived(&mut self, seen: Seen, at: Instant) {
+        self.spinner.arrived(seen, || at);
+    }
 }
 
 /// Looks a few times in a row.
