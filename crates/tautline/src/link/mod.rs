@@ -28,7 +28,7 @@ use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::send::{OutDatagram, Route as IpRoute};
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
-use tautline_proto::wire::{ParseError, PortKey, PortNumber, Priority};
+use tautline_proto::wire::{ParseError, PortKey, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET};
 use tautline_shm::layout::RecordHead;
 use tautline_shm::region::Shape;
 
@@ -139,6 +139,42 @@ pub struct Capabilities {
     /// [`BATCH_FRAMES`](crate::port::BATCH_FRAMES) frames, or into shared memory with one look at the receiver.
     /// Elsewhere its messages are sent one by one.
     pub batches: bool,
+}
+
+impl Capabilities {
+    /// Of a link whose frames come through packet sockets and UDP sockets; other links differ from it.
+    const SOCKETS: Self = Self {
+        arrival_clock: ArrivalClock::SocketTimestamp,
+        xdp_mode: None,
+        delivered_by_kernel: false,
+        ethernet_form: true,
+        udp_form: true,
+        whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
+        copies: Copies::SOCKET,
+        udp_copies: Some(Copies::SOCKET),
+        zero_copy: None,
+        plain_udp: PlainUdp::KernelSocket,
+        raw_frames: RawFrames::PacketSocket,
+        descriptor: true,
+        lends: true,
+        answers_sender: false,
+        polices: true,
+        merges: true,
+        batches: true,
+    };
+
+    /// The same without what needs an IPv4 address, if the node has none.
+    fn with_address(self, ip: Option<Ipv4Addr>) -> Self {
+        match ip {
+            Some(_) => self,
+            None => Self {
+                udp_form: false,
+                udp_copies: None,
+                plain_udp: PlainUdp::None,
+                ..self
+            },
+        }
+    }
 }
 
 /// Frames that were ours and reached no port, since the node opened.

@@ -12,15 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::{PortKey, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::wire::{PortKey, PortNumber};
 
 use super::frame::is_udp_form;
 use super::plain_udp::bind;
 use super::socket::{Counters, SocketForm, SocketParts, SocketPort, udp_socket};
-use super::{
-    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, RawFrames, Route, claim,
-};
+use super::{Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, Route, claim};
 use crate::error::{OpenError, PortError};
 use crate::sys::interface::Interface;
 use crate::sys::packet;
@@ -98,28 +95,7 @@ impl Link for PacketLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            arrival_clock: ArrivalClock::SocketTimestamp,
-            xdp_mode: None,
-            delivered_by_kernel: false,
-            ethernet_form: true,
-            udp_form: self.ip.is_some(),
-            whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
-            copies: Copies::SOCKET,
-            udp_copies: self.ip.map(|_| Copies::SOCKET),
-            zero_copy: None,
-            plain_udp: match self.ip {
-                Some(_) => PlainUdp::KernelSocket,
-                None => PlainUdp::None,
-            },
-            raw_frames: RawFrames::PacketSocket,
-            descriptor: true,
-            lends: true,
-            answers_sender: false,
-            polices: true,
-            merges: true,
-            batches: true,
-        }
+        Capabilities::SOCKETS.with_address(self.ip)
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {

@@ -13,15 +13,13 @@ use tautline_proto::neighbour::Neighbour;
 use tautline_proto::sim::{Faults, SimConfig, SimError, SimNetwork, SimNode};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::{
-    MacAddress, PortKey, PortNumber, Rejected, WHOLE_BYTES_MAX_ETHERNET, ethernet,
-};
+use tautline_proto::wire::{MacAddress, PortKey, PortNumber, Rejected, ethernet};
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
 use super::{
-    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, OutFrame, PlainUdp, PortHalf,
-    PortLink, PortRequest, RawFrames, Route,
+    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, OutFrame, PortHalf, PortLink,
+    PortRequest, RawFrames, Route,
 };
 use crate::address::Address;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -123,26 +121,15 @@ impl Link for SimLink {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             arrival_clock: ArrivalClock::Virtual,
-            xdp_mode: None,
-            delivered_by_kernel: false,
-            ethernet_form: true,
-            udp_form: false,
-            whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
             copies: Copies {
                 // The simulated network's own.
                 send_lent: 2,
                 ..Copies::SOCKET
             },
-            udp_copies: None,
-            zero_copy: None,
-            plain_udp: PlainUdp::None,
             raw_frames: RawFrames::None,
             descriptor: false,
-            lends: true,
-            answers_sender: false,
-            polices: true,
-            merges: true,
             batches: false,
+            ..Capabilities::SOCKETS.with_address(None)
         }
     }
 

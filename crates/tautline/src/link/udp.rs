@@ -9,10 +9,7 @@ use tautline_proto::wire::{PortKey, PortNumber, WHOLE_BYTES_MAX_UDP};
 
 use super::plain_udp::bind;
 use super::socket::{Counters, SocketForm, SocketParts, SocketPort, udp_socket};
-use super::{
-    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, RawFrames, Route,
-};
+use super::{Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, RawFrames, Route};
 use crate::error::PortError;
 
 /// The node's half.
@@ -39,23 +36,10 @@ impl Link for UdpLink {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            arrival_clock: ArrivalClock::SocketTimestamp,
-            xdp_mode: None,
-            delivered_by_kernel: false,
             ethernet_form: false,
-            udp_form: true,
             whole_bytes_max: WHOLE_BYTES_MAX_UDP,
-            copies: Copies::SOCKET,
-            udp_copies: Some(Copies::SOCKET),
-            zero_copy: None,
-            plain_udp: PlainUdp::KernelSocket,
             raw_frames: RawFrames::None,
-            descriptor: true,
-            lends: true,
-            answers_sender: false,
-            polices: true,
-            merges: true,
-            batches: true,
+            ..Capabilities::SOCKETS
         }
     }
 

@@ -85,7 +85,10 @@ impl Bell for Inbox {
 /// Form of the records of a port: messages, datagrams or raw frames.
 pub(super) trait Decoder {
     /// Facts about what was received: its content lies elsewhere.
-    type Item: Item;
+    type Item;
+
+    /// Length and arrival of an item.
+    fn length_and_arrival(item: &Self::Item) -> (usize, Instant);
 
     /// News that something which the port sent did not arrive.
     #[inline]
@@ -124,13 +127,6 @@ pub(super) trait Decoder {
     /// No record is there.
     #[inline]
     fn end(&mut self, _inbox: &Inbox, _statistics: &Statistics) {}
-}
-
-/// Length and arrival of what was received.
-pub(super) trait Item {
-    fn length(&self) -> usize;
-
-    fn arrival(&self) -> Instant;
 }
 
 /// Result of a look at a record for a whole item.
@@ -220,7 +216,7 @@ impl<D: Decoder> Records<D> {
             }
         };
         if let Some(item) = &item {
-            count(inbox, statistics, item);
+            count::<D>(inbox, statistics, item);
         }
         Ok(item)
     }
@@ -270,7 +266,8 @@ impl<D: Decoder> Records<D> {
         buffer: &mut [u8],
     ) -> Option<D::Item> {
         let Located { item, at } = found;
-        let bytes = &mut buffer[..item.length()];
+        let (length, _) = D::length_and_arrival(&item);
+        let bytes = &mut buffer[..length];
         match at {
             Location::Slot {
                 class,
@@ -292,9 +289,10 @@ impl<D: Decoder> Records<D> {
 
 /// Counts an item that is handed out.
 #[inline]
-pub(super) fn count(inbox: &Inbox, statistics: &Statistics, item: &impl Item) {
-    statistics.received.add(1, item.length());
+pub(super) fn count<D: Decoder>(inbox: &Inbox, statistics: &Statistics, item: &D::Item) {
+    let (length, arrival) = D::length_and_arrival(item);
+    statistics.received.add(1, length);
     if statistics.latency.is_measured() {
-        statistics.latency.record(item.arrival(), inbox.link.now());
+        statistics.latency.record(arrival, inbox.link.now());
     }
 }

@@ -12,7 +12,7 @@ use tautline_shm::region::Shape;
 use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX as BUS_MESSAGE_BYTES_MAX;
 
 use super::endpoint::{Endpoint, Opening, check_buffer};
-use super::frames::queue::{Messages, Receiver};
+use super::frames::queue::Messages;
 use super::half::{Core, Half, QueueCore, with_core};
 use super::inbox::Records;
 use super::lent::{LentMessage, Loan};
@@ -113,7 +113,7 @@ pub(super) fn check_bytes(bytes: usize, link: Option<LinkKind>) -> Result<(), Op
 /// counts its further messages, and takes no room from the others.
 #[derive(Debug)]
 pub struct QueuingPort {
-    endpoint: Endpoint<Receiver>,
+    endpoint: Endpoint<Records<Messages>>,
     message_bytes_max: usize,
 }
 

@@ -14,7 +14,7 @@ use tautline_shm::queue::Record;
 
 use super::QueuingOptions;
 use super::endpoint::check_buffer;
-use super::inbox::{Decoder, Inbox, Item, Location, Whole};
+use super::inbox::{Decoder, Inbox, Location, Whole};
 use super::owner::PortOwner;
 use super::receiver::{Opening, Receiver};
 use super::spin::Spin;
@@ -241,20 +241,13 @@ impl RawPort {
 #[derive(Debug)]
 struct Frames;
 
-impl Item for ReceivedFrame {
-    #[inline]
-    fn length(&self) -> usize {
-        self.length
-    }
-
-    #[inline]
-    fn arrival(&self) -> Instant {
-        self.arrival
-    }
-}
-
 impl Decoder for Frames {
     type Item = ReceivedFrame;
+
+    #[inline]
+    fn length_and_arrival(item: &ReceivedFrame) -> (usize, Instant) {
+        (item.length, item.arrival)
+    }
 
     #[inline]
     fn take_whole(

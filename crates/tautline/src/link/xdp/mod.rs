@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::{PortKey, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::wire::{PortKey, PortNumber};
 
 use self::port::XdpPort;
 use super::bpf::DemuxOwner;
@@ -94,28 +94,17 @@ const COPIES: Copies = Copies {
 
 /// Capabilities of the link in this mode, and with this address if there is one.
 pub(crate) fn capabilities(mode: XdpMode, ip: Option<Ipv4Addr>) -> Capabilities {
-    Capabilities {
+    let capabilities = Capabilities {
         arrival_clock: ArrivalClock::Demux,
         xdp_mode: Some(mode),
         delivered_by_kernel: true,
-        ethernet_form: true,
-        udp_form: ip.is_some(),
-        whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
         copies: COPIES,
-        udp_copies: ip.map(|_| COPIES),
-        zero_copy: None,
-        plain_udp: match ip {
-            Some(_) => PlainUdp::PastTheStack,
-            None => PlainUdp::None,
-        },
+        udp_copies: Some(COPIES),
+        plain_udp: PlainUdp::PastTheStack,
         raw_frames: RawFrames::PastTheStack,
-        descriptor: true,
-        lends: true,
-        answers_sender: false,
-        polices: true,
-        merges: true,
-        batches: true,
-    }
+        ..Capabilities::SOCKETS
+    };
+    capabilities.with_address(ip)
 }
 
 impl Link for XdpLink {

@@ -19,7 +19,7 @@ use aya::Ebpf;
 use aya::maps::{Map, RingBuf, XskMap};
 use tautline_proto::ip::receive::Own;
 use tautline_proto::neighbour::Neighbour;
-use tautline_proto::wire::{PORT_MAX, PortKey, PortNumber, WHOLE_BYTES_MAX_ETHERNET};
+use tautline_proto::wire::{PORT_MAX, PortKey, PortNumber};
 
 use self::port::XskPort;
 use self::queues::Opener;
@@ -143,32 +143,21 @@ impl Link for XskLink {
             receive: 2 + kernel,
             receive_lent: 1 + kernel,
         };
-        Capabilities {
+        let capabilities = Capabilities {
             arrival_clock: ArrivalClock::Demux,
             xdp_mode: Some(self.setup.mode),
-            delivered_by_kernel: false,
-            ethernet_form: true,
-            udp_form: self.setup.ip.is_some(),
-            whole_bytes_max: WHOLE_BYTES_MAX_ETHERNET,
             copies,
             // Our headers are put before a datagram in the port's own memory.
-            udp_copies: self.setup.ip.map(|_| super::Copies {
+            udp_copies: Some(super::Copies {
                 send: 2 + kernel,
                 ..copies
             }),
             zero_copy: Some(self.zero_copy),
-            plain_udp: match self.setup.ip {
-                Some(_) => PlainUdp::PastTheStack,
-                None => PlainUdp::None,
-            },
+            plain_udp: PlainUdp::PastTheStack,
             raw_frames: RawFrames::PastTheStack,
-            descriptor: true,
-            lends: true,
-            answers_sender: false,
-            polices: true,
-            merges: true,
-            batches: true,
-        }
+            ..Capabilities::SOCKETS
+        };
+        capabilities.with_address(self.setup.ip)
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {

@@ -16,7 +16,7 @@ use crate::error::ReceiveError;
 use crate::message::{LentBytes, Message};
 use crate::port::QueuingOptions;
 use crate::port::half::QueueCore;
-use crate::port::inbox::{Decoder, Inbox, Item, Located, Location, Records, Whole, count};
+use crate::port::inbox::{Decoder, Inbox, Located, Location, Records, Whole, count};
 use crate::port::lent::LentMessage;
 use crate::restarts::{Restart, Restarts};
 use crate::statistics::Statistics;
@@ -28,9 +28,6 @@ const COLLECTORS: usize = 4;
 /// How long a message in fragments may take. At 100 Mbit/s 64 KiB take 5.4 ms; ten times that.
 const REASSEMBLY_LIMIT: Duration = Duration::from_millis(50);
 
-/// Receiving side of a queuing port.
-pub(in crate::port) type Receiver = Records<Messages>;
-
 /// Form of messages with our header.
 #[derive(Debug)]
 pub(in crate::port) struct Messages {
@@ -40,18 +37,6 @@ pub(in crate::port) struct Messages {
     takes: TakenType,
     /// Boxed: a port of small messages does without, and stays small itself.
     large: Option<Box<Large>>,
-}
-
-impl Item for Message {
-    #[inline]
-    fn length(&self) -> usize {
-        self.length
-    }
-
-    #[inline]
-    fn arrival(&self) -> Instant {
-        self.arrival
-    }
 }
 
 /// State that only a port of large messages needs.
@@ -82,7 +67,7 @@ impl Large {
     }
 }
 
-impl QueueCore for Frames<Receiver> {
+impl QueueCore for Frames<Records<Messages>> {
     type Located = Located<Message>;
 
     /// Not inlined: inlining makes the compiler spill the bus path's registers.
@@ -138,7 +123,7 @@ impl QueueCore for Frames<Receiver> {
         found: Located<Message>,
     ) -> Option<LentMessage<'_>> {
         let Located { item: message, at } = found;
-        count(&self.inbox, statistics, &message);
+        count::<Messages>(&self.inbox, statistics, &message);
         let Records { consumer, decoder } = &mut self.receiver;
         let lent = match at {
             Location::Slot {
@@ -201,6 +186,11 @@ impl Messages {
 
 impl Decoder for Messages {
     type Item = Message;
+
+    #[inline]
+    fn length_and_arrival(item: &Message) -> (usize, Instant) {
+        (item.length, item.arrival)
+    }
 
     /// Of a whole message without flags. A port of large messages looks at each frame in its own way.
     #[inline]

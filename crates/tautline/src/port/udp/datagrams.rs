@@ -18,7 +18,7 @@ use crate::error::ReceiveError;
 use crate::link::plain_udp::Undelivered;
 use crate::message::LentBytes;
 use crate::port::assembly::Assembly;
-use crate::port::inbox::{Decoder, Inbox, Item, Located, Location, Records, Whole, count};
+use crate::port::inbox::{Decoder, Inbox, Located, Location, Records, Whole, count};
 use crate::port::lent::LentSlot;
 use crate::port::receiver::Receiver;
 use crate::statistics::Statistics;
@@ -34,18 +34,6 @@ pub(super) struct Datagrams {
     news: UndeliveredReader,
     /// Datagrams in fragments.
     assembly: Assembly,
-}
-
-impl Item for Datagram {
-    #[inline]
-    fn length(&self) -> usize {
-        self.length
-    }
-
-    #[inline]
-    fn arrival(&self) -> Instant {
-        self.arrival
-    }
 }
 
 impl Datagrams {
@@ -116,6 +104,11 @@ impl Datagrams {
 
 impl Decoder for Datagrams {
     type Item = Datagram;
+
+    #[inline]
+    fn length_and_arrival(item: &Datagram) -> (usize, Instant) {
+        (item.length, item.arrival)
+    }
 
     /// Anybody can write that something did not arrive; only what went there counts.
     #[inline]
@@ -215,7 +208,7 @@ impl Receiver<Datagrams> {
     #[inline]
     pub(super) fn lend(&mut self, found: Located<Datagram>) -> Option<LentDatagram<'_>> {
         let Located { item: datagram, at } = found;
-        count(&self.inbox, &self.statistics, &datagram);
+        count::<Datagrams>(&self.inbox, &self.statistics, &datagram);
         let Records { consumer, decoder } = &mut self.records;
         let lent = match at {
             Location::Slot { class, .. } => {
