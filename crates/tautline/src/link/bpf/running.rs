@@ -211,7 +211,7 @@ mod tests {
         );
         // The rest is no setting that a person knows.
         theirs = ours;
-        theirs[20] = 1;
+        theirs[23] = 1;
         assert_eq!(told(&theirs), "it has other settings");
         assert_eq!(told(&[]), "it has other settings");
     }
