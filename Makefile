@@ -37,7 +37,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book demo flight flight-guest check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency guest-round-trips partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
+.PHONY: help book demo flight flight-guest check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -206,10 +206,6 @@ guest-latency: ## long: rtmux-latency with its limits, and the same bytes thrice
 	@scripts/setup.sh --for test
 	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-musl
 	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut-lab --test long guest_virtual:: -- --include-ignored --show-output --test-threads 1
-
-guest-round-trips: ## round trips through a guest's window under QEMU, quiet and beside a bulk stream
-	$(MAKE) -C bindings/guest ARCHITECTURES=aarch64
-	TAUTLINE_GUEST_IMAGE=$(CURDIR)/bindings/guest/build/spin.elf cargo test --locked -p tautline-guest --lib window_round_trips -- --ignored --show-output
 
 test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in QEMU; KERNEL_TEST_ARGS
 	@scripts/setup.sh --for test

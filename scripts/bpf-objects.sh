@@ -3,7 +3,7 @@
 #
 #   scripts/bpf-objects.sh DIRECTORY [CLANG...]
 #
-# The flags are those of bpf/build.rs. crates/tautline/tests/machine/bpf_load.rs loads what this makes:
+# The flags are those of bpf/src/compile.rs. crates/tautline/tests/machine/bpf_load.rs loads what this makes:
 #
 #   TAUTLINE_BPF_OBJECTS=DIRECTORY cargo test -p tautline --test machine bpf_load:: -- --nocapture
 set -eu

@@ -26,8 +26,6 @@ mod monitor;
 mod peers;
 mod reach;
 mod relay;
-#[cfg(test)]
-mod round_trips;
 pub mod run;
 mod sys;
 mod window;

@@ -114,11 +114,6 @@ impl Directory {
         walk(path, Last::Make(mode), Owner::SelfOrRoot)
     }
 
-    /// The same for a directory that may belong to one more user.
-    pub fn make_of(path: &Path, mode: u32, owner: Owner) -> Result<Directory, StateError> {
-        walk(path, Last::Make(mode), owner)
-    }
-
     /// Opens a directory whoever it belongs to, and returns its owner too: root has chosen that owner, as the directory
     /// above is root's and nobody else can write it. That one need not be readable.
     pub fn open_chosen_by_root(path: &Path) -> Result<(Directory, Owner), StateError> {

@@ -195,12 +195,6 @@ impl Reassembler {
         expired
     }
 
-    /// When the oldest message under way reaches its time limit: the time to call
-    /// [`expire`](Self::expire) next, `None` if nothing is under way.
-    pub fn next_expiry(&self) -> Option<Instant> {
-        self.under_way().map(|collector| collector.deadline).min()
-    }
-
     /// Drops everything that a flow has under way, and what is remembered of it.
     ///
     /// To be called when the flow has restarted, see
@@ -647,7 +641,6 @@ mod tests {
         let mut reassembler = reassembler(1);
         push(&mut reassembler, PEER, 0, 0, 2);
         let limit = Instant::ZERO + LIMIT;
-        assert_eq!(reassembler.next_expiry(), Some(limit));
         assert_eq!(
             reassembler.expire(Instant::from_nanos(limit.as_nanos() - 1)),
             0
@@ -659,7 +652,7 @@ mod tests {
         );
         assert_eq!(reassembler.counters().expired, 1);
         assert_eq!(reassembler.expire(limit + LIMIT), 1);
-        assert_eq!(reassembler.next_expiry(), None);
+        assert_eq!(reassembler.under_way_count(), 0);
         assert_eq!(reassembler.counters().completed, 0);
     }
 

@@ -125,7 +125,8 @@ impl SwitchPort {
     pub(super) fn attach(device: &str, port: &Port) -> Result<Self, HostsError> {
         let longest_ns = WIRE_BYTES * 8_000_000_000 / port.rate_bps;
         let late_ns = LATE.map(|late| u64::try_from(late.as_nanos()).unwrap_or(u64::MAX));
-        let object = tautline_bpf::SWITCH_PORT
+        let object: Option<&[u8]> = tautline_bpf::object!("bpf", "switch_port");
+        let object = object
             .ok_or_else(|| refused(std::io::Error::other("built without the feature `bpf`")))?;
         let mut program = EbpfLoader::new()
             .override_global(

@@ -200,14 +200,6 @@ pub struct NodeCounters {
     pub joined_datagrams: u64,
 }
 
-impl NodeCounters {
-    /// All malformed frames.
-    #[must_use]
-    pub fn malformed_total(&self) -> u64 {
-        self.malformed.iter().sum()
-    }
-}
-
 /// The node's half of a link.
 pub(crate) trait Link: Send + Sync + std::fmt::Debug {
     /// Which link this is.

@@ -79,7 +79,7 @@ struct Load {
 
 fn load(object: &[u8], config: &[u8; 24]) -> Result<Vec<Load>, Box<dyn std::error::Error>> {
     let mut loader = EbpfLoader::new();
-    // The floor, which may be among the objects of a directory, has no settings.
+    // The smoother, which may be among the objects of a directory, has no settings.
     let mut ebpf = loader
         .override_global("config", &config[..], false)
         .load(object)?;

@@ -6,15 +6,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// Objects of this build.
-fn built() -> [(&'static str, Option<&'static [u8]>); 7] {
+fn built() -> [(&'static str, Option<&'static [u8]>); 5] {
     [
         ("demux.bpf.o", tautline_bpf::DEMUX),
         ("demux_tc.bpf.o", tautline_bpf::DEMUX_TC),
         ("send.bpf.o", tautline_bpf::SEND),
         ("xsk.bpf.o", tautline_bpf::XSK),
         ("smoother.bpf.o", tautline_bpf::SMOOTHER),
-        ("floor.bpf.o", tautline_bpf::FLOOR),
-        ("switch_port.bpf.o", tautline_bpf::SWITCH_PORT),
     ]
 }
 

@@ -1,5 +1,5 @@
 //! The floor: the barest way from a frame to this process's memory and back, with no port logic at
-//! all (`bpf/floor.bpf.c`). A benchmark runs it beside the links to show what the machine allows.
+//! all (`floor.bpf.c`). A benchmark runs it beside the links to show what the machine allows.
 //! Nothing else has a use for it: one slot, one frame at a time, no checks.
 #![allow(unsafe_code)] // Reads the mapped slot.
 
@@ -89,9 +89,12 @@ impl Floor {
         peer: [u8; 6],
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let index = interface::index(interface)?;
-        let (object, name) = match hook {
-            Hook::Driver => (tautline_bpf::FLOOR, "tautline_floor"),
-            Hook::TrafficControl => (tautline_bpf::FLOOR_TC, "tautline_floor_tc"),
+        let (object, name): (Option<&[u8]>, _) = match hook {
+            Hook::Driver => (tautline_bpf::object!("bpf", "floor"), "tautline_floor"),
+            Hook::TrafficControl => (
+                tautline_bpf::object!("bpf", "floor_tc"),
+                "tautline_floor_tc",
+            ),
         };
         let object = object.ok_or("this build has no BPF programs (feature `bpf`)")?;
         let mut ebpf = EbpfLoader::new().load(object)?;

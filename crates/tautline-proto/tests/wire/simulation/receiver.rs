@@ -99,7 +99,7 @@ impl Receiver {
 
     pub(crate) fn expire(&mut self, now: Instant) {
         self.reassembler.expire(now);
-        assert_eq!(self.reassembler.next_expiry(), None);
+        assert_eq!(self.reassembler.under_way_count(), 0);
     }
 
     /// Whether a message was completed, or need not have been: a damaged frame may have spoilt it,
