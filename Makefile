@@ -196,7 +196,7 @@ vbus-kills: ## long: VBUS_KILLS (10,000) processes of each kind killed on a bus,
 
 partition-thousand: ## long, root: a partition made and removed PARTITION_ROUNDS (1,000) times; every setting as before
 	@scripts/setup.sh --for build
-	TAUTLINE_PARTITION_ROUNDS=$(PARTITION_ROUNDS) cargo test --locked -p tautline-partition --test rounds -- --show-output
+	TAUTLINE_PARTITION_ROUNDS=$(PARTITION_ROUNDS) cargo test --locked -p tautline-tasks --test machine partition:: -- --show-output
 
 guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUEST_KILLS (10,000) times each; none torn
 	@scripts/setup.sh --for test

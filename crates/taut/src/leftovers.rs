@@ -188,7 +188,7 @@ fn dead_buses() -> Result<Vec<Bus>, LeftoversError> {
 /// those of one process, if it is named: in a process namespace the processes outside cannot be seen, and seem dead.
 pub fn of_flights(process: Option<u32>) -> PutBack {
     let mut all = PutBack::default();
-    all.add(tautline_partition::recover());
+    all.add(tautline_tasks::partition::recover());
     if may_create() {
         let namespaces = all.found(stale(process));
         for name in &namespaces {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use tautline::{OpenError, PortError};
 use tautline_kvm::KvmError;
-use tautline_partition::PartitionError;
 use tautline_state::StateError;
+use tautline_tasks::partition::PartitionError;
 
 use crate::monitor::START_MAX;
 

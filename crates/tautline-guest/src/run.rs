@@ -166,7 +166,7 @@ pub fn run(
     let mut urgency = None;
     if let Some(partition) = &config.partition {
         // Before the machine starts, whose monitor would be named in its stead.
-        let partition = tautline_partition::find(partition)?;
+        let partition = tautline_tasks::partition::find(partition)?;
         if config.relay == RelayPlace::Partition {
             partition.enter(std::process::id())?;
             urgency = Some(Urgency::rise());

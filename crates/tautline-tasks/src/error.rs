@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use crate::partition::PartitionError;
 use tautline_exec::SetError;
-use tautline_partition::PartitionError;
 use tautline_state::fork::OtherProcess;
 
 use crate::file::FileError;

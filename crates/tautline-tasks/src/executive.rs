@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::partition::PartitionConfig;
 use tautline_exec::{Activation, Analysis, Job, TaskResponse, TaskSet};
-use tautline_partition::PartitionConfig;
 
 use crate::error::RunError;
+use crate::execution::Body;
 use crate::file::{self, TaskFile, TaskGuest, TaskPorts};
-use crate::labour::Body;
 use crate::logical::{self, Exchanged, First, Home, Logical};
 use crate::message::MessageSource;
 use crate::program::Program;

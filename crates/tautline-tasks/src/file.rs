@@ -13,13 +13,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::partition::PartitionConfig;
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use tautline_exec::{
     Activation, Location, Machine, OverrunPolicy, Receive, Scheduling, SetError, TablePlan, Task,
     TaskSet, Window,
 };
-use tautline_partition::PartitionConfig;
 use tautline_state::cpus::CpuList;
 use tautline_state::{Others, mistake, units};
 use toml::de::{DeTable, DeValue};

@@ -36,21 +36,22 @@
 //! with its remedy.
 
 mod error;
+mod execution;
 mod executive;
 mod figures;
 pub mod file;
-mod labour;
 mod logical;
 mod message;
 mod options;
+pub mod partition;
+mod policy;
 mod program;
+mod run_file;
 mod running;
-mod segment;
 mod shared;
 mod summary;
 mod sys;
 mod thread;
-mod urgency;
 mod values;
 mod watchdog;
 
@@ -61,8 +62,8 @@ pub use logical::Logical;
 pub use message::{MessageHead, MessageSource, OnMessage};
 pub use options::Options;
 pub use program::Program;
+pub use run_file::{Description, Look, TaskDescription, TaskView, View, runs};
 pub use running::{Running, Trigger};
-pub use segment::{Description, Look, TaskDescription, TaskView, View, runs};
 pub use summary::{Summary, TaskSummary};
 pub use thread::{TaskBody, WithSafeState};
 pub use values::ProgramValues;

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tautline_exec::Job;
 
 use crate::options::Options;
+use crate::policy::rise_above_tasks;
 use crate::shared::Shared;
 use crate::sys::{self, PriorityMutex};
 use crate::thread::TaskBody;
-use crate::urgency::rise_above_tasks;
 
 /// Longest wait. Only bounds one that nothing ends.
 const WAIT_MAX: Duration = Duration::from_secs(1);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::partition::Partition;
 use tautline_exec::{Action, HealthRecord};
-use tautline_partition::Partition;
 
 use crate::error::RunError;
 use crate::executive::{by_message, index_of};
 use crate::file::TaskGuest;
-use crate::segment::{self, TaskView};
+use crate::run_file::{self, TaskView};
 use crate::shared::Shared;
 use crate::summary::{Summary, TaskSummary};
 use crate::sys;
@@ -129,7 +129,7 @@ impl Running {
     /// [`RunError::UnknownTask`].
     pub fn task(&self, name: &str) -> Result<TaskView, RunError> {
         let index = index_of(&self.shared.set, name)?;
-        Ok(segment::view(self.shared.segment.figures(index)))
+        Ok(run_file::view(self.shared.run_file.figures(index)))
     }
 
     /// Health records that are kept, the oldest first. Holds the tasks up for a microsecond or two.
@@ -168,8 +168,8 @@ impl Running {
         let decisions = self.shared.decisions.lock();
         let tasks = self.shared.set.tasks().iter().zip(is_left).enumerate();
         let summary = tasks.map(|(index, (task, is_left))| {
-            let figures = self.shared.segment.figures(index);
-            let view = segment::view(figures);
+            let figures = self.shared.run_file.figures(index);
+            let view = run_file::view(figures);
             TaskSummary {
                 name: task.name.clone(),
                 jobs: view.jobs,

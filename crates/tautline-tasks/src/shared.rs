@@ -10,10 +10,10 @@ use rustix::thread::futex;
 use tautline_exec::TaskSet;
 use tautline_state::fork::OwnerProcess;
 
-use crate::labour::Worker;
+use crate::execution::Worker;
 use crate::message::{self, Arrivals, MessageSource};
 use crate::program;
-use crate::segment::Segment;
+use crate::run_file::RunFile;
 use crate::sys::PriorityMutex;
 
 /// State that all threads of a run share.
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Mutex<Vec<String>>,
     /// Handles of the tasks' processes, by task.
     pub(crate) programs: Mutex<Vec<Option<OwnedFd>>>,
-    pub(crate) segment: Segment,
+    pub(crate) run_file: RunFile,
     /// The process that the threads are in: a forked one has none.
     pub(crate) process: OwnerProcess,
 }
@@ -130,7 +130,7 @@ impl Shared {
     pub(crate) fn switch(&self, decisions: &mut Decisions, now: Duration) -> bool {
         let has_switched = decisions.executive.switch(now).is_some();
         if has_switched {
-            self.segment.set_mode(decisions.executive.mode());
+            self.run_file.set_mode(decisions.executive.mode());
         }
         has_switched
     }

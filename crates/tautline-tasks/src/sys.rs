@@ -66,26 +66,26 @@ fn read_clock(clock: libc::clockid_t) -> Option<Duration> {
 
 /// Scheduling of a real-time thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub(crate) enum Policy {
     /// SCHED_FIFO at this priority.
     Fifo(u8),
     /// SCHED_DEADLINE, with this time from each wake-up.
     Deadline(Duration),
 }
 
-/// Gives a thread of this process its scheduling; SCHED_OTHER without an urgency.
-pub(crate) fn schedule(thread: ThreadNumber, urgency: Option<Urgency>) -> io::Result<()> {
-    match urgency {
+/// Gives a thread of this process its scheduling; SCHED_OTHER without an policy.
+pub(crate) fn schedule(thread: ThreadNumber, policy: Option<Policy>) -> io::Result<()> {
+    match policy {
         None => set_policy(thread, libc::SCHED_OTHER, 0),
-        Some(Urgency::Fifo(priority)) => set_policy(thread, libc::SCHED_FIFO, priority.into()),
-        Some(Urgency::Deadline(time)) => set_deadline(thread, ns(time), ns(time), ns(time)),
+        Some(Policy::Fifo(priority)) => set_policy(thread, libc::SCHED_FIFO, priority.into()),
+        Some(Policy::Deadline(time)) => set_deadline(thread, ns(time), ns(time), ns(time)),
     }
 }
 
-/// Gives all threads of a process their scheduling; SCHED_OTHER without an urgency.
-pub(crate) fn schedule_process(process: ThreadNumber, urgency: Option<Urgency>) -> io::Result<()> {
+/// Gives all threads of a process their scheduling; SCHED_OTHER without an policy.
+pub(crate) fn schedule_process(process: ThreadNumber, policy: Option<Policy>) -> io::Result<()> {
     for thread in tautline_state::process::threads(process.unsigned_abs())? {
-        match schedule(thread.cast_signed(), urgency) {
+        match schedule(thread.cast_signed(), policy) {
             // It has ended meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             changed => changed?,

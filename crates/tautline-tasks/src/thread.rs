@@ -8,14 +8,14 @@ use std::time::Duration;
 use tautline_exec::{Action, Job, Scheduling};
 
 use crate::error::RunError;
+use crate::execution::{Body, Execution, Running, Started, Worker};
 use crate::figures::{Figures, JobTimes, TaskState, TracedJob};
-use crate::labour::{Body, Labour, Running, Started, Worker};
 use crate::message::{Inbox, MessageSource};
 use crate::options::Options;
+use crate::policy::{of_program, policy};
 use crate::program::{self, Process};
 use crate::shared::{Ready, RunningJob, Shared};
-use crate::sys::{self, Urgency};
-use crate::urgency::{of_program, urgency};
+use crate::sys::{self, Policy};
 
 /// Stack that is made resident in advance. With less, the first deep call of a job takes page faults; more would come
 /// near the end of the stack.
@@ -103,13 +103,13 @@ impl TaskThread {
         }
         IS_REAL_TIME.set(self.options.real_time);
         make_stack_resident();
-        let (worker, mut labour) = match self.prepare(body) {
+        let (worker, mut execution) = match self.prepare(body) {
             Ok(prepared) => prepared,
             Err(error) => return self.ready.tell((self.index, Err(error))),
         };
         self.ready.tell((self.index, Ok(worker)));
         let shared = self.shared.clone();
-        let figures = shared.segment.figures(self.index);
+        let figures = shared.run_file.figures(self.index);
         let is_by_message = self.is_by_message();
         let mut ended = Ended {
             cpu_time: own_time(worker),
@@ -118,7 +118,7 @@ impl TaskThread {
         while let Some(begun) = self.next_job(worker, ended, figures, &mut inbox) {
             let message = inbox.as_ref().zip(begun.message);
             let message = message.map(|(inbox, length)| inbox.bytes(length));
-            let result = labour.run(&begun.job, message);
+            let result = execution.run(&begun.job, message);
             let now = sys::monotonic();
             let cpu_time = own_time(worker);
             let used = begun.running.used(worker, cpu_time, now);
@@ -141,20 +141,20 @@ impl TaskThread {
                 if let Err(Some(reason)) = result {
                     self.report(&format!("{reason}, and it was stopped"));
                 }
-                self.go_to_safe_state(labour);
+                self.go_to_safe_state(execution);
                 return;
             }
         }
-        if let Labour::Program(running) = labour {
+        if let Execution::Program(running) = execution {
             running.process.end();
         }
     }
 
     /// Starts the program, if it is one.
-    fn prepare(&self, body: Body) -> Result<(Worker, Labour), RunError> {
+    fn prepare(&self, body: Body) -> Result<(Worker, Execution), RunError> {
         let thread = sys::own_number();
         match body {
-            Body::Code(code) => Ok((Worker::Thread(thread), Labour::Code(code))),
+            Body::Code(code) => Ok((Worker::Thread(thread), Execution::Code(code))),
             Body::Program(program, values) => {
                 let room = values.as_ref().map_or(0, program::room_of);
                 let started = Process::start(&program, room).and_then(|process| {
@@ -175,9 +175,9 @@ impl TaskThread {
                     process: process.number(),
                 };
                 // It has inherited the priority of its thread, but no deadline.
-                let (_, urgency) = of_program(&self.shared.set, self.index);
-                if matches!(urgency, Urgency::Deadline(_)) && self.options.real_time {
-                    let scheduled = sys::schedule(process.number(), Some(urgency));
+                let (_, policy) = of_program(&self.shared.set, self.index);
+                if matches!(policy, Policy::Deadline(_)) && self.options.real_time {
+                    let scheduled = sys::schedule(process.number(), Some(policy));
                     scheduled.map_err(|error| self.deadline_refused(error))?;
                 }
                 let running = Running {
@@ -185,7 +185,7 @@ impl TaskThread {
                     process,
                     values,
                 };
-                Ok((worker, Labour::Program(Box::new(running))))
+                Ok((worker, Execution::Program(Box::new(running))))
             }
         }
     }
@@ -290,7 +290,7 @@ impl TaskThread {
         drop(decisions);
         if ended.is_some_and(|job| job.is_demoted) {
             self.shared
-                .segment
+                .run_file
                 .figures(self.index)
                 .set_state(TaskState::Active);
             self.promote(worker);
@@ -315,10 +315,10 @@ impl TaskThread {
         self.shared.set.tasks()[self.index].is_by_message()
     }
 
-    fn go_to_safe_state(&self, labour: Labour) {
+    fn go_to_safe_state(&self, execution: Execution) {
         // However long it takes, nobody waits for it.
         self.demote(Worker::Thread(sys::own_number()));
-        if let Err(reason) = labour.go_to_safe_state() {
+        if let Err(reason) = execution.go_to_safe_state() {
             self.report(&format!("its safe state {reason}: look at its outputs"));
         }
     }
@@ -366,17 +366,17 @@ impl TaskThread {
         if !self.options.real_time {
             return Ok(());
         }
-        let urgency = match body {
-            Body::Code(_) => urgency(&self.shared.set, self.index),
+        let policy = match body {
+            Body::Code(_) => policy(&self.shared.set, self.index),
             Body::Program(..) => of_program(&self.shared.set, self.index).0,
         };
-        match (urgency, sys::schedule(sys::own_number(), Some(urgency))) {
+        match (policy, sys::schedule(sys::own_number(), Some(policy))) {
             (_, Ok(())) => {}
-            (Urgency::Fifo(_), Err(error)) => self.shared.limit(format!(
+            (Policy::Fifo(_), Err(error)) => self.shared.limit(format!(
                 "SCHED_FIFO is refused ({error}): raise RLIMIT_RTPRIO (ulimit -r 99) or grant CAP_SYS_NICE"
             )),
             // Below the tasks that have it, the task would miss the deadlines that the analysis promises.
-            (Urgency::Deadline(_), Err(error)) => return Err(self.deadline_refused(error)),
+            (Policy::Deadline(_), Err(error)) => return Err(self.deadline_refused(error)),
         }
         Ok(())
     }

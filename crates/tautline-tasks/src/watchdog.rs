@@ -9,12 +9,12 @@ use std::time::Duration;
 use rustix::thread::CpuSet;
 use tautline_exec::{Action, BUDGET_STEP, Executive, Scheduling, TaskSet};
 
+use crate::execution::Worker;
 use crate::figures::TaskState;
-use crate::labour::Worker;
 use crate::options::Options;
+use crate::policy::rise_above_tasks;
 use crate::shared::{Decisions, Ready, Shared};
 use crate::sys;
-use crate::urgency::rise_above_tasks;
 
 /// Longest distance of two looks. Lower: more wake-ups for nothing, on the CPU of the tasks if the set has no other.
 /// Higher: a job that never returns is recorded later.
@@ -168,7 +168,7 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
         }
     }
     if action == Some(Action::Stopped) || is_below != job.is_demoted {
-        shared.segment.figures(task).set_state(match is_below {
+        shared.run_file.figures(task).set_state(match is_below {
             _ if decisions.executive.is_stopped(task) => TaskState::Stopped,
             true => TaskState::Demoted,
             false => TaskState::Active,
@@ -201,7 +201,7 @@ fn look(shared: &Shared, (task, worker): (usize, Worker), options: &Options) -> 
 
 /// Whether the job of a task waits for one that is more urgent and has begun.
 fn is_delayed(shared: &Shared, decisions: &Decisions, task: usize) -> bool {
-    let urgency = |task: usize| {
+    let policy = |task: usize| {
         let job = decisions.jobs[task].filter(|job| !job.is_demoted)?;
         Some(match shared.set.scheduling() {
             // One window is open at a time.
@@ -210,8 +210,8 @@ fn is_delayed(shared: &Shared, decisions: &Decisions, task: usize) -> bool {
             _ => (u8::MAX - shared.set.priority(task)?, Duration::ZERO),
         })
     };
-    let own = urgency(task);
+    let own = policy(task);
     let tasks = 0..decisions.jobs.len();
-    let mut others = tasks.filter_map(urgency);
+    let mut others = tasks.filter_map(policy);
     own.is_some_and(|own| others.any(|other| other < own))
 }

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tautline::vbus::Bus;
 use tautline_guest::GuestStatus;
-use tautline_partition::ActivePartition;
 use tautline_smoother::Status as SmootherStatus;
 use tautline_state::find_runtime_directory;
+use tautline_tasks::partition::ActivePartition;
 use tautline_tasks::{Description, Interval, TaskView, TracedJob, View};
 
 /// Parts of a machine at one moment.
@@ -219,7 +219,7 @@ impl Look {
             at,
             nodes,
             runs: runs(),
-            partitions: tautline_partition::list().unwrap_or_default(),
+            partitions: tautline_tasks::partition::list().unwrap_or_default(),
             smoothers: smoothers(),
             buses: tautline::vbus::buses(None).unwrap_or_default(),
             guests,

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use tautline_partition::{Partition, PartitionConfig};
 use tautline_state::child::KilledOnDrop;
 use tautline_state::cpus::CpuList;
 use tautline_state::journal::Journal;
+use tautline_tasks::partition::{Partition, PartitionConfig};
 
 use crate::load::{self, Load};
 use crate::measured::{Missing, Phase, ProbeKind, Series, TimeBase};

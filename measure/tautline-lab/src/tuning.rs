@@ -5,9 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 
 use crate::measured::Missing;
-use tautline_partition::placement::{Area, Placement, online};
 use tautline_state::cpus::CpuList;
 use tautline_state::journal::Journal;
+use tautline_tasks::partition::placement::{Area, Placement, online};
 
 /// Tunes for probes on `cpus`.
 pub fn apply(cpus: &[u32], journal: &mut Journal, missing: &mut Vec<Missing>) {

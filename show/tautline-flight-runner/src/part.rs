@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tautline_partition::PartitionConfig;
 use tautline_state::cpus::CpuList;
+use tautline_tasks::partition::PartitionConfig;
 
 use crate::course::Course;
 use crate::keeper::{self, KeeperSettings};

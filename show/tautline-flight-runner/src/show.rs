@@ -12,9 +12,9 @@ use std::time::Duration;
 use tautline_capture::recording;
 use tautline_flight::message::{Companion, Mission};
 use tautline_lab::load::{self, Load, LoadError};
-use tautline_partition::{Partition, PartitionConfig, PartitionError};
 use tautline_state::cpus::CpuList;
 use tautline_state::journal::JournalError;
+use tautline_tasks::partition::{Partition, PartitionConfig, PartitionError};
 use tautline_testbed::child::allowed_cpus;
 use tautline_testbed::sys::monotonic_ns;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tautline_exec::{Machine, OverrunPolicy, Task, TaskSet};
-use tautline_partition::PartitionConfig;
+use tautline_tasks::partition::PartitionConfig;
 use tautline_tasks::{Executive, Options, RunError, Running};
 
 use crate::loops::Job;

@@ -313,7 +313,7 @@ fn a_partition_holds_the_machine_and_its_processor() {
     if images(Monitor::Kvm).is_none() {
         return;
     }
-    let cpus = tautline_partition::placement::online();
+    let cpus = tautline_tasks::partition::placement::online();
     if !tautline_testbed::sys::is_root() || !may_create() || cpus.count() < 2 {
         println!("SKIPPED: needs root with CAP_SYS_ADMIN, and two CPUs");
         return;

@@ -149,7 +149,7 @@ fn only_the_feature_bpf_asks_for_a_compiler() {
         assert!(asks_for_programs(&["--package", name]), "{name}");
     }
     // A crate between the two must not ask by itself, or nobody could do without.
-    for name in ["tautline-lab", "tautline-partition"] {
+    for name in ["tautline-lab", "tautline-tasks"] {
         assert!(!asks_for_programs(&["--package", name]), "{name}");
     }
 }

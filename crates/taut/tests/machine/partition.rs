@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tautline_partition::placement::online;
 use tautline_state::cpus::CpuList;
+use tautline_tasks::partition::placement::online;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::settings::{differences, snapshot};

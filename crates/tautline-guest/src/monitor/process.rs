@@ -45,7 +45,7 @@ impl Process {
         processors: &[u32],
     ) -> Result<Vec<String>, GuestError> {
         let process = self.child.id();
-        tautline_partition::find(partition)?.enter(process)?;
+        tautline_tasks::partition::find(partition)?.enter(process)?;
         let mut limits = Vec::new();
         for thread in tautline_state::process::threads(process).unwrap_or_default() {
             let above = i32::from(!processors.contains(&thread));

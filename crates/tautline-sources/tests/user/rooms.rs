@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 32] = [
+const CRATES: [(&str, &[&str]); 31] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
     ("tautline-sources", &[]),
@@ -17,11 +17,7 @@ const CRATES: [(&str, &[&str]); 32] = [
     ("tautline-derive", &["tautline"]),
     ("tautline-exec", &[]),
     ("tautline-flight", &[]),
-    ("tautline-partition", &["tautline-state"]),
-    (
-        "tautline-tasks",
-        &["tautline-exec", "tautline-partition", "tautline-state"],
-    ),
+    ("tautline-tasks", &["tautline-exec", "tautline-state"]),
     (
         "tautline",
         &[
@@ -40,7 +36,7 @@ const CRATES: [(&str, &[&str]); 32] = [
         &[
             "tautline",
             "tautline-kvm",
-            "tautline-partition",
+            "tautline-tasks",
             "tautline-shm",
             "tautline-state",
         ],
@@ -66,7 +62,7 @@ const CRATES: [(&str, &[&str]); 32] = [
     (
         "tautline-lab",
         &[
-            "tautline-partition",
+            "tautline-tasks",
             "tautline-report",
             "tautline-state",
             "tautline-testbed",
@@ -78,7 +74,6 @@ const CRATES: [(&str, &[&str]); 32] = [
         &[
             "tautline",
             "tautline-guest",
-            "tautline-partition",
             "tautline-report",
             "tautline-smoother",
             "tautline-state",
@@ -111,7 +106,6 @@ const CRATES: [(&str, &[&str]); 32] = [
             "tautline-flight",
             "tautline-guest",
             "tautline-lab",
-            "tautline-partition",
             "tautline-report",
             "tautline-state",
             "tautline-tasks",
@@ -146,7 +140,6 @@ const CRATES: [(&str, &[&str]); 32] = [
             "tautline-capture",
             "tautline-exec",
             "tautline-guest",
-            "tautline-partition",
             "tautline-proto",
             "tautline-report",
             "tautline-smoother",
@@ -448,7 +441,7 @@ fn tests_of_the_library_need_neither_the_lab_nor_the_benchmarks() {
         ("tautline-shm", ""),
         ("tautline-proto", ""),
         ("tautline-exec", ""),
-        ("tautline-tasks", ""),
+        ("tautline-tasks", "tautline-testbed"),
     ] {
         let manifest = fs::read_to_string(home(name).join("Cargo.toml")).unwrap();
         let tests = manifest.split("[dev-dependencies]").nth(1).unwrap_or("");

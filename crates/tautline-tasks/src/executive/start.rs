@@ -4,23 +4,23 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::partition::{Partition, PartitionConfig, PartitionError};
 use tautline_exec::TaskSet;
-use tautline_partition::{Partition, PartitionConfig, PartitionError};
 use tautline_state::fork::OwnerProcess;
 
 use super::Executive;
 use crate::error::RunError;
+use crate::execution::{Body, Worker};
 use crate::file::TaskPorts;
-use crate::labour::{Body, Worker};
 use crate::logical;
 use crate::message::{Arrivals, MessageSource};
 use crate::options::Options;
+use crate::policy::policy;
+use crate::run_file::{Description, RunFile, TaskDescription};
 use crate::running::Running;
-use crate::segment::{Description, Segment, TaskDescription};
 use crate::shared::{Decisions, Ready, Shared, Signal};
-use crate::sys::{PriorityMutex, Urgency};
+use crate::sys::{Policy, PriorityMutex};
 use crate::thread::{self, TaskThread};
-use crate::urgency::urgency;
 use crate::watchdog;
 
 /// Start of a set that is not ready, far beyond any clock and within what the kernel takes.
@@ -56,9 +56,9 @@ impl Executive {
                 "memory is not locked ({error}): raise the limit (ulimit -l unlimited) or grant CAP_IPC_LOCK"
             ));
         }
-        let (segment, refused) = Segment::new(&self.description())?;
+        let (run_file, refused) = RunFile::new(&self.description())?;
         limits.extend(refused);
-        let shared = Arc::new(shared(self.set, &self.sources, segment, limits)?);
+        let shared = Arc::new(shared(self.set, &self.sources, run_file, limits)?);
         // Nobody else has set it.
         let _ = self.home.set(Arc::downgrade(&shared));
         let mut running = Running {
@@ -98,9 +98,9 @@ impl Executive {
         let tasks = self.set.tasks().iter().enumerate();
         let describe = |(index, task): (usize, &tautline_exec::Task)| TaskDescription {
             name: task.name.clone(),
-            priority: match urgency(&self.set, index) {
-                Urgency::Fifo(priority) => priority,
-                Urgency::Deadline(_) => 0,
+            priority: match policy(&self.set, index) {
+                Policy::Fifo(priority) => priority,
+                Policy::Deadline(_) => 0,
             },
             period: task.period,
             deadline: task.deadline,
@@ -124,7 +124,7 @@ fn enter(
 ) -> Result<Option<Partition>, PartitionError> {
     let partition = match Partition::create(config) {
         Err(PartitionError::Exists(name)) => {
-            let found = tautline_partition::find(&name)?;
+            let found = crate::partition::find(&name)?;
             found.enter(std::process::id())?;
             return Ok(None);
         }
@@ -145,7 +145,7 @@ fn enter(
 fn shared(
     set: TaskSet,
     sources: &[Option<MessageSource>],
-    segment: Segment,
+    run_file: RunFile,
     limits: Vec<String>,
 ) -> Result<Shared, RunError> {
     let count = set.tasks().len();
@@ -162,7 +162,7 @@ fn shared(
         is_stopping: AtomicBool::new(false),
         limits: Mutex::new(limits),
         programs: Mutex::new((0..count).map(|_| None).collect()),
-        segment,
+        run_file,
         process: OwnerProcess::current(),
         set,
     })

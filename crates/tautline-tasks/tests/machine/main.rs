@@ -1,4 +1,5 @@
-//! Task sets that run, with the policies that this machine allows.
+//! Partitions, and task sets that run, with the policies that this machine allows.
 
+mod partition;
 mod run;
 mod watchdog;

@@ -134,11 +134,11 @@ fn nanoseconds(time: std::time::Duration) -> u64 {
 }
 
 fn partitions(look: &Look) -> Vec<Value> {
-    let of_one = |partition: &tautline_partition::ActivePartition| {
+    let of_one = |partition: &tautline_tasks::partition::ActivePartition| {
         json!({
             "name": plain(&partition.name, NAME_CHARS_MAX),
             "cpus": partition.cpus.to_string(),
-            "form": partition.form.map(tautline_partition::Form::text),
+            "form": partition.form.map(tautline_tasks::partition::Form::text),
             "processes": partition.processes(),
         })
     };

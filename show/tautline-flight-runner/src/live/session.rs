@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tautline_flight::message::{Order, Phase};
-use tautline_partition::Partition;
+use tautline_tasks::partition::Partition;
 use tautline_testbed::interrupt::interrupted;
 use tautline_testbed::sys::monotonic_ns;
 

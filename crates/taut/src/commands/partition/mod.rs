@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tautline_partition::{
-    Census, Partition, PartitionConfig, PartitionError, find, list, plan, recover, remove,
-};
 use tautline_state::cpus::CpuList;
 use tautline_state::journal::PutBack;
+use tautline_tasks::partition::{
+    Activity, Partition, PartitionConfig, PartitionError, find, list, plan, recover, remove,
+};
 
 use crate::cli::CommandError;
 use crate::commands::live::pause;
@@ -174,9 +174,9 @@ fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
     recover_first();
     let found = find(&arguments.name).map_err(error)?;
     let (then, time, signal) = match arguments.seconds {
-        None => (found.census(), None, None),
+        None => (found.activity(), None, None),
         Some(time) => {
-            let (then, begin) = (Census::now(&found.cpus), Instant::now());
+            let (then, begin) = (Activity::now(&found.cpus), Instant::now());
             let signal = pause(time);
             let counted = signal.map_or(time, |_| begin.elapsed());
             (then, Some(counted), signal)

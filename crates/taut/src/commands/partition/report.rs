@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tautline_partition::{
-    ActivePartition, Census, Form, Partition, PartitionConfig, Plan, Runner, Stays,
-};
 use tautline_report::table;
 use tautline_state::journal::Change;
 use tautline_state::process::Stat;
 use tautline_state::text;
+use tautline_tasks::partition::{
+    ActivePartition, Activity, Form, Partition, PartitionConfig, Plan, Runner, Stays,
+};
 
 /// Characters of a name of a thread or process that are shown: the kernel keeps 15, its own threads have more.
 const NAME_CHARS_MAX: usize = 32;
@@ -172,10 +172,10 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     pub(super) fn new(
         found: &'a ActivePartition,
-        then: &Census,
+        then: &Activity,
         time: Option<Duration>,
     ) -> View<'a> {
-        let now = Census::now(&found.cpus);
+        let now = Activity::now(&found.cpus);
         let processes = found.processes();
         let since = || {
             SystemTime::now()

@@ -16,10 +16,10 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tautline_partition::{Partition, find};
 use tautline_state::child::KilledOnDrop;
 use tautline_state::cpus::CpuList;
 use tautline_state::policy::set_policy;
+use tautline_tasks::partition::{Partition, find};
 
 use super::{MemoryArguments, cpus, error};
 use crate::cli::CommandError;

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use tautline_exec::{Activation, Analysis, Scheduling, TaskResponse, TaskSet};
-use tautline_partition::PartitionConfig;
 use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::table::{self, Cell};
 use tautline_state::text;
 use tautline_tasks::file;
+use tautline_tasks::partition::PartitionConfig;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;

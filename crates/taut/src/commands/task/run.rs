@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::{Value, json};
 use tautline_exec::{Action, Event, HealthRecord, Job, TaskSet};
-use tautline_partition::PartitionConfig;
 use tautline_report::page::{self, Level, Page, Table};
 use tautline_report::table::{self, Cell};
+use tautline_tasks::partition::PartitionConfig;
 use tautline_tasks::{Executive, Options, Running, Summary, TaskSummary};
 
 use crate::cli::{self, CommandError};

@@ -30,7 +30,7 @@ impl OfMachine {
 
 impl Drop for OfMachine {
     fn drop(&mut self) {
-        let _ = tautline_partition::recover(); // without privileges there is none
+        let _ = tautline_tasks::partition::recover(); // without privileges there is none
     }
 }
 

@@ -6,11 +6,11 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 use tautline_state::cpus::CpuList;
 
-use crate::threads::{self, OneThread};
+use super::threads::{self, OneThread};
 
 /// Counters of some CPUs at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Census {
+pub struct Activity {
     /// Interrupts by label and device.
     interrupts: BTreeMap<String, u64>,
     /// Soft interrupts by kind.
@@ -34,11 +34,11 @@ pub struct Runner {
     pub runs: u64,
 }
 
-impl Census {
+impl Activity {
     /// Counters of these CPUs now.
-    pub fn now(cpus: &CpuList) -> Census {
+    pub fn now(cpus: &CpuList) -> Activity {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        Census {
+        Activity {
             interrupts: columns(&read("/proc/interrupts"), cpus),
             soft_interrupts: columns(&read("/proc/softirqs"), cpus),
             switches: threads::all()
@@ -49,17 +49,17 @@ impl Census {
     }
 
     /// Interrupts since then, the most frequent first.
-    pub fn interrupts_since(&self, then: &Census) -> Vec<(String, u64)> {
+    pub fn interrupts_since(&self, then: &Activity) -> Vec<(String, u64)> {
         since(&self.interrupts, &then.interrupts)
     }
 
     /// Soft interrupts since then, the most frequent first.
-    pub fn soft_interrupts_since(&self, then: &Census) -> Vec<(String, u64)> {
+    pub fn soft_interrupts_since(&self, then: &Activity) -> Vec<(String, u64)> {
         since(&self.soft_interrupts, &then.soft_interrupts)
     }
 
     /// Threads that ran since then and were last seen on these CPUs, without those of `own` processes.
-    pub fn runners_since(&self, then: &Census, cpus: &CpuList, own: &[u32]) -> Vec<Runner> {
+    pub fn runners_since(&self, then: &Activity, cpus: &CpuList, own: &[u32]) -> Vec<Runner> {
         let mut runners: Vec<Runner> = threads::all()
             .into_iter()
             .filter(|thread| cpus.contains(thread.stat.cpu) && !own.contains(&thread.process))
@@ -178,10 +178,10 @@ ERR:          5
 
     #[test]
     fn this_process_is_among_those_that_run() {
-        let all: CpuList = crate::placement::online();
-        let then = Census::now(&all);
+        let all: CpuList = crate::partition::placement::online();
+        let then = Activity::now(&all);
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let now = Census::now(&all);
+        let now = Activity::now(&all);
         let own = std::process::id();
         let runners = now.runners_since(&then, &all, &[]);
         assert!(runners.iter().any(|one| !one.is_kernel), "{runners:?}");

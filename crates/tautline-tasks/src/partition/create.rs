@@ -15,12 +15,12 @@ use tautline_state::process::threads;
 use tautline_state::setting::{NewValue, Setting};
 use tautline_state::{Directory, Lock, runtime_directory};
 
-use crate::census::Census;
-use crate::config::PartitionConfig;
-use crate::cpuset::{self, Form, GroupParent};
-use crate::kept;
-use crate::placement::{self, Area, Placement};
-use crate::{PartitionError, Stays};
+use super::active;
+use super::activity::Activity;
+use super::config::PartitionConfig;
+use super::cpuset::{self, Form, GroupParent};
+use super::placement::{self, Area, Placement};
+use super::{PartitionError, Stays};
 
 /// Directory whose lock is held while a partition is made or removed.
 const LOCKED: &str = "partitions";
@@ -45,7 +45,7 @@ pub(crate) struct Record {
     pub(crate) is_intended: bool,
     pub(crate) made_unix_s: u64,
     pub(crate) stays: Vec<Stays>,
-    pub(crate) census: Census,
+    pub(crate) activity: Activity,
 }
 
 /// A partition that this process made. Dropped, it puts everything back; in a process that was forked from this one,
@@ -91,7 +91,7 @@ fn check(config: &PartitionConfig, directory: &Directory) -> Result<Checked, Par
         return Err(PartitionError::NotOnline { cpu, online });
     }
     let mut taken = CpuList::default();
-    for other in kept::list_in(directory)? {
+    for other in active::list_in(directory)? {
         // Its CPUs are not known.
         if let Some(error) = other.unreadable {
             return Err(error.into());
@@ -214,7 +214,7 @@ impl Record {
             is_intended: true,
             made_unix_s: 0,
             stays: Vec::new(),
-            census: Census::default(),
+            activity: Activity::default(),
         }
     }
 
@@ -231,7 +231,7 @@ impl Partition {
     pub fn create(config: &PartitionConfig) -> Result<Partition, PartitionError> {
         let directory = runtime_directory()?;
         let _lock = lock(&directory)?;
-        kept::recover_in(&directory)?;
+        active::recover_in(&directory)?;
         let checked = check(config, &directory)?;
         let opened = Journal::open_new_in(directory, &journal_name(&config.name), HOLDER);
         let (mut journal, _) = opened.map_err(|error| match error {
@@ -286,7 +286,7 @@ impl Partition {
         enter(&self.record, process)
     }
 
-    /// Leaves the partition in force until [`remove`](crate::remove), or until the machine restarts.
+    /// Leaves the partition in force until [`remove`](super::remove), or until the machine restarts.
     ///
     /// # Errors
     /// A journal that cannot be written; then the partition is put back.
@@ -299,13 +299,13 @@ impl Partition {
     /// # Errors
     /// Settings that the kernel did not take; they stay noted.
     pub fn put_back(mut self) -> Result<(), PartitionError> {
-        kept::put_back(&mut self.journal, &self.record)
+        active::put_back(&mut self.journal, &self.record)
     }
 }
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        let _ = kept::put_back(&mut self.journal, &self.record); // the journal keeps what is left
+        let _ = active::put_back(&mut self.journal, &self.record); // the journal keeps what is left
     }
 }
 
@@ -355,7 +355,7 @@ fn build(
         is_intended: false,
         made_unix_s: now.map_or(0, |since| since.as_secs()),
         stays,
-        census: Census::now(cpus),
+        activity: Activity::now(cpus),
     })
 }
 

@@ -21,8 +21,8 @@ use tautline_state::journal::Journal;
 use tautline_state::process::Stat;
 use tautline_state::setting::{NewValue, Setting};
 
-use crate::placement::Placement;
-use crate::{PartitionError, Stays, threads};
+use super::placement::Placement;
+use super::{PartitionError, Stays, threads};
 
 /// Begin of the names of our groups.
 const PREFIX: &str = "tautline-";

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tautline_exec::{Job, TaskSet};
 
 use crate::error::RunError;
+use crate::policy::{of_program, policy};
 use crate::program::{self, Process, Program};
-use crate::sys::{self, ThreadNumber, Urgency};
+use crate::sys::{self, Policy, ThreadNumber};
 use crate::thread::TaskBody;
-use crate::urgency::{of_program, urgency};
 use crate::values::ProgramSide;
 
 /// Code or program of a task.
@@ -44,14 +44,14 @@ impl Worker {
     /// Gives it the scheduling of its task.
     pub(crate) fn promote(self, set: &TaskSet, task: usize) -> io::Result<()> {
         match self {
-            Worker::Thread(thread) => sys::schedule(thread, Some(urgency(set, task))),
+            Worker::Thread(thread) => sys::schedule(thread, Some(policy(set, task))),
             Worker::Process { thread, process } => {
                 let (of_thread, of_process) = of_program(set, task);
                 sys::schedule(thread, Some(of_thread))?;
                 match of_process {
-                    Urgency::Fifo(_) => sys::schedule_process(process, Some(of_process)),
+                    Policy::Fifo(_) => sys::schedule_process(process, Some(of_process)),
                     // Each further thread would have a deadline of its own, and the analysis knows of one.
-                    Urgency::Deadline(_) => sys::schedule(process, Some(of_process)),
+                    Policy::Deadline(_) => sys::schedule(process, Some(of_process)),
                 }
             }
         }
@@ -73,7 +73,7 @@ impl Worker {
 pub(crate) type Started = Result<Worker, RunError>;
 
 /// Code or process that does the jobs, in the hands of the task's thread.
-pub(crate) enum Labour {
+pub(crate) enum Execution {
     Code(Box<dyn TaskBody>),
     Program(Box<Running>),
 }
@@ -111,26 +111,26 @@ impl Running {
     }
 }
 
-impl Labour {
+impl Execution {
     /// Does a job. An error says why the task has failed; a panic has told its own.
     pub(crate) fn run(&mut self, job: &Job, message: Option<&[u8]>) -> Result<(), Option<String>> {
         match self {
-            Labour::Code(body) => {
+            Execution::Code(body) => {
                 let job = AssertUnwindSafe(|| match message {
                     Some(message) => body.run_on_message(job, message),
                     None => body.run(job),
                 });
                 catch_unwind(job).map_err(|_| None)
             }
-            Labour::Program(running) => running.run(job, message).map_err(Some),
+            Execution::Program(running) => running.run(job, message).map_err(Some),
         }
     }
 
     pub(crate) fn go_to_safe_state(self) -> Result<(), String> {
         match self {
-            Labour::Code(mut body) => catch_unwind(AssertUnwindSafe(|| body.safe_state()))
+            Execution::Code(mut body) => catch_unwind(AssertUnwindSafe(|| body.safe_state()))
                 .map_err(|_| "panicked".to_owned()),
-            Labour::Program(running) => running.go_to_safe_state(),
+            Execution::Program(running) => running.go_to_safe_state(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use tautline_state::cpus::CpuList;
 use tautline_state::text;
 
-use crate::PartitionError;
+use super::PartitionError;
 
 /// Longest name. Lower: sensible names do not fit. Higher: tables become too wide.
 const NAME_BYTES_MAX: usize = 32;

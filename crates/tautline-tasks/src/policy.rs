@@ -11,7 +11,7 @@ use std::time::Duration;
 use tautline_exec::{Scheduling, TaskSet};
 
 use crate::shared::Shared;
-use crate::sys::{self, Urgency};
+use crate::sys::{self, Policy};
 
 /// Priority of all tasks of a table: its windows decide which of them runs. Lower: other real-time threads of the CPU
 /// keep a window's task waiting.
@@ -22,32 +22,32 @@ const TOP_PRIORITY: u8 = 99;
 const TOP_DEADLINE: Duration = tautline_exec::KERNEL_DEADLINE_MIN;
 
 /// Scheduling of the thread and of the process of a task that is a program.
-pub(crate) fn of_program(set: &TaskSet, task: usize) -> (Urgency, Urgency) {
-    let of_process = urgency(set, task);
+pub(crate) fn of_program(set: &TaskSet, task: usize) -> (Policy, Policy) {
+    let of_process = policy(set, task);
     let of_thread = match of_process {
-        Urgency::Deadline(_) => Urgency::Deadline(set.relay_deadline(task)),
-        Urgency::Fifo(_) => of_process,
+        Policy::Deadline(_) => Policy::Deadline(set.relay_deadline(task)),
+        Policy::Fifo(_) => of_process,
     };
     (of_thread, of_process)
 }
 
 /// Scheduling of whatever does the jobs of a task.
-pub(crate) fn urgency(set: &TaskSet, task: usize) -> Urgency {
+pub(crate) fn policy(set: &TaskSet, task: usize) -> Policy {
     match set.scheduling() {
-        Scheduling::EarliestDeadline => Urgency::Deadline(set.kernel_deadline(task)),
-        _ => Urgency::Fifo(set.priority(task).unwrap_or(TABLE_PRIORITY)),
+        Scheduling::EarliestDeadline => Policy::Deadline(set.kernel_deadline(task)),
+        _ => Policy::Fifo(set.priority(task).unwrap_or(TABLE_PRIORITY)),
     }
 }
 
 /// Puts the calling thread, the watchdog or the exchange of values, above all tasks.
 pub(crate) fn rise_above_tasks(shared: &Shared) {
-    let urgency = match shared.set.scheduling() {
-        Scheduling::EarliestDeadline => Urgency::Deadline(TOP_DEADLINE),
-        _ => Urgency::Fifo(TOP_PRIORITY),
+    let policy = match shared.set.scheduling() {
+        Scheduling::EarliestDeadline => Policy::Deadline(TOP_DEADLINE),
+        _ => Policy::Fifo(TOP_PRIORITY),
     };
     // SCHED_FIFO is refused as it is for the tasks, which report it.
-    if let Err(error) = sys::schedule(sys::own_number(), Some(urgency))
-        && let Urgency::Deadline(_) = urgency
+    if let Err(error) = sys::schedule(sys::own_number(), Some(policy))
+        && let Policy::Deadline(_) = policy
     {
         shared.limit(format!(
             "budgets and values are looked after below all tasks ({error}): set sched_deadline_period_min_us to 100"

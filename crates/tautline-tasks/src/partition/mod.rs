@@ -1,7 +1,7 @@
 //! Partitions: CPUs and memory of a Linux machine that are set aside for real-time work, and given back.
 //!
 //! ```no_run
-//! use tautline_partition::{Partition, PartitionConfig};
+//! use tautline_tasks::partition::{Partition, PartitionConfig};
 //!
 //! let config = PartitionConfig::new("control", "1".parse()?)?;
 //! let partition = Partition::create(&config)?;
@@ -16,25 +16,25 @@
 //! * [`Partition`]: makes a partition and puts it back; [`list`], [`find`] and [`remove`] for those that are kept.
 //! * [`PartitionConfig`]: name, CPUs, memory.
 //! * [`placement`]: settings of the kernel that decide what runs on a CPU, also for the lab.
-//! * [`Census`]: interrupts and tasks that still ran there.
+//! * [`Activity`]: interrupts and tasks that still ran there.
 //!
 //! Every change is in the [journal](tautline_state::journal). Nothing here runs on the way of a message.
 
-mod census;
+mod active;
+mod activity;
 mod config;
 mod cpuset;
+mod create;
 mod error;
-mod kept;
-mod partition;
 pub mod placement;
 mod threads;
 
-pub use census::{Census, Runner};
+pub use active::{ActivePartition, find, list, recover, remove};
+pub use activity::{Activity, Runner};
 pub use config::PartitionConfig;
 pub use cpuset::Form;
+pub use create::{Partition, Plan, plan};
 pub use error::PartitionError;
-pub use kept::{ActivePartition, find, list, recover, remove};
-pub use partition::{Partition, Plan, plan};
 
 use serde::{Deserialize, Serialize};
 

@@ -10,12 +10,12 @@ use tautline_state::journal::{Journal, JournalError, Look, PutBack};
 use tautline_state::setting::Setting;
 use tautline_state::{Directory, StateError, find_runtime_directory, text};
 
-use crate::census::Census;
-use crate::config::shown;
-use crate::cpuset::{self, Form};
-use crate::partition::{HOLDER, Record, enter, journal_name, lock};
-use crate::placement::{self, Placement};
-use crate::{PartitionConfig, PartitionError, Stays, threads};
+use super::activity::Activity;
+use super::config::shown;
+use super::cpuset::{self, Form};
+use super::create::{HOLDER, Record, enter, journal_name, lock};
+use super::placement::{self, Placement};
+use super::{PartitionConfig, PartitionError, Stays, threads};
 
 /// Characters of a thread's name that are shown; the kernel keeps 15 bytes.
 const NAME_CHARS_MAX: usize = 15;
@@ -97,9 +97,9 @@ impl ActivePartition {
     }
 
     /// Counters of the CPUs when the partition was made.
-    pub fn census(&self) -> Census {
+    pub fn activity(&self) -> Activity {
         let record = self.record.as_ref();
-        record.map_or_else(Census::default, |record| record.census.clone())
+        record.map_or_else(Activity::default, |record| record.activity.clone())
     }
 
     /// Threads of its programs that may run on other CPUs, and a group that the kernel no longer keeps apart. Both come

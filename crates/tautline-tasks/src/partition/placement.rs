@@ -11,7 +11,7 @@ use tautline_state::cpus::CpuList;
 use tautline_state::journal::Journal;
 use tautline_state::setting::{NewValue, Setting, WithoutCpus};
 
-use crate::Stays;
+use super::Stays;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 const INTERRUPTS: &str = "/proc/irq";

@@ -76,7 +76,7 @@ pub struct TaskDescription {
 }
 
 /// Memory of a run.
-pub(crate) struct Segment {
+pub(crate) struct RunFile {
     words: Words,
     first_block: usize,
     /// Name in the directory; none if there is no such directory, and only this process sees the figures.
@@ -86,9 +86,9 @@ pub(crate) struct Segment {
     process: OwnerProcess,
 }
 
-impl Segment {
+impl RunFile {
     /// Makes the memory, and the reason why others cannot see it, if so.
-    pub(crate) fn new(description: &Description) -> io::Result<(Segment, Option<String>)> {
+    pub(crate) fn new(description: &Description) -> io::Result<(RunFile, Option<String>)> {
         let bytes = postcard::to_allocvec(description).map_err(io::Error::other)?;
         let first_block = HEADER_WORDS + bytes.len().div_ceil(size_of::<u64>());
         let length = first_block + description.tasks.len() * BLOCK_WORDS;
@@ -105,14 +105,14 @@ impl Segment {
                 Some(format!("`taut task list` does not see this run: {error}")),
             ),
         };
-        let segment = Segment {
+        let run_file = RunFile {
             words,
             first_block,
             entry,
             _file: file,
             process: OwnerProcess::current(),
         };
-        Ok((segment, refused))
+        Ok((run_file, refused))
     }
 
     /// Figures of a task.
@@ -126,7 +126,7 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
+impl Drop for RunFile {
     fn drop(&mut self) {
         if let Some((directory, name)) = &self.entry
             && self.process.is_current()
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_run_is_seen_while_it_lives() {
-        let (segment, refused) = Segment::new(&description()).unwrap();
+        let (run_file, refused) = RunFile::new(&description()).unwrap();
         if let Some(refused) = refused {
             println!("SKIPPED: {refused}");
             return;
@@ -471,8 +471,8 @@ mod tests {
             begin: Duration::from_millis(1),
             end: Duration::from_millis(3),
         };
-        segment.figures(0).end(&job, &JobTimes::default());
-        segment.set_mode(3);
+        run_file.figures(0).end(&job, &JobTimes::default());
+        run_file.set_mode(3);
         let mut seen = own_runs();
         assert_eq!(seen.len(), 1);
         let look = seen[0].look().unwrap();
@@ -481,8 +481,8 @@ mod tests {
         assert_eq!(task.response.max, Duration::from_millis(2));
         assert_eq!(look.trace(0, 0), (vec![job], 1));
         assert!(seen[0].is_alive());
-        let path = segment.entry.as_ref().unwrap().1.clone();
-        drop(segment);
+        let path = run_file.entry.as_ref().unwrap().1.clone();
+        drop(run_file);
         assert!(!seen[0].is_alive());
         assert_eq!(own_runs().len(), 0, "{path} is gone");
     }

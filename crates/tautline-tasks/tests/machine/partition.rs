@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use tautline_partition::placement::online;
-use tautline_partition::{Partition, PartitionConfig, PartitionError, list, remove};
+use tautline_tasks::partition::placement::online;
+use tautline_tasks::partition::{Partition, PartitionConfig, PartitionError, list, remove};
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::settings::{differences, snapshot};
@@ -60,7 +60,7 @@ fn memory_that_the_machine_does_not_have_is_refused_before_any_is_taken() {
         return;
     }
     let config = PartitionConfig::new("too-large", [cpu].into_iter().collect()).expect("a name");
-    let refused = tautline_partition::plan(&config.with_memory(1 << 50));
+    let refused = tautline_tasks::partition::plan(&config.with_memory(1 << 50));
     assert!(
         matches!(refused, Err(PartitionError::TooMuchMemory { .. })),
         "{:?}",
