@@ -55,7 +55,7 @@ fn ask() -> Interrupted {
         // SAFETY: all bytes zero is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: only reads the action.
-        let result = unsafe { crate::real::sigaction(signal, std::ptr::null(), &raw mut action) };
+        let result = unsafe { crate::next::sigaction(signal, std::ptr::null(), &raw mut action) };
         let has_handler =
             action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
         if result == 0 && has_handler && !FAULTS.contains(&signal) {

@@ -24,7 +24,7 @@ compile_error!("functions with variable arguments are entered as on x86_64 and a
 
 mod handlers;
 pub mod hooks;
+mod next;
 mod options;
-mod real;
 mod report;
 mod table;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use tautline_awake::cpu;
 
-use crate::{real, report, table};
+use crate::{next, report, table};
 
 /// Variable of the environment: words separated by commas (`watch`, `report`).
 const VARIABLE: &str = "TAUTLINE_AWAKE";
@@ -52,7 +52,7 @@ pub(crate) fn turn_off() {
 }
 
 extern "C" fn start() {
-    real::find_all();
+    next::find_all();
     let words = std::env::var(VARIABLE).unwrap_or_default();
     let has = |wanted: &str| words.split(',').any(|word| word == wanted);
     let is_limited = cpu::is_limited();

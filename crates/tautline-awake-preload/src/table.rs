@@ -11,7 +11,7 @@ use tautline_awake::flow::Flow;
 use tautline_awake::raw;
 use tautline_proto::time::Instant;
 
-use crate::{options, real, report};
+use crate::{next, options, report};
 
 /// Descriptors with a slot. Higher numbers are the kernel's alone. Lower: a large server's first sockets have none.
 /// Higher: memory, though only of slots that are used.
@@ -176,7 +176,7 @@ impl Slot {
         let copy = self.copy.swap(NONE, Acquire);
         if copy != NONE {
             // SAFETY: the copy is this library's.
-            unsafe { real::close(copy) };
+            unsafe { next::close(copy) };
         }
     }
 

@@ -20,7 +20,7 @@ pub mod pcapng;
 mod reads;
 pub mod recording;
 mod ring;
-mod shown;
+mod sent_frames;
 pub mod sink;
 mod sys;
 

@@ -14,7 +14,7 @@ use tautline_state::netlink::{DUMP, Request, Route, attribute, word};
 use crate::batch::{Batch, Origin, Way};
 use crate::error::CaptureError;
 use crate::ring::{self, Ring};
-use crate::shown::ShownFrames;
+use crate::sent_frames::ShownFrames;
 use crate::sys::{self, PacketSocket};
 
 /// Time between two looks at which programs there are, a quarter of the time that rings are asked to copy for. Lower:

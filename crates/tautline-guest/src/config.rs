@@ -21,7 +21,7 @@ use tautline_state::{Others, mistake, units};
 
 use crate::error::GuestError;
 use crate::log::LogConfig;
-use crate::reach::PeerPort;
+use crate::permissions::PeerPort;
 
 /// Longest file. Lower: 32 ports with comments do not fit. Higher: a file that is none is read before it is refused.
 const FILE_BYTES_MAX: usize = 256 << 10;

@@ -25,7 +25,7 @@ use crate::error::GuestError;
 use crate::figures::{PortCounters, count};
 use crate::log::Log;
 use crate::peers::Peers;
-use crate::reach::Reach;
+use crate::permissions::Reach;
 use crate::window::Window;
 
 /// Messages of a port in one direction before the next port has its turn. Lower: more turns. Higher: a port that

@@ -15,8 +15,8 @@ use crate::explain::{Named, explain, warn};
 use crate::lock::Undisturbed;
 use crate::options::{Options, integer, makes_ring, shares_port};
 use crate::policy::{Policy, policy};
-use crate::taken::Taken;
-use crate::{memory, owned, process, real, table, watched};
+use crate::socket::Taken;
+use crate::{memory, next, node, process, table, watched};
 
 /// While a decision is made: no signal handler comes between, which would find the heap in use; `errno` is put back.
 struct Alone {
@@ -89,13 +89,13 @@ fn ask(interface: &str, request: c_ulong) -> Option<libc::ifreq> {
     }
     // SAFETY: a socket of our own, closed below; `asked` is writable.
     unsafe {
-        let socket = real::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        let result = real::ioctl(
+        let socket = next::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let result = next::ioctl(
             socket,
             request,
             (&raw mut asked).expose_provenance() as c_ulong,
         );
-        real::close(socket);
+        next::close(socket);
         (result == 0).then_some(asked)
     }
 }
@@ -151,7 +151,7 @@ pub(crate) fn is_candidate(descriptor: RawFd) -> bool {
 /// The program has made a socket. One for IPv6 is the kernel's whatever it does.
 pub(crate) fn after_socket(descriptor: RawFd, domain: c_int, kind: c_int) {
     let is_datagram = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_DGRAM;
-    if domain == libc::AF_INET6 && is_datagram && policy().is_some() && !owned::is_at_work() {
+    if domain == libc::AF_INET6 && is_datagram && policy().is_some() && !node::is_at_work() {
         let _alone = Alone::new();
         let named = Named::udp(descriptor, None, None);
         explain(
@@ -163,7 +163,7 @@ pub(crate) fn after_socket(descriptor: RawFd, domain: c_int, kind: c_int) {
 
 /// The program has bound a socket.
 pub(crate) fn after_bind(descriptor: RawFd) {
-    let Some(policy) = policy().filter(|_| !owned::is_at_work()) else {
+    let Some(policy) = policy().filter(|_| !node::is_at_work()) else {
         return;
     };
     let taken = table::place(descriptor);
@@ -265,7 +265,7 @@ fn bind_anywhere(descriptor: RawFd) -> Option<SocketAddrV4> {
     any.sin_family = libc::AF_INET as libc::sa_family_t;
     // SAFETY: `any` is readable for the length given.
     unsafe {
-        real::bind(
+        next::bind(
             descriptor,
             (&raw const any).cast(),
             size_of::<sockaddr_in>() as socklen_t,
@@ -304,7 +304,7 @@ fn taken(named: &Named, network: Network, number: u16) -> Result<(), String> {
         return Err(format!("{} sockets are taken already", table::SOCKETS_MAX));
     }
     let options = read_options(descriptor)?;
-    let port = owned::open_port(descriptor, number).inspect_err(|why| warn(named, why))?;
+    let port = node::open_port(descriptor, number).inspect_err(|why| warn(named, why))?;
     let taken = Box::new(Taken::udp(port, network, options));
     table::enter(descriptor, taken, is_non_blocking(descriptor))
         .map_err(|_| "its number is too high".to_owned())
@@ -320,7 +320,7 @@ fn read_options(descriptor: RawFd) -> Result<Options, String> {
 /// Whether a socket has O_NONBLOCK.
 pub(crate) fn is_non_blocking(descriptor: RawFd) -> bool {
     // SAFETY: a call without pointers.
-    let flags = unsafe { real::fcntl(descriptor, libc::F_GETFL, 0) };
+    let flags = unsafe { next::fcntl(descriptor, libc::F_GETFL, 0) };
     flags & libc::O_NONBLOCK != 0
 }
 

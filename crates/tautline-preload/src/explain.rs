@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::next;
 use crate::policy::{Explain, policy};
-use crate::real;
 
 /// A socket in a line.
 pub(crate) struct Named {
@@ -103,7 +103,7 @@ pub(crate) fn warn(named: &Named, why: &str) {
     }
     let _kept = crate::errno::Kept::new();
     // The program may have given the number to something else, or its reader may be gone, which would end it.
-    if policy.has_standard_error() && real::takes_bytes(libc::STDERR_FILENO) {
+    if policy.has_standard_error() && next::takes_bytes(libc::STDERR_FILENO) {
         let what = format_args!("left to the kernel: {why} (--explain tells more)");
         let line = line(&policy.program, named, what);
         let _lost = std::io::stderr().write_all(line.as_bytes());

@@ -22,6 +22,7 @@
 )))]
 compile_error!("functions with variable arguments are entered as on x86_64 and aarch64 with glibc");
 
+mod buffer;
 mod decide;
 mod errno;
 mod explain;
@@ -29,14 +30,13 @@ mod heap;
 pub mod hooks;
 mod lock;
 mod memory;
+mod next;
+mod node;
 mod options;
-mod owned;
 mod policy;
 mod process;
-mod real;
-mod room;
+mod socket;
 mod spinning;
 mod table;
-mod taken;
 mod waiting;
 mod watched;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::{heap, lock, owned, policy, real, table, watched};
+use crate::{heap, lock, next, node, policy, table, watched};
 
 unsafe extern "C" {
     fn pthread_atfork(
@@ -25,7 +25,7 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     let _kept = crate::errno::Kept::new();
-    real::find_all();
+    next::find_all();
     policy::read();
     if policy::policy().is_none() || !table::make() {
         return;
@@ -59,6 +59,6 @@ unsafe extern "C" fn in_child() {
     heap::renew_after_fork();
     table::renew_after_fork();
     watched::renew_after_fork();
-    owned::renew_after_fork();
+    node::renew_after_fork();
     PROCESS.store(own_number(), Relaxed);
 }

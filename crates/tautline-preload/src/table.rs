@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32};
 
 use crate::lock::{Lock, Undisturbed};
-use crate::taken::Taken;
-use crate::{decide, owned};
+use crate::socket::Taken;
+use crate::{decide, node};
 
 /// Sockets that are taken at a time. Lower: a gateway's later sockets are left to the kernel. Higher: memory of the
 /// places; the demux has room for 256 ports.
@@ -266,7 +266,7 @@ pub(crate) fn closed(descriptor: RawFd) {
         if let Some(taken) = &closed {
             decide::explain_close(descriptor, taken);
         }
-        owned::at_work(|| drop(closed));
+        node::at_work(|| drop(closed));
     }
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn give_back(descriptor: RawFd) -> bool {
         }
     }
     place.descriptors.store(0, Relaxed);
-    owned::at_work(|| vacate(place).is_some())
+    node::at_work(|| vacate(place).is_some())
 }
 
 fn vacate(place: &Place) -> Option<Box<Taken>> {

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use libc::{POLLIN, POLLRDNORM, pollfd, sigset_t, timespec};
 
+use crate::buffer::Room;
 use crate::lock::Undisturbed;
-use crate::room::Room;
 use crate::spinning::{Looking, Spin, Spun};
 use crate::table::{self, Place, SOCKETS_MAX};
-use crate::{errno, memory, real};
+use crate::{errno, memory, next};
 
 /// Events of a poll that a datagram is.
 const ARRIVAL: i16 = POLLIN | POLLRDNORM;
@@ -139,7 +139,7 @@ pub(crate) fn wait(
         .as_ref()
         .map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: two entries, a time or none, a mask or none.
-    let result = unsafe { real::ppoll(entries.as_mut_ptr(), 2, timeout, mask) };
+    let result = unsafe { next::ppoll(entries.as_mut_ptr(), 2, timeout, mask) };
     match result {
         0 => Woken::TimedOut,
         -1 if errno::get() == libc::EINTR => Woken::Interrupted,
@@ -251,7 +251,7 @@ fn spin(
     let mut ask = || {
         // SAFETY: `entries` has that many; a time; the mask is the program's or the thread's.
         let result =
-            unsafe { real::ppoll(entries.as_mut_ptr(), entries.len() as _, &NO_TIME, mask) };
+            unsafe { next::ppoll(entries.as_mut_ptr(), entries.len() as _, &NO_TIME, mask) };
         let found = if result < 0 {
             result
         } else {
@@ -282,7 +282,7 @@ fn sleep(all: &mut [pollfd], count: usize, deadline: Deadline, mask: *const sigs
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         count_sleepers(&all[..count], true);
         // SAFETY: `all` has that many entries; the mask is the program's, for the kernel to read.
-        let result = unsafe { real::ppoll(all.as_mut_ptr(), (count + bells) as _, time, mask) };
+        let result = unsafe { next::ppoll(all.as_mut_ptr(), (count + bells) as _, time, mask) };
         let error = errno::get();
         count_sleepers(&all[..count], false);
         errno::set(error);

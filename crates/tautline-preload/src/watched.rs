@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLRDNORM, epoll_event, sigset_t};
 
+use crate::buffer::Room;
 use crate::lock::{Lock, Undisturbed};
-use crate::room::Room;
 use crate::spinning::{Looking, Spin, Spun};
 use crate::table::{self, Place};
 use crate::waiting::{self, Deadline, left};
-use crate::{decide, errno, memory, real};
+use crate::{decide, errno, memory, next};
 
 /// Registrations that are known. Beyond it, a taken socket's datagrams do not wake epoll. Higher: more to look through
 /// at each wait.
@@ -127,7 +127,7 @@ impl Watch {
             false => libc::EPOLL_CTL_DEL,
         };
         // SAFETY: the event is live.
-        unsafe { real::epoll_ctl(self.epoll, operation, doorbell, &raw mut event) };
+        unsafe { next::epoll_ctl(self.epoll, operation, doorbell, &raw mut event) };
         self.has_doorbell = is_wanted;
     }
 
@@ -171,7 +171,7 @@ impl Watch {
             };
             // SAFETY: the event is live.
             unsafe {
-                real::epoll_ctl(
+                next::epoll_ctl(
                     self.epoll,
                     libc::EPOLL_CTL_MOD,
                     self.descriptor,
@@ -408,7 +408,7 @@ fn pwait(
     }
     let (start, count) = (all.as_mut_ptr(), room.max(1) as c_int);
     // SAFETY: `all` has that many entries; the mask is the program's or the thread's, for the kernel to read.
-    unsafe { real::epoll_pwait(epoll, start, count, milliseconds(wait), mask) }
+    unsafe { next::epoll_pwait(epoll, start, count, milliseconds(wait), mask) }
 }
 
 /// Rounded up, so that a wait does not end early; -1: for ever.

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_long, c_uint, c_ulong};
 
 use libc::{FILE, sigaction as Action, sighandler_t};
 
-use crate::{handlers, options, real, table};
+use crate::{handlers, next, options, table};
 
 fn closing(fd: c_int) {
     if let Ok(fd) = c_uint::try_from(fd) {
@@ -18,7 +18,7 @@ fn closing(fd: c_int) {
 pub extern "C-unwind" fn close(fd: c_int) -> c_int {
     closing(fd);
     // SAFETY: no pointers.
-    unsafe { real::close(fd) }
+    unsafe { next::close(fd) }
 }
 
 /// fclose(3), which closes without close(2).
@@ -37,7 +37,7 @@ pub unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { real::fclose(file) }
+    unsafe { next::fclose(file) }
 }
 
 /// close_range(2).
@@ -47,7 +47,7 @@ pub extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         table::closing(first, last);
     }
     // SAFETY: no pointers.
-    unsafe { real::close_range(first, last, flags) }
+    unsafe { next::close_range(first, last, flags) }
 }
 
 /// closefrom(3).
@@ -55,7 +55,7 @@ pub extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 pub extern "C-unwind" fn closefrom(first: c_int) {
     table::closing(c_uint::try_from(first).unwrap_or(0), c_uint::MAX);
     // SAFETY: no pointers.
-    unsafe { real::closefrom(first) }
+    unsafe { next::closefrom(first) }
 }
 
 /// dup2(2).
@@ -65,7 +65,7 @@ pub extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
         closing(to);
     }
     // SAFETY: no pointers.
-    unsafe { real::dup2(fd, to) }
+    unsafe { next::dup2(fd, to) }
 }
 
 /// dup3(2).
@@ -75,7 +75,7 @@ pub extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         closing(to);
     }
     // SAFETY: no pointers.
-    unsafe { real::dup3(fd, to, flags) }
+    unsafe { next::dup3(fd, to, flags) }
 }
 
 /// Both ends of a pipe or a pair are this program's.
@@ -98,7 +98,7 @@ unsafe fn own_ends(result: c_int, ends: *const c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pipe(ends: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { own_ends(real::pipe(ends), ends) }
+    unsafe { own_ends(next::pipe(ends), ends) }
 }
 
 /// pipe2(2).
@@ -108,7 +108,7 @@ pub unsafe extern "C-unwind" fn pipe(ends: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { own_ends(real::pipe2(ends, flags), ends) }
+    unsafe { own_ends(next::pipe2(ends, flags), ends) }
 }
 
 /// socketpair(2).
@@ -123,14 +123,14 @@ pub unsafe extern "C-unwind" fn socketpair(
     ends: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { own_ends(real::socketpair(domain, kind, protocol, ends), ends) }
+    unsafe { own_ends(next::socketpair(domain, kind, protocol, ends), ends) }
 }
 
 /// eventfd(2): threads of this program write there.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn eventfd(value: c_uint, flags: c_int) -> c_int {
     // SAFETY: no pointers.
-    let fd = unsafe { real::eventfd(value, flags) };
+    let fd = unsafe { next::eventfd(value, flags) };
     table::is_own(fd);
     fd
 }
@@ -139,7 +139,7 @@ pub extern "C-unwind" fn eventfd(value: c_uint, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn timerfd_create(clock: c_int, flags: c_int) -> c_int {
     // SAFETY: no pointers.
-    let fd = unsafe { real::timerfd_create(clock, flags) };
+    let fd = unsafe { next::timerfd_create(clock, flags) };
     table::is_foreign(fd);
     fd
 }
@@ -155,7 +155,7 @@ pub unsafe extern "C-unwind" fn sigaction(
     before: *mut Action,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let result = unsafe { real::sigaction(signal, action, before) };
+    let result = unsafe { next::sigaction(signal, action, before) };
     handlers::changed();
     result
 }
@@ -164,7 +164,7 @@ pub unsafe extern "C-unwind" fn sigaction(
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: a handler of the program's.
-    let before = unsafe { real::signal(signal, handler) };
+    let before = unsafe { next::signal(signal, handler) };
     handlers::changed();
     before
 }
@@ -173,7 +173,7 @@ pub extern "C-unwind" fn signal(signal: c_int, handler: sighandler_t) -> sighand
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     // SAFETY: no pointers.
-    let result = unsafe { real::siginterrupt(signal, interrupts) };
+    let result = unsafe { next::siginterrupt(signal, interrupts) };
     handlers::changed();
     result
 }
@@ -194,7 +194,7 @@ pub unsafe extern "C-unwind" fn prctl(
         options::turn_off();
     }
     // SAFETY: the caller's promise.
-    unsafe { real::prctl(option, a, b, c, d) }
+    unsafe { next::prctl(option, a, b, c, d) }
 }
 
 /// syscall(2): a seccomp filter may be installed with it, and descriptors may be closed.
@@ -218,5 +218,5 @@ pub unsafe extern "C-unwind" fn syscall(
         _ => {}
     }
     // SAFETY: the caller's promise.
-    unsafe { real::syscall(number, a, b, c, d, e, f) }
+    unsafe { next::syscall(number, a, b, c, d, e, f) }
 }

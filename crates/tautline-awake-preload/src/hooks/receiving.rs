@@ -14,7 +14,7 @@ use tautline_proto::time::Instant;
 
 use crate::handlers::{self, Interrupted};
 use crate::table::Slot;
-use crate::{options, real, table};
+use crate::{next, options, table};
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
@@ -48,7 +48,7 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
         Some(Next::Call(copy)) => {
             let result = call(copy);
             // SAFETY: the copy is this library's.
-            unsafe { real::close(copy) };
+            unsafe { next::close(copy) };
             result
         }
         Some(Next::Fail(error)) => {
@@ -161,7 +161,7 @@ macro_rules! receives {
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name($fd: c_int, $($argument: $kind),*) -> $result {
                 // SAFETY: the caller's promise.
-                receive($fd, $flags, |fd| unsafe { real::$name(fd, $($argument),*) })
+                receive($fd, $flags, |fd| unsafe { next::$name(fd, $($argument),*) })
             }
         )*
     };
@@ -200,13 +200,13 @@ pub unsafe extern "C-unwind" fn recvmmsg(
 ) -> c_int {
     if timeout.is_null() {
         // SAFETY: the caller's promise.
-        let call = |fd| unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        let call = |fd| unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
         return receive(fd, flags, call);
     }
     // SAFETY: the caller's promise.
     let Some(limit) = raw::instant_of(unsafe { &*timeout }) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
     };
     let began = raw::now();
     receive(fd, flags, |fd| {
@@ -214,7 +214,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         let left = limit.saturating_duration_since(Instant::ZERO + waited);
         let mut left = raw::timespec_of(left);
         // SAFETY: the caller's promise; a time.
-        let received = unsafe { real::recvmmsg(fd, messages, count, flags, &raw mut left) };
+        let received = unsafe { next::recvmmsg(fd, messages, count, flags, &raw mut left) };
         if received > 0 {
             // SAFETY: the caller's promise.
             unsafe { *timeout = left };

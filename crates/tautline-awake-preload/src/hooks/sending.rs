@@ -8,7 +8,7 @@ use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use tautline_awake::raw;
 use tautline_proto::time::Instant;
 
-use crate::{options, real, table};
+use crate::{next, options, table};
 
 thread_local! {
     /// When this thread sent last, for sets of descriptors; none since its last wait for a set.
@@ -46,7 +46,7 @@ macro_rules! sends {
             pub unsafe extern "C-unwind" fn $name($fd: c_int, $($argument: $kind),*) -> $result {
                 note($fd);
                 // SAFETY: the caller's promise.
-                unsafe { real::$name($fd, $($argument),*) }
+                unsafe { next::$name($fd, $($argument),*) }
             }
         )*
     };

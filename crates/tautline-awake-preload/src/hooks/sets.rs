@@ -13,7 +13,7 @@ use tautline_proto::time::Instant;
 
 use super::sending;
 use crate::table::{self, Held, Slot};
-use crate::{options, real};
+use crate::{next, options};
 
 /// Descriptors in a set that are predicted. The kernel alone waits for larger ones: each look goes through the list.
 const MEMBERS_MAX: usize = 8;
@@ -127,7 +127,7 @@ impl Members {
         };
         for copy in copies.into_iter().flatten() {
             // SAFETY: the copy is this library's.
-            unsafe { real::close(copy) };
+            unsafe { next::close(copy) };
         }
         result
     }
@@ -308,13 +308,13 @@ pub unsafe extern "C-unwind" fn poll(
     let timeout = time_of_milliseconds(timeout_ms);
     let Some(mut members) = members_of(entries, count, timeout) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::poll(entries, count, timeout_ms) };
+        return unsafe { next::poll(entries, count, timeout_ms) };
     };
     let call = |left: Option<Duration>| {
         let left = left.map(raw::timespec_of);
         let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the caller's promise. Nanoseconds: the call ends when its milliseconds are over.
-        unsafe { real::ppoll(entries, count, left, std::ptr::null()) }
+        unsafe { next::ppoll(entries, count, left, std::ptr::null()) }
     };
     // SAFETY: the caller's promise.
     let ready = |index| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
@@ -348,7 +348,7 @@ pub unsafe extern "C-unwind" fn __poll_chk(
 ) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
         // SAFETY: the caller's promise.
-        return unsafe { real::__poll_chk(entries, count, timeout_ms, room) };
+        return unsafe { next::__poll_chk(entries, count, timeout_ms, room) };
     }
     // SAFETY: the caller's promise.
     unsafe { poll(entries, count, timeout_ms) }
@@ -370,13 +370,13 @@ pub unsafe extern "C-unwind" fn ppoll(
     let members = time.ok().and_then(|time| members_of(entries, count, time));
     let (Some(mut members), Ok(time)) = (members, time) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::ppoll(entries, count, timeout, mask) };
+        return unsafe { next::ppoll(entries, count, timeout, mask) };
     };
     let call = |left: Option<Duration>| {
         let left = left.map(raw::timespec_of);
         let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the caller's promise.
-        unsafe { real::ppoll(entries, count, left, mask) }
+        unsafe { next::ppoll(entries, count, left, mask) }
     };
     // SAFETY: the caller's promise.
     let ready = |index| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
@@ -399,7 +399,7 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
 ) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
         // SAFETY: the caller's promise.
-        return unsafe { real::__ppoll_chk(entries, count, timeout, mask, room) };
+        return unsafe { next::__ppoll_chk(entries, count, timeout, mask, room) };
     }
     // SAFETY: the caller's promise.
     unsafe { ppoll(entries, count, timeout, mask) }
@@ -489,7 +489,7 @@ pub unsafe extern "C-unwind" fn select(
         .and_then(|limit| unsafe { members_of_sets(count, sets, limit) });
     let (Some(mut members), Ok(limit)) = (members, limit) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::select(count, read, write, except, timeout) };
+        return unsafe { next::select(count, read, write, except, timeout) };
     };
     let call = |left: Option<Duration>| {
         if let Some(left) = left {
@@ -500,7 +500,7 @@ pub unsafe extern "C-unwind" fn select(
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { real::select(count, read, write, except, timeout) }
+        unsafe { next::select(count, read, write, except, timeout) }
     };
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
@@ -577,13 +577,13 @@ pub unsafe extern "C-unwind" fn pselect(
         .and_then(|limit| unsafe { members_of_sets(count, sets, limit) });
     let (Some(mut members), Ok(limit)) = (members, limit) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::pselect(count, read, write, except, timeout, mask) };
+        return unsafe { next::pselect(count, read, write, except, timeout, mask) };
     };
     let call = |left: Option<Duration>| {
         let left = left.map(raw::timespec_of);
         let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the caller's promise.
-        unsafe { real::pselect(count, read, write, except, left, mask) }
+        unsafe { next::pselect(count, read, write, except, left, mask) }
     };
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
@@ -640,8 +640,8 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     // SAFETY: the caller's promise.
     let call = |left| unsafe {
         match mask.is_null() {
-            true => real::epoll_wait(epoll, events, count, milliseconds(left)),
-            false => real::epoll_pwait(epoll, events, count, milliseconds(left), mask),
+            true => next::epoll_wait(epoll, events, count, milliseconds(left)),
+            false => next::epoll_pwait(epoll, events, count, milliseconds(left), mask),
         }
     };
     let timeout = time_of_milliseconds(timeout_ms);
@@ -649,7 +649,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
         None => call(timeout),
         Some(mut members) => {
             // SAFETY: the caller's promise.
-            let store = |_: &[pollfd], epoll| unsafe { real::epoll_wait(epoll, events, count, 0) };
+            let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
             waited(&mut members, timeout, mask, call, |_| true, store)
         }
     }
@@ -672,15 +672,15 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     let members = limit.ok().and_then(|limit| epoll_members(epoll, limit));
     let (Some(mut members), Ok(limit)) = (members, limit) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) };
+        return unsafe { next::epoll_pwait2(epoll, events, count, timeout, mask) };
     };
     let call = |left: Option<Duration>| {
         let left = left.map(raw::timespec_of);
         let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the caller's promise.
-        unsafe { real::epoll_pwait2(epoll, events, count, left, mask) }
+        unsafe { next::epoll_pwait2(epoll, events, count, left, mask) }
     };
     // SAFETY: the caller's promise.
-    let store = |_: &[pollfd], epoll| unsafe { real::epoll_wait(epoll, events, count, 0) };
+    let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
     waited(&mut members, limit, mask, call, |_| true, store)
 }

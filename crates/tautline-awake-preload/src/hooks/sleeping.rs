@@ -11,7 +11,7 @@ use libc::{
 use tautline_awake::{raw, sleep};
 use tautline_proto::time::Instant;
 
-use crate::{options, real, report};
+use crate::{next, options, report};
 
 /// Sleeps until `end` on `clock`. The error of clock_nanosleep(2), 0 for none.
 fn until(clock: clockid_t, end: Instant) -> c_int {
@@ -22,7 +22,7 @@ fn until(clock: clockid_t, end: Instant) -> c_int {
     let timer = raw::timespec_at(due.unwrap_or(end));
     // SAFETY: a time; nothing is written back for an absolute one.
     let result = unsafe {
-        real::clock_nanosleep(clock, TIMER_ABSTIME, &raw const timer, std::ptr::null_mut())
+        next::clock_nanosleep(clock, TIMER_ABSTIME, &raw const timer, std::ptr::null_mut())
     };
     if result == 0 {
         let late = match due {
@@ -81,7 +81,7 @@ pub unsafe extern "C-unwind" fn clock_nanosleep(
     // SAFETY: the caller's promise.
     let Some(end) = (unsafe { end_of(clock, flags, time) }) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::clock_nanosleep(clock, flags, time, left) };
+        return unsafe { next::clock_nanosleep(clock, flags, time, left) };
     };
     // A relative sleep on CLOCK_REALTIME is not moved when that clock is set (clock_nanosleep(2)).
     let (clock, end) = match (clock, flags) {
@@ -111,7 +111,7 @@ pub unsafe extern "C-unwind" fn nanosleep(time: *const timespec, left: *mut time
     // SAFETY: the caller's promise.
     let Some(end) = (unsafe { end_of(CLOCK_MONOTONIC, 0, time) }) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::nanosleep(time, left) };
+        return unsafe { next::nanosleep(time, left) };
     };
     match until(CLOCK_MONOTONIC, end) {
         0 => 0,
@@ -132,7 +132,7 @@ pub unsafe extern "C-unwind" fn nanosleep(time: *const timespec, left: *mut time
 pub extern "C-unwind" fn usleep(microseconds: useconds_t) -> c_int {
     if options::is_off() {
         // SAFETY: no pointers.
-        return unsafe { real::usleep(microseconds) };
+        return unsafe { next::usleep(microseconds) };
     }
     let time = raw::timespec_of(Duration::from_micros(microseconds.into()));
     // SAFETY: a time; nothing is written back.

@@ -10,11 +10,11 @@ use tautline::{EtherType, MacAddress};
 
 use super::{Alone, ask, give_back, index, is_non_blocking, leave, memory};
 use crate::explain::{Named, explain, warn};
+use crate::node::{self, NoRawPort};
 use crate::options::{Options, integer};
-use crate::owned::{self, NoRawPort};
 use crate::policy::{Policy, policy};
+use crate::socket::{Cable, StationName, Taken};
 use crate::table::{self, Place};
-use crate::taken::{Cable, StationName, Taken};
 use crate::watched;
 
 /// EtherTypes that several sockets of this process can be known to share. Beyond it, the sockets that are bound later
@@ -143,7 +143,7 @@ fn take(descriptor: RawFd, cable: Cable) -> Result<(), String> {
             return Err(format!("{} sockets are taken already", table::SOCKETS_MAX));
         }
         let options = read_options(descriptor)?;
-        match owned::open_raw_port(ethertype) {
+        match node::open_raw_port(ethertype) {
             Ok(port) => {
                 let taken = Box::new(Taken::raw(port, cable, is_cooked, options));
                 return table::enter(descriptor, taken, is_non_blocking(descriptor))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libc::{epoll_event, sigset_t, timespec};
 
 use crate::errno::Kept;
-use crate::{memory, real, waiting, watched};
+use crate::{memory, next, waiting, watched};
 
 /// epoll_ctl(2).
 ///
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let result = unsafe { real::epoll_ctl(epoll, operation, fd, event) };
+    let result = unsafe { next::epoll_ctl(epoll, operation, fd, event) };
     if result == 0 {
         let _kept = Kept::new();
         let event = match event.is_null() {
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     match taken_count(epoll, count) {
         // SAFETY: the caller's promise.
-        None => unsafe { real::epoll_wait(epoll, events, count, timeout_ms) },
+        None => unsafe { next::epoll_wait(epoll, events, count, timeout_ms) },
         Some(count) => {
             let deadline = waiting::deadline_after(timeout_of(timeout_ms));
             watched::wait(epoll, events, count, deadline, std::ptr::null())
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     match taken_count(epoll, count) {
         // SAFETY: the caller's promise.
-        None => unsafe { real::epoll_pwait(epoll, events, count, timeout_ms, mask) },
+        None => unsafe { next::epoll_pwait(epoll, events, count, timeout_ms, mask) },
         Some(count) => {
             let deadline = waiting::deadline_after(timeout_of(timeout_ms));
             watched::wait(epoll, events, count, deadline, mask)
@@ -109,6 +109,6 @@ pub unsafe extern "C" fn epoll_pwait2(
             watched::wait(epoll, events, count, waiting::deadline_after(time), mask)
         }
         // SAFETY: the caller's promise.
-        _ => unsafe { real::epoll_pwait2(epoll, events, count, timeout, mask) },
+        _ => unsafe { next::epoll_pwait2(epoll, events, count, timeout, mask) },
     }
 }

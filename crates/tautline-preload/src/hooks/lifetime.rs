@@ -8,13 +8,13 @@ use libc::{FILE, sockaddr, socklen_t};
 use super::{receiving, sending};
 use crate::decide;
 use crate::errno::{self, Kept};
-use crate::{memory, owned, process, real, table, watched};
+use crate::{memory, next, node, process, table, watched};
 
 /// socket(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: no pointers.
-    let fd = unsafe { real::socket(domain, kind, protocol) };
+    let fd = unsafe { next::socket(domain, kind, protocol) };
     if fd >= 0 {
         // Closed in a way that this library does not see, and used again.
         gone(fd);
@@ -30,7 +30,7 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
     // SAFETY: the caller's promise.
-    let result = unsafe { real::bind(fd, address, bytes) };
+    let result = unsafe { next::bind(fd, address, bytes) };
     if result == 0 {
         decide::after_bind(fd);
     }
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, bytes: sockle
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
     // SAFETY: the caller's promise.
-    let result = unsafe { real::connect(fd, address, bytes) };
+    let result = unsafe { next::connect(fd, address, bytes) };
     if result == 0 && (table::is_unknown(fd) || table::place(fd).is_some()) {
         decide::after_connect(fd, decide::address(address, bytes));
     }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, bytes: soc
 #[unsafe(no_mangle)]
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: no pointers.
-    let result = unsafe { real::shutdown(fd, how) };
+    let result = unsafe { next::shutdown(fd, how) };
     if let Some(place) = table::place(fd).filter(|place| !place.is_packet()) {
         let _kept = Kept::new();
         place.with(|taken| {
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn setsockopt(
     bytes: socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let result = unsafe { real::setsockopt(fd, level, name, value, bytes) };
+    let result = unsafe { next::setsockopt(fd, level, name, value, bytes) };
     if result == 0 {
         decide::after_option(fd, level, name);
     }
@@ -99,12 +99,12 @@ fn gone(fd: c_int) {
 /// close(2). A descriptor of this library's is none of the program's.
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {
-    if owned::is_ours(fd) && !owned::is_at_work() {
+    if node::is_ours(fd) && !node::is_at_work() {
         return errno::fail(libc::EBADF) as c_int;
     }
     gone(fd);
     // SAFETY: no pointers.
-    unsafe { real::close(fd) }
+    unsafe { next::close(fd) }
 }
 
 /// syscall(2), for the calls that libuv makes in this way. All others are the kernel's.
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn syscall(
         _ => {}
     }
     // SAFETY: the caller's promise.
-    unsafe { real::syscall(number, a, b, c, d, e, f) }
+    unsafe { next::syscall(number, a, b, c, d, e, f) }
 }
 
 /// fclose(3), which closes without close(2).
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { real::fclose(file) }
+    unsafe { next::fclose(file) }
 }
 
 /// close_range(2).
@@ -168,15 +168,15 @@ pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_in
     let closes = flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last;
     if !closes || process::is_other() {
         // SAFETY: no pointers.
-        return unsafe { real::close_range(first, last, flags) };
+        return unsafe { next::close_range(first, last, flags) };
     }
     table::taken_within(first, last).for_each(gone);
     let mut from = first;
     // Around each of this library's own.
-    while let Some(ours) = owned::next_of_ours(from, last) {
+    while let Some(ours) = node::next_of_ours(from, last) {
         if ours > from {
             // SAFETY: no pointers.
-            let result = unsafe { real::close_range(from, ours - 1, flags) };
+            let result = unsafe { next::close_range(from, ours - 1, flags) };
             if result != 0 {
                 return result;
             }
@@ -187,15 +187,15 @@ pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_in
         from = ours + 1;
     }
     // SAFETY: no pointers.
-    unsafe { real::close_range(from, last, flags) }
+    unsafe { next::close_range(from, last, flags) }
 }
 
 /// closefrom(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn closefrom(first: c_int) {
-    if owned::next_of_ours(0, c_uint::MAX).is_none() || process::is_other() {
+    if node::next_of_ours(0, c_uint::MAX).is_none() || process::is_other() {
         // SAFETY: no pointers.
-        return unsafe { real::closefrom(first) };
+        return unsafe { next::closefrom(first) };
     }
     close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0);
 }
@@ -204,7 +204,7 @@ pub extern "C" fn closefrom(first: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: no pointers.
-    duplicated(fd, unsafe { real::dup(fd) })
+    duplicated(fd, unsafe { next::dup(fd) })
 }
 
 /// dup2(2).
@@ -212,22 +212,22 @@ pub extern "C" fn dup(fd: c_int) -> c_int {
 pub extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd == to {
         // SAFETY: no pointers.
-        return unsafe { real::dup2(fd, to) };
+        return unsafe { next::dup2(fd, to) };
     }
     // SAFETY: no pointers.
-    replaced(fd, to, || unsafe { real::dup2(fd, to) })
+    replaced(fd, to, || unsafe { next::dup2(fd, to) })
 }
 
 /// dup3(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: no pointers.
-    replaced(fd, to, || unsafe { real::dup3(fd, to, flags) })
+    replaced(fd, to, || unsafe { next::dup3(fd, to, flags) })
 }
 
 /// A copy over another descriptor, which the kernel closes if that works.
 fn replaced(fd: c_int, to: c_int, work: impl FnOnce() -> c_int) -> c_int {
-    if owned::is_ours(to) {
+    if node::is_ours(to) {
         return errno::fail(libc::EBADF) as c_int;
     }
     let result = work();
@@ -253,7 +253,7 @@ fn duplicated(fd: c_int, copy: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: the caller's promise.
-    after_fcntl(fd, command, unsafe { real::fcntl(fd, command, argument) })
+    after_fcntl(fd, command, unsafe { next::fcntl(fd, command, argument) })
 }
 
 /// fcntl(2), by its name for large files.
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: the caller's promise.
-    after_fcntl(fd, command, unsafe { real::fcntl64(fd, command, argument) })
+    after_fcntl(fd, command, unsafe { next::fcntl64(fd, command, argument) })
 }
 
 fn after_fcntl(fd: c_int, command: c_int, result: c_int) -> c_int {
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
             }
         }
         // SAFETY: the caller's promise.
-        let result = unsafe { real::ioctl(fd, request, argument) };
+        let result = unsafe { next::ioctl(fd, request, argument) };
         if request == libc::FIONBIO && result == 0 {
             let _kept = Kept::new();
             place.set_non_blocking(decide::is_non_blocking(fd));
@@ -308,5 +308,5 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
         return result;
     }
     // SAFETY: the caller's promise.
-    unsafe { real::ioctl(fd, request, argument) }
+    unsafe { next::ioctl(fd, request, argument) }
 }

@@ -10,9 +10,9 @@ use libc::{
     POLLWRNORM, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval,
 };
 
-use crate::room::Room;
+use crate::buffer::Room;
 use crate::waiting::{self, Deadline};
-use crate::{errno, memory, real, table};
+use crate::{errno, memory, next, table};
 
 /// Descriptors in sets that are looked through: all that a set of the C library holds. The kernel alone is asked about
 /// more, as programs do that make larger sets themselves.
@@ -52,7 +52,7 @@ fn poll_list(
 pub unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
     match taken_list(entries, count) {
         // SAFETY: the caller's promise.
-        None => unsafe { real::poll(entries, count, timeout_ms) },
+        None => unsafe { next::poll(entries, count, timeout_ms) },
         Some(list) => {
             let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
             let deadline = waiting::deadline_after(timeout);
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn __poll_chk(
 ) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
         // SAFETY: the caller's promise.
-        return unsafe { real::__poll_chk(entries, count, timeout_ms, room) };
+        return unsafe { next::__poll_chk(entries, count, timeout_ms, room) };
     }
     // SAFETY: the caller's promise.
     unsafe { poll(entries, count, timeout_ms) }
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ppoll(
     match (taken_list(entries, count), time) {
         (Some(list), Some(time)) => poll_list(list, entries, waiting::deadline_after(time), mask),
         // SAFETY: the caller's promise.
-        _ => unsafe { real::ppoll(entries, count, timeout, mask) },
+        _ => unsafe { next::ppoll(entries, count, timeout, mask) },
     }
 }
 
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn __ppoll_chk(
 ) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
         // SAFETY: the caller's promise.
-        return unsafe { real::__ppoll_chk(entries, count, timeout, mask, room) };
+        return unsafe { next::__ppoll_chk(entries, count, timeout, mask, room) };
     }
     // SAFETY: the caller's promise.
     unsafe { ppoll(entries, count, timeout, mask) }
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn select(
     let sets = Sets::with_taken(count, [read, write, except]);
     let (Some(mut sets), Some(time)) = (sets, time) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::select(count, read, write, except, timeout) };
+        return unsafe { next::select(count, read, write, except, timeout) };
     };
     let deadline = waiting::deadline_after(time);
     let found = sets.poll(deadline, std::ptr::null());
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn pselect(
     let sets = Sets::with_taken(count, [read, write, except]);
     let (Some(mut sets), Some(time)) = (sets, time) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::pselect(count, read, write, except, timeout, mask) };
+        return unsafe { next::pselect(count, read, write, except, timeout, mask) };
     };
     sets.poll(waiting::deadline_after(time), mask)
 }

@@ -14,11 +14,11 @@ use super::sending::{PARTS_MAX, room_of};
 use crate::decide::Network;
 use crate::lock::Undisturbed;
 use crate::options::{Options, Stamp};
+use crate::socket::{Arrived, Sender};
 use crate::spinning::{Looking, Spin, Spun};
 use crate::table::{self, Place};
-use crate::taken::{Arrived, Sender};
 use crate::waiting::{self, Woken};
-use crate::{errno, memory, real};
+use crate::{errno, memory, next};
 
 /// Flags that a port can serve; with any other, the kernel is asked alone.
 const FLAGS: c_int =
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn recv(
     flags: c_int,
 ) -> isize {
     // SAFETY: the caller's promise.
-    let kernel = |flags| unsafe { real::recv(fd, buffer, length, flags) };
+    let kernel = |flags| unsafe { next::recv(fd, buffer, length, flags) };
     match table::place(fd) {
         None => kernel(flags),
         Some(place) => receive(fd, place, flags, kernel, |bytes, _, _, _| {
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn __recv_chk(
 ) -> isize {
     if length > room || table::place(fd).is_none() {
         // SAFETY: the caller's promise.
-        return unsafe { real::__recv_chk(fd, buffer, length, room, flags) };
+        return unsafe { next::__recv_chk(fd, buffer, length, room, flags) };
     }
     // SAFETY: the caller's promise.
     unsafe { recv(fd, buffer, length, flags) }
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn __recv_chk(
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, length: usize) -> isize {
     if length == 0 || table::place(fd).is_none() {
         // SAFETY: the caller's promise.
-        return unsafe { real::read(fd, buffer, length) };
+        return unsafe { next::read(fd, buffer, length) };
     }
     // SAFETY: the caller's promise.
     unsafe { recv(fd, buffer, length, 0) }
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn __read_chk(
 ) -> isize {
     if length > room || table::place(fd).is_none() {
         // SAFETY: the caller's promise.
-        return unsafe { real::__read_chk(fd, buffer, length, room) };
+        return unsafe { next::__read_chk(fd, buffer, length, room) };
     }
     // SAFETY: the caller's promise.
     unsafe { read(fd, buffer, length) }
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn recvfrom(
     from_bytes: *mut socklen_t,
 ) -> isize {
     // SAFETY: the caller's promise.
-    let kernel = |flags| unsafe { real::recvfrom(fd, buffer, length, flags, from, from_bytes) };
+    let kernel = |flags| unsafe { next::recvfrom(fd, buffer, length, flags, from, from_bytes) };
     let Some(place) = table::place(fd) else {
         return kernel(flags);
     };
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
 ) -> isize {
     if length > room || table::place(fd).is_none() {
         // SAFETY: the caller's promise.
-        return unsafe { real::__recvfrom_chk(fd, buffer, length, room, flags, from, from_bytes) };
+        return unsafe { next::__recvfrom_chk(fd, buffer, length, room, flags, from, from_bytes) };
     }
     // SAFETY: the caller's promise.
     unsafe { recvfrom(fd, buffer, length, flags, from, from_bytes) }
@@ -327,12 +327,12 @@ const _: () = assert!(
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> isize {
     let (Some(place), Ok(parts_count)) = (table::place(fd), usize::try_from(count)) else {
         // SAFETY: the caller's promise.
-        return unsafe { real::readv(fd, parts, count) };
+        return unsafe { next::readv(fd, parts, count) };
     };
     let total = room_of(parts, parts_count);
     if total.is_none_or(|total| total == 0) {
         // SAFETY: the caller's promise.
-        return unsafe { real::readv(fd, parts, count) };
+        return unsafe { next::readv(fd, parts, count) };
     }
     let kernel = |flags: c_int| {
         // SAFETY: all bytes zero is a valid msghdr.
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
         message.msg_iov = parts.cast_mut();
         message.msg_iovlen = parts_count;
         // SAFETY: the caller's promise about the parts; nothing else is asked for.
-        unsafe { real::recvmsg(fd, &raw mut message, flags) }
+        unsafe { next::recvmsg(fd, &raw mut message, flags) }
     };
     receive(fd, place, 0, kernel, |bytes, _, _, _| {
         scatter(bytes, parts, parts_count).map(|taken| taken as isize)
@@ -371,7 +371,7 @@ fn scatter(bytes: &[u8], parts: *const iovec, count: usize) -> Result<usize, c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
     // SAFETY: the caller's promise.
-    let kernel = |flags| unsafe { real::recvmsg(fd, message, flags) };
+    let kernel = |flags| unsafe { next::recvmsg(fd, message, flags) };
     let Some(place) = table::place(fd) else {
         return kernel(flags);
     };
@@ -529,7 +529,7 @@ pub unsafe extern "C" fn recvmmsg(
     let is_wrong = !timeout.is_null() && time.is_none();
     if table::place(fd).is_none() || is_wrong || count == 0 {
         // SAFETY: the caller's promise.
-        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
     }
     let deadline = waiting::deadline_after(time);
     let mut flags = flags;

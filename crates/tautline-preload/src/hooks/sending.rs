@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 
+use crate::socket::{DATAGRAM_BYTES_MAX, Sent, Taken, To};
 use crate::table::Place;
-use crate::taken::{DATAGRAM_BYTES_MAX, Sent, Taken, To};
-use crate::{decide, errno, memory, real, table};
+use crate::{decide, errno, memory, next, table};
 
 /// Flags that change nothing about a datagram that a port sends.
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn send(
         return result;
     }
     // SAFETY: the caller's promise.
-    by_kernel(|| unsafe { real::send(fd, bytes, length, flags) })
+    by_kernel(|| unsafe { next::send(fd, bytes, length, flags) })
 }
 
 /// write(2).
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, length: usize) -
         return result;
     }
     // SAFETY: the caller's promise.
-    by_kernel(|| unsafe { real::write(fd, bytes, length) })
+    by_kernel(|| unsafe { next::write(fd, bytes, length) })
 }
 
 /// sendto(2).
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn sendto(
         return result;
     }
     // SAFETY: the caller's promise.
-    by_kernel(|| unsafe { real::sendto(fd, bytes, length, flags, to, to_bytes) })
+    by_kernel(|| unsafe { next::sendto(fd, bytes, length, flags, to, to_bytes) })
 }
 
 /// The address of a datagram, if it is one of IPv4, or that of a frame. The first address that a UDP socket sends to
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
         return result;
     }
     // SAFETY: the caller's promise.
-    by_kernel(|| unsafe { real::writev(fd, parts, count) })
+    by_kernel(|| unsafe { next::writev(fd, parts, count) })
 }
 
 fn send_parts(
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         return result;
     }
     // SAFETY: the caller's promise.
-    by_kernel(|| unsafe { real::sendmsg(fd, message, flags) })
+    by_kernel(|| unsafe { next::sendmsg(fd, message, flags) })
 }
 
 fn send_message(fd: c_int, message: *const msghdr) -> Option<isize> {
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn sendmmsg(
     let may_be_taken = table::place(fd).is_some() || table::is_unknown(fd);
     if !may_be_taken || flags & !FLAGS != 0 || count == 0 {
         // SAFETY: the caller's promise.
-        return by_kernel(|| unsafe { real::sendmmsg(fd, messages, count, flags) });
+        return by_kernel(|| unsafe { next::sendmmsg(fd, messages, count, flags) });
     }
     let kept = errno::get();
     let sent = send_all(fd, messages, count.min(PARTS_MAX as c_uint), flags);
@@ -309,7 +309,7 @@ fn send_all(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c
             Some(_) => return -1,
             None => {
                 // SAFETY: the promise of `sendmmsg`'s caller, of one message.
-                let result = by_kernel(|| unsafe { real::sendmmsg(fd, one, 1, flags) });
+                let result = by_kernel(|| unsafe { next::sendmmsg(fd, one, 1, flags) });
                 match result {
                     1 => sent += 1,
                     _ if sent > 0 => return sent as c_int,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize};
 use tautline::{EtherType, Node, PortError, QueuingOptions, RawOptions, RawPort, UdpPort};
 
 use crate::policy::policy;
-use crate::{process, real};
+use crate::{next, process};
 
 /// Messages that a priority of a taken socket has room for. Lower: less than a kernel's socket of default size keeps
 /// (about 280 small datagrams or frames), and a datagram of 65,507 bytes takes 45. Higher: 12 KiB of locked memory
@@ -134,7 +134,7 @@ fn node() -> Result<&'static Node, String> {
 fn copy_of(descriptor: RawFd) -> Result<OwnedFd, String> {
     let command = libc::F_DUPFD_CLOEXEC;
     // SAFETY: a call without pointers.
-    let copy = unsafe { real::fcntl(descriptor, command, COPY_FROM as _) };
+    let copy = unsafe { next::fcntl(descriptor, command, COPY_FROM as _) };
     if copy < 0 {
         return Err("the process may not open more descriptors".to_owned());
     }
