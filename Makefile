@@ -205,6 +205,7 @@ guest-kills: ## long: a guest under QEMU and one on KVM killed and restarted GUE
 guest-latency: ## long: rtmux-latency with its limits, and the same bytes thrice: GUEST_EVENTS (5,000)
 	@scripts/setup.sh --for test
 	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-musl
+	cargo build --locked -p taut
 	TAUTLINE_GUEST_EVENTS=$(GUEST_EVENTS) cargo test --locked -p taut-lab --test long guest_virtual:: -- --include-ignored --show-output --test-threads 1
 
 test-kernels: ## long: the links under Debian's kernels of amd64 and arm64, in QEMU; KERNEL_TEST_ARGS
