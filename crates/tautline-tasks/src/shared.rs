@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) decisions: PriorityMutex<Decisions>,
     /// By task.
     pub(crate) signals: Vec<Signal>,
+    /// Tasks, the most urgent first.
+    pub(crate) by_urgency: Vec<usize>,
     pub(crate) watchdog: Signal,
     /// Wakes the exchange of tasks with logical execution time.
     pub(crate) exchange: Signal,
@@ -116,10 +118,11 @@ impl Signal {
 }
 
 impl Shared {
-    /// Wakes all threads, to look at what has changed.
+    /// Wakes all threads, to look at what has changed: the most urgent first, since a thread that is woken may run its
+    /// job before the caller wakes the next.
     pub(crate) fn wake_all(&self) {
-        for signal in &self.signals {
-            signal.wake();
+        for task in &self.by_urgency {
+            self.signals[*task].wake();
         }
         self.watchdog.wake();
         self.exchange.wake();

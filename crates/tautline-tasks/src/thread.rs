@@ -25,6 +25,10 @@ const RESIDENT_BYTES: usize = 128 * 1024;
 /// takes the CPU from tasks with earlier deadlines. Higher: a system call after more jobs.
 const WITHOUT_SLEEP_MAX: Duration = Duration::from_micros(50);
 
+/// Sleep of a thread whose next release has come, so that the kernel counts a new deadline. Lower: the timer ends it
+/// before it has begun, and the deadline stays. Higher: the job begins later.
+const RENEWAL: Duration = Duration::from_micros(10);
+
 /// Code of a task.
 pub trait TaskBody: Send {
     /// One job. It should return by `job.deadline`, a time on `CLOCK_MONOTONIC`, and make no call that can block for
@@ -304,8 +308,9 @@ impl TaskThread {
             && self.shared.set.scheduling() == Scheduling::EarliestDeadline
             && next.is_some_and(|next| next <= now + WITHOUT_SLEEP_MAX)
         {
-            // Without a wake-up the next job would run with the deadline of this one, before all others.
-            rustix::thread::sched_yield();
+            // Without a wake-up the next job would run with the deadline of this one, before all others. To yield would
+            // hold the thread back until that deadline, long after the releases of a new mode.
+            std::thread::sleep(RENEWAL);
         }
         let sleeps = next.filter(|next| *next > now && !self.is_by_message());
         (action, sleeps.map(|next| (seen, next)))

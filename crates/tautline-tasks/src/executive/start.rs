@@ -1,5 +1,6 @@
 //! Starting a set: its partition, its threads and programs, and the first release that all of them wait for.
 
+use std::cmp::Reverse;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -149,6 +150,8 @@ fn shared(
     limits: Vec<String>,
 ) -> Result<Shared, RunError> {
     let count = set.tasks().len();
+    let mut by_urgency: Vec<usize> = (0..count).collect();
+    by_urgency.sort_by_key(|task| (Reverse(set.priority(*task)), set.tasks()[*task].deadline));
     Ok(Shared {
         decisions: PriorityMutex::new(Decisions {
             executive: tautline_exec::Executive::new(&set, OUT_OF_REACH),
@@ -157,6 +160,7 @@ fn shared(
             wakes_watchdog: false,
         })?,
         signals: sources.iter().map(Signal::of).collect::<Result<_, _>>()?,
+        by_urgency,
         watchdog: Signal::default(),
         exchange: Signal::default(),
         is_stopping: AtomicBool::new(false),

@@ -184,3 +184,39 @@ fn short_deadlines_are_held_and_one_late_job_makes_no_other_late() {
         "ran under SCHED_DEADLINE: {nearly_all:?} behind the deadline in nine of ten exchanges"
     );
 }
+
+/// The thread that ends the last job of a mode has time left until its kernel deadline.
+#[test]
+fn a_mode_begins_at_once_in_the_thread_that_ended_the_one_before() {
+    const CHILD: &str = "TAUTLINE_TEST_CHANGE";
+    let Some(path) = std::env::var_os(CHILD) else {
+        let text = "schedule = \"earliest-deadline\"\nmodes = [\"one\", \"two\"]\nPARTITION\n\
+             [[task]]\nname = \"both\"\nperiod = \"200ms\"\nworst_case = \"40ms\"\n";
+        return in_partition(
+            "run::deadlines::a_mode_begins_at_once_in_the_thread_that_ended_the_one_before",
+            CHILD,
+            text,
+            &[],
+        );
+    };
+    let mut executive = Executive::from_file(&path).unwrap();
+    let jobs = Arc::new(Mutex::new(Vec::new()));
+    let noted = jobs.clone();
+    let body = move |_: &Job| {
+        noted.lock().unwrap().push(now());
+        compute(ms(30));
+    };
+    executive.task("both", body).unwrap();
+    let running = match executive.start(&options()) {
+        Ok(running) => running,
+        Err(error) => return println!("SKIPPED: {error}"),
+    };
+    wait_until(|| jobs.lock().unwrap().len() == 2);
+    running.request_mode("two").unwrap();
+    wait_until(|| jobs.lock().unwrap().len() == 3);
+    stopped(running);
+    let jobs = jobs.lock().unwrap();
+    let after = jobs[2] - jobs[1];
+    assert!(after < ms(100), "{after:?}");
+    println!("ran under SCHED_DEADLINE: {after:?} from begin to begin");
+}

@@ -1,9 +1,11 @@
 //! Modes and their changes.
 
+use std::sync::{Arc, Mutex};
+
 use tautline_exec::{Action, Job, Machine, OverrunPolicy, Scheduling, Task, TaskSet};
 use tautline_tasks::Executive;
 
-use super::{count_of, counter, ms, options, stopped, task, us, wait_until};
+use super::{compute, count_of, counter, ms, options, stopped, task, us, wait_until};
 
 #[test]
 fn an_overrun_stops_a_task_or_brings_the_safe_mode() {
@@ -79,4 +81,47 @@ fn a_mode_is_requested_and_its_tasks_start() {
     assert_eq!(count_of(&on_ground), landed);
     assert_eq!(running.mode(), "flight");
     stopped(running);
+}
+
+/// The last job of the mode before ends in the least urgent thread, which wakes the others.
+#[test]
+fn the_most_urgent_task_of_a_mode_begins_first() {
+    let of_mode = |mut task: Task, mode: &str| {
+        task.modes = vec![mode.into()];
+        task
+    };
+    let mut leads = of_mode(Task::periodic("leads", ms(200), us(100)), "run");
+    leads.overrun = OverrunPolicy::SafeMode;
+    let long = of_mode(Task::periodic("long", ms(100), ms(40)), "safe");
+    let brief = of_mode(Task::periodic("brief", ms(50), us(100)), "safe");
+    let set = TaskSet::declare(
+        Scheduling::default(),
+        Machine::default(),
+        Vec::new(),
+        vec!["run".into(), "safe".into()],
+        vec![long, leads, brief],
+    );
+    let set = set.unwrap().with_safe_mode("safe").unwrap();
+    let mut executive = Executive::new(set).unwrap();
+    executive
+        .task("leads", |_: &Job| std::thread::sleep(ms(210)))
+        .unwrap();
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    for name in ["long", "brief"] {
+        let begun = begun.clone();
+        let body = move |_: &Job| {
+            begun.lock().unwrap().push(name);
+            compute(if name == "long" { ms(40) } else { us(50) });
+        };
+        executive.task(name, body).unwrap();
+    }
+    let running = executive.start(&options().with_cpu(0)).unwrap();
+    wait_until(|| begun.lock().unwrap().len() >= 2);
+    let is_real_time = running.limits().is_empty();
+    stopped(running);
+    if is_real_time {
+        assert_eq!(begun.lock().unwrap()[..2], ["brief", "long"]);
+    } else {
+        println!("SKIPPED: SCHED_FIFO is refused");
+    }
 }
