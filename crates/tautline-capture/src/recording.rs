@@ -7,6 +7,7 @@
 
 mod channel;
 mod reading;
+mod texts;
 mod writing;
 
 /// First bytes of a recording.

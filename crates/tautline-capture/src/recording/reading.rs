@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use mcap::records::op;
 use mcap::sans_io::LinearReaderOptions;
 
-use super::RecordingError;
 use super::channel::{facts_of, flow_of};
+use super::{RecordingError, texts};
 use crate::message::{Flow, Message};
 use crate::nodes::FlowFacts;
 
@@ -31,6 +32,8 @@ pub struct Recording<R> {
     messages: u64,
     /// Whether the messages are in the order of their times.
     is_sorted: bool,
+    /// Bytes of its longest record.
+    longest: usize,
 }
 
 /// A message that waits for its turn.
@@ -65,11 +68,11 @@ impl<R: Read + Seek> Recording<R> {
     /// [`RecordingError`].
     pub fn check(mut source: R) -> Result<Self, RecordingError> {
         check_magic(&mut source)?;
-        check_chunks(&mut source)?;
+        let longest = check_records(&mut source)?;
         let (mut flows, mut facts) = (Vec::new(), Vec::new());
         let (mut places, mut messages) = (HashMap::new(), 0);
         let (mut last_ns, mut is_sorted, mut kept_bytes) = (0, true, 0usize);
-        for message in reader(&mut source) {
+        for message in reader(&mut source, longest) {
             let message = message?;
             if let std::collections::hash_map::Entry::Vacant(place) =
                 places.entry(message.channel.id)
@@ -93,6 +96,7 @@ impl<R: Read + Seek> Recording<R> {
             places,
             messages,
             is_sorted,
+            longest,
         })
     }
 
@@ -156,7 +160,7 @@ impl<R: Read + Seek> Recording<R> {
     ) -> Result<(), E> {
         let rewound = self.source.seek(SeekFrom::Start(0));
         rewound.map_err(RecordingError::from)?;
-        for message in reader(&mut self.source) {
+        for message in reader(&mut self.source, self.longest) {
             let message = message.map_err(RecordingError::from)?;
             let Some(place) = self.places.get(&message.channel.id) else {
                 continue;
@@ -191,11 +195,12 @@ fn check_magic(source: &mut (impl Read + Seek)) -> Result<(), RecordingError> {
     Ok(())
 }
 
-/// Refuses records that reach beyond the end of their chunk: the reader of version 0.26 of the crate counts below zero
-/// there. All else is left to it, also files and chunks that end too early.
-fn check_chunks(source: &mut (impl Read + Seek)) -> Result<(), RecordingError> {
+/// Returns the bytes of the longest record: the reader of version 0.26 of the crate takes memory for what a record
+/// claims, so what it claims has to be there. Refuses also what that reader counts below zero for: records that reach
+/// beyond the end of their chunk.
+fn check_records(source: &mut (impl Read + Seek)) -> Result<usize, RecordingError> {
     source.seek(SeekFrom::Start(mcap::MAGIC.len() as u64))?;
-    let mut chunk = Vec::new();
+    let (mut record, mut longest) = (Vec::new(), 0);
     loop {
         let mut head = Vec::with_capacity(RECORD_HEAD);
         (&mut *source)
@@ -205,19 +210,37 @@ fn check_chunks(source: &mut (impl Read + Seek)) -> Result<(), RecordingError> {
             break;
         };
         let mut content = (&mut *source).take(length);
-        if kind == mcap::records::op::CHUNK && length <= RECORD_BYTES_MAX as u64 {
-            chunk.clear();
-            content.read_to_end(&mut chunk)?;
-            if (chunk.len() as u64) < length {
-                break;
+        let is_believed = length <= RECORD_BYTES_MAX as u64;
+        record.clear();
+        let there = match is_believed {
+            true => content.read_to_end(&mut record)? as u64,
+            false => io::copy(&mut content, &mut io::sink())?,
+        };
+        if there < length {
+            return Err(RecordingError::Truncated);
+        }
+        if is_believed {
+            check_texts(kind, &record)?;
+            if kind == op::CHUNK {
+                check_chunk(&record)?;
             }
-            check_chunk(&chunk)?;
-        } else {
-            io::copy(&mut content, &mut io::sink())?;
+        }
+        longest = longest.max(length);
+        if kind == op::FOOTER {
+            break;
         }
     }
     source.seek(SeekFrom::Start(0))?;
-    Ok(())
+    Ok(usize::try_from(longest).unwrap_or(usize::MAX))
+}
+
+fn check_texts(kind: u8, content: &[u8]) -> Result<(), RecordingError> {
+    match texts::are_whole(kind, content) {
+        true => Ok(()),
+        false => Err(RecordingError::Damaged(
+            "a text is longer than its record".to_owned(),
+        )),
+    }
 }
 
 fn check_chunk(chunk: &[u8]) -> Result<(), RecordingError> {
@@ -245,13 +268,15 @@ fn check_chunk(chunk: &[u8]) -> Result<(), RecordingError> {
         .unwrap_or(usize::MAX)
         .min(records.len());
     let mut rest = &records[..end];
-    while let Some((_, length)) = record_head(rest) {
+    while let Some((kind, length)) = record_head(rest) {
         let after = usize::try_from(length)
             .ok()
-            .and_then(|length| rest.get(length.checked_add(RECORD_HEAD)?..));
-        rest = after.ok_or_else(|| {
+            .and_then(|length| rest[RECORD_HEAD..].split_at_checked(length));
+        let (content, after) = after.ok_or_else(|| {
             RecordingError::Damaged("a record reaches beyond its chunk".to_owned())
         })?;
+        check_texts(kind, content)?;
+        rest = after;
     }
     match rest {
         [] => Ok(()),
@@ -276,11 +301,11 @@ fn record_head(bytes: &[u8]) -> Option<(u8, u64)> {
     Some((*kind, u64::from_le_bytes(*rest.first_chunk()?)))
 }
 
-fn reader<R: Read>(source: R) -> mcap::io::MessageReader<R> {
+fn reader<R: Read>(source: R, longest: usize) -> mcap::io::MessageReader<R> {
     let options = LinearReaderOptions::default()
         .with_prevalidate_chunk_crcs(true)
         .with_validate_data_section_crc(true)
         .with_check_finishes_after_end_magic(true)
-        .with_record_length_limit(RECORD_BYTES_MAX);
+        .with_record_length_limit(longest.min(RECORD_BYTES_MAX));
     mcap::io::MessageReader::new_with_options(source, options)
 }
