@@ -170,6 +170,28 @@ fn a_recording_of_a_bus_is_read_by_others_and_replayed_the_same_in_the_simulator
 }
 
 #[test]
+fn messages_between_two_programs_of_a_user_are_replayed_the_same_in_the_simulator() {
+    let scratch = Scratch::new("record-own-name");
+    let bus = scratch.0.join("bus").to_str().unwrap().to_owned();
+    let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
+    let on_bus = |words: &[&str]| taut(&[words, &["--bus", &bus]].concat());
+    let _echo = started(&mut on_bus(&["echo"]), "answering on port", false);
+    let mut record = on_bus(&["record", &file, "--count", "30"]);
+    let mut record = Running::start(&mut record, "recording bus");
+    let own_name = format!("taut-{}", rustix::process::geteuid());
+    let mut ping = on_bus(&["ping", &own_name, "--count", "2000", "--interval", "1ms"]);
+    let _ping = KilledOnDrop(ping.stdout(Stdio::null()).spawn().unwrap());
+    let (status, said) = record.ended();
+    assert_eq!(status, Some(0), "{said}");
+    let (status, out, error) = run(&["replay", &file, "--sim"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(
+        out.contains("30 messages arrived as they were recorded"),
+        "{out}"
+    );
+}
+
+#[test]
 fn a_flow_between_hosts_is_recorded_whole_and_replayed_to_a_receiver() {
     if skipped_without_privilege() {
         return;

@@ -133,6 +133,12 @@ struct Nodes {
     length: usize,
 }
 
+/// The simulated nodes of a flow. Processes of one user have one name on a bus, and a simulated node does not hear
+/// itself: what a node sends to its own name arrives at another one.
+fn ends(flow: &Flow) -> [(&str, bool); 2] {
+    [(&flow.from, false), (&flow.to, flow.from == flow.to)]
+}
+
 fn mac(index: usize) -> MacAddress {
     let [high, low] = (index as u16).to_be_bytes();
     MacAddress([2, 0, 0, 0, high, low])
@@ -152,9 +158,9 @@ impl Nodes {
                 .map(|(flow, _)| flow)
         };
         let mut indexes = BTreeMap::new();
-        for node in played().flat_map(|flow| [&flow.from, &flow.to]) {
+        for end in played().flat_map(ends) {
             let next = indexes.len();
-            indexes.entry(node.clone()).or_insert(next);
+            indexes.entry(end).or_insert(next);
         }
         if indexes.len() > NODES_MAX {
             return Err(too_many("nodes", indexes.len(), NODES_MAX));
@@ -186,7 +192,7 @@ impl Nodes {
                 pairs.push(None);
                 continue;
             }
-            let (from, to) = (indexes[&flow.from], indexes[&flow.to]);
+            let [from, to] = ends(flow).map(|end| indexes[&end]);
             let places = (
                 place_of(from, flow.source_port)?,
                 place_of(to, flow.destination_port)?,
@@ -252,7 +258,7 @@ fn open_node(network: &Network, own: usize, count: usize) -> Result<Node, Comman
             ip: None,
             form: Form::Ethernet,
         };
-        if other != own || count == 1 {
+        if other != own {
             let added = config.neighbours.add(neighbour);
             added.map_err(|error| failed(error.to_string()))?;
         }
