@@ -19,6 +19,9 @@ use crate::fleet;
 const NAME_BYTES_MAX: usize = 63;
 /// Bytes of the largest message through a gateway. Lower: pictures do not pass. Higher: each mapping takes that much.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the largest message that Zenoh puts together from fragments, with room for its attachment and key. Lower:
+/// large messages are lost on the way in. Higher: each participant can have the gateway take more memory.
+const FRAGMENTED_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
 /// A gateway.
 #[derive(Debug)]
@@ -186,7 +189,7 @@ impl Config {
             Some(section) => read_zenoh(&config::beside(path, &section.config))?,
             None => zenoh::Config::default(),
         };
-        check(document, node, zenoh).map_err(|message| ConfigError::Entry {
+        check(document, node, bounded(zenoh)).map_err(|message| ConfigError::Entry {
             path: path.to_owned(),
             message,
         })
@@ -196,6 +199,17 @@ impl Config {
     pub(crate) fn own_key(&self) -> String {
         format!("{}/@gateway/{}", self.prefix, self.name)
     }
+}
+
+/// Zenoh with a bound on the memory for a message that arrives in fragments, unless its file has a smaller one.
+fn bounded(mut zenoh: zenoh::Config) -> zenoh::Config {
+    const KEY: &str = "transport/link/rx/max_message_size";
+    let given = zenoh.get_json(KEY).ok().and_then(|text| text.parse().ok());
+    if given.is_none_or(|bytes: usize| bytes > FRAGMENTED_BYTES_MAX) {
+        let bound = zenoh.insert_json5(KEY, &FRAGMENTED_BYTES_MAX.to_string());
+        bound.expect("Zenoh has the key");
+    }
+    zenoh
 }
 
 fn read_zenoh(path: &Path) -> Result<zenoh::Config, ConfigError> {
@@ -493,6 +507,16 @@ mod tests {
         let fleet = read("[fleet]\n").unwrap().fleet.unwrap();
         assert_eq!(fleet.prefix.as_str(), fleet::PREFIX);
         assert_eq!(fleet.period, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn zenoh_takes_memory_for_messages_of_a_gateway() {
+        const KEY: &str = "transport/link/rx/max_message_size";
+        let bytes = |zenoh| bounded(zenoh).get_json(KEY).unwrap();
+        assert_eq!(bytes(zenoh::Config::default()), "2097152");
+        let mut smaller = zenoh::Config::default();
+        smaller.insert_json5(KEY, "4096").unwrap();
+        assert_eq!(bytes(smaller), "4096");
     }
 
     #[test]
