@@ -27,7 +27,7 @@ ip link set near up
 ip link set far up
 ";
 
-const TABLE: [Row; 16] = [
+const TABLE: [Row; 14] = [
     Row {
         situation: "the user may have no further thread",
         script: "setpriv --reuid 64321 --regid 64321 --clear-groups prlimit --nproc=1 $TAUT doctor",
@@ -132,20 +132,6 @@ const TABLE: [Row; 16] = [
         remedy: "n\u{fffd}[2Jr",
         never: "\u{1b}",
     },
-    Row {
-        situation: "the demo in a root directory without /proc",
-        script: "chroot $D/root /taut demo --seconds 1 --out /report",
-        message: "",
-        remedy: "mount /proc",
-        never: "run it as root",
-    },
-    Row {
-        situation: "the demo in a root directory without /dev",
-        script: "mount -t proc proc $D/root/proc; chroot $D/root /taut demo --seconds 1 --out /report",
-        message: "/dev/null",
-        remedy: "mount /proc, /sys and /dev",
-        never: "not installed",
-    },
 ];
 
 /// Refuses bpf(2) with the error that is named first, and becomes the program that comes after it.
@@ -192,9 +178,6 @@ fn each_failure_names_its_cause_and_a_remedy_that_fits() {
     for (row, number) in TABLE.iter().zip(0..) {
         let own = scratch.0.join(format!("row-{number}"));
         fs::create_dir_all(&own).unwrap();
-        if row.script.contains("chroot") {
-            make_root(&own.join("root"), &taut);
-        }
         let said = said(row, &own, &taut, &forbid);
         let is_right = [row.message, row.remedy]
             .iter()
@@ -230,22 +213,4 @@ fn built(place: &Path) -> std::path::PathBuf {
         .status();
     assert!(status.unwrap().success());
     program
-}
-
-/// A root directory with the command, `ip`, and the libraries of both, hard-linked or copied, and an empty /proc.
-fn make_root(root: &Path, taut: &Path) {
-    fs::create_dir_all(root.join("proc")).unwrap();
-    fs::create_dir_all(root.join("bin")).unwrap();
-    fs::hard_link(taut, root.join("taut")).unwrap();
-    let script = r#"for program in "$TAUT" "$(command -v ip)"; do
-            ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
-                mkdir -p "$ROOT$(dirname "$library")"; cp -n "$library" "$ROOT$library"
-            done
-        done; cp "$(command -v ip)" "$ROOT/bin/""#;
-    let status = Command::new("sh")
-        .args(["-c", script])
-        .env("TAUT", taut)
-        .env("ROOT", root)
-        .status();
-    assert!(status.unwrap().success());
 }

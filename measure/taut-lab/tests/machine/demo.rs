@@ -272,3 +272,54 @@ fn a_directory_that_cannot_be_made_is_said_before_anything_is_measured() {
         "{error}"
     );
 }
+
+#[test]
+fn in_a_root_directory_that_lacks_something_it_names_what_to_mount() {
+    if skipped_without_privilege() {
+        return;
+    }
+    let directory = Directory::new("demo-root");
+    let said = |prepare: &str| {
+        let root = directory
+            .0
+            .join(if prepare.is_empty() { "empty" } else { "proc" });
+        make_root(&root);
+        let script =
+            format!("exec 2>&1; {prepare} chroot $ROOT /taut-lab demo --seconds 1 --out /report");
+        let output = Command::new("unshare")
+            .args(["--net", "--mount", "sh", "-c", &script])
+            .env("ROOT", &root)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        text(&output.stdout)
+    };
+    let without_proc = said("");
+    assert!(without_proc.contains("mount /proc"), "{without_proc}");
+    assert!(!without_proc.contains("run it as root"), "{without_proc}");
+    let without_dev = said("mount -t proc proc $ROOT/proc;");
+    assert!(without_dev.contains("/dev/null"), "{without_dev}");
+    assert!(
+        without_dev.contains("mount /proc, /sys and /dev"),
+        "{without_dev}"
+    );
+    assert!(!without_dev.contains("not installed"), "{without_dev}");
+}
+
+/// A root directory with the command, `ip`, and the libraries of both, and an empty /proc.
+fn make_root(root: &Path) {
+    fs::create_dir_all(root.join("proc")).unwrap();
+    fs::create_dir_all(root.join("bin")).unwrap();
+    fs::copy(crate::PROGRAM, root.join("taut-lab")).unwrap();
+    let script = r#"for program in "$COMMAND" "$(command -v ip)"; do
+            ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
+                mkdir -p "$ROOT$(dirname "$library")"; cp -n "$library" "$ROOT$library"
+            done
+        done; cp "$(command -v ip)" "$ROOT/bin/""#;
+    let status = Command::new("sh")
+        .args(["-c", script])
+        .env("COMMAND", crate::PROGRAM)
+        .env("ROOT", root)
+        .status();
+    assert!(status.unwrap().success());
+}
