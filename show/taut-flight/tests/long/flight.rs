@@ -218,7 +218,7 @@ fn show_beside_loads(temporary: &Path, out: &Path) -> Child {
 /// Kills a show, and its guard first if that is wanted, and waits for the end of all processes of this namespace.
 fn kill_show(show: &mut Child, with_guard: bool) {
     if with_guard {
-        let words = format!("partition\0guard\0{}\0", show.id());
+        let words = format!("\0guard\0{}\0", show.id());
         let guard = processes()
             .find(|(_, line)| line.contains(&words))
             .unwrap()
