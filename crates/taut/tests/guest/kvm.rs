@@ -429,7 +429,9 @@ fn monitor_of(command: u32) -> u32 {
         let found = fs::read_to_string(&children).unwrap();
         let first = found.split_whitespace().next();
         let first = first.map(|id| id.parse::<u32>().unwrap());
-        if let Some(monitor) = first.filter(|child| words(*child) != own) {
+        // There are none to read while a program takes the place of another.
+        let is_monitor = |words: &[u8]| !words.is_empty() && words != own;
+        if let Some(monitor) = first.filter(|child| is_monitor(&words(*child))) {
             return monitor;
         }
     }
