@@ -640,7 +640,7 @@ fn wrong_usage_says_what_is_possible() {
         (vec!["--variants", "kite"], "plain, fifo, partition, guest"),
         (vec!["--seed", "-1"], "-1"),
         (vec!["--cpu", "4000"], "name one of"),
-        (vec!["part", "nonsense"], "started by taut flight itself"),
+        (vec!["part", "nonsense"], "started by taut-flight itself"),
         (vec!["--listen", "127.0.0.1:0"], "--live"),
         (vec!["--live", "--variants", "plain"], "has a bus"),
         (vec!["--live", "--variants", "guest"], "no image of it"),
