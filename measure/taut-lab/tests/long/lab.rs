@@ -218,10 +218,11 @@ fn files_that_are_no_results_are_told_apart() {
     assert!(text(&absent).contains("absent.json"));
 }
 
-/// Runs the command with the affinity that `isolcpus=1` gives to every shell.
-fn without_cpu_1(arguments: &[&str]) -> Output {
+/// Runs a command with the affinity that `isolcpus=1` gives to every shell.
+fn without_cpu_1(program: &Path, arguments: &[&str]) -> Output {
     Command::new("taskset")
-        .args(["-c", "0", crate::PROGRAM])
+        .args(["-c", "0"])
+        .arg(program)
         .args(arguments)
         .stdin(Stdio::null())
         .output()
@@ -236,6 +237,7 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
         return;
     }
     let _lab = one_lab();
+    let lab = Path::new(crate::PROGRAM);
     let run = |rest: &[&str]| {
         let common = [
             "lab",
@@ -246,7 +248,7 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
             "--load",
             "idle",
         ];
-        text(&without_cpu_1(&[&common, rest].concat()))
+        text(&without_cpu_1(lab, &[&common, rest].concat()))
     };
     let named = run(&["--cpus", "1"]);
     assert!(named.contains("nanosleep, CPU 1"), "{named}");
@@ -273,11 +275,12 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
         "--untouched-only",
     ];
     let task = ["task", "run", &set, "--for", "1s", "--cpu", "1"];
-    for (arguments, words) in [
-        (&interrupt[..], "timer to task, idle, untouched"),
-        (&task, "1 task on CPU 1;"),
+    let taut = lab.with_file_name("taut");
+    for (program, arguments, words) in [
+        (lab, &interrupt[..], "timer to task, idle, untouched"),
+        (&taut, &task, "1 task on CPU 1;"),
     ] {
-        let output = text(&without_cpu_1(arguments));
+        let output = text(&without_cpu_1(program, arguments));
         assert!(output.contains(words), "{output}");
     }
 }
