@@ -109,7 +109,7 @@ static void opening_ports(void)
     REFUSED(tautline_port_open(node, NULL, &port), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     REFUSED(tautline_port_open(node, "nobody", &port), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
     REFUSED(tautline_raw_port_open(node, 0x0800, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
-    REFUSED(tautline_raw_port_open(node, 0x88b5, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_raw_port_open(node, 0x88b5, NULL, &port), TAUTLINE_ERROR_NOT_ALLOWED, EACCES);
     struct tautline_raw_options raw_options = {.depth = 3};
     REFUSED(tautline_raw_port_open(node, 0x88a4, &raw_options, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
     REFUSED(tautline_raw_port_open(node, 0x88a4, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);

@@ -55,7 +55,7 @@ def test_frames_pass_both_ways_as_they_are(node: tautline.Node, wire: socket.soc
             port.send(memoryview(frame(ADDRESSES[0], b"answer %d" % length)))
             assert wire.recv(2048)[14:] == b"answer %d" % length
         status = port.status()
-        assert (status["ethertype"], status["sent"], status["received"]) == ("0x88b4", 4, 4)
+        assert (status["key"], status["sent"], status["received"]) == ("raw:0x88b4", 4, 4)
     assert port.closed
 
 

@@ -424,14 +424,14 @@ fn a_monitor_that_does_not_answer_is_not_short_of_memory() {
 fn monitor_of(command: u32) -> u32 {
     let words = |process: u32| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let children = format!("/proc/{command}/task/{command}/children");
-    let own = words(command);
     loop {
         let found = fs::read_to_string(&children).unwrap();
         let first = found.split_whitespace().next();
         let first = first.map(|id| id.parse::<u32>().unwrap());
+        let own = words(command);
         // There are none to read while a program takes the place of another.
-        let is_monitor = |words: &[u8]| !words.is_empty() && words != own;
-        if let Some(monitor) = first.filter(|child| is_monitor(&words(*child))) {
+        let is_other = |words: &[u8]| !own.is_empty() && !words.is_empty() && words != own;
+        if let Some(monitor) = first.filter(|child| is_other(&words(*child))) {
             return monitor;
         }
     }
