@@ -493,7 +493,7 @@ static void nodes_of_sockets(void)
     EXPECT(socket >= 0);
     static char status[16384];
     EXPECT(tautline_node_status(node, status, sizeof status) < (int)sizeof status);
-    EXPECT(strstr(status, "\"number\":15270") != NULL);
+    EXPECT(strstr(status, "\"key\":\"udp:15270\"") != NULL);
     local.sin_addr.s_addr = htonl(0x7f000002);
     local.sin_port = 0;
     REFUSED(rt_socket((struct sockaddr *)&local, sizeof local, 100), -1, EADDRNOTAVAIL);
