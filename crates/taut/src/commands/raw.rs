@@ -16,11 +16,7 @@ const HEADER_BYTES: usize = ADDRESSES_BYTES + 2;
 
 /// Reads an EtherType.
 pub fn ethertype(text: &str) -> Result<EtherType, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    let number = number.ok_or("expected an EtherType such as 0x88cc")?;
+    let number = EtherType::number_of(text).ok_or("expected an EtherType such as 0x88cc")?;
     EtherType::new(number).map_err(|error| error.to_string())
 }
 

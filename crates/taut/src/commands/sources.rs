@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use tautline::vbus::{self, PortName};
-use tautline::{NodeConfig, PortKey};
+use tautline::{EtherType, NodeConfig, PortKey};
 use tautline_capture::frame::{self, Frame, PlainDatagram};
 use tautline_capture::{
     Batch, BusTap, CaptureError, KnownNodes, NetworkTap, ReadTap, up_interfaces,
 };
 use tautline_proto::wire::ethernet::is_usable_ethertype;
-use tautline_proto::wire::raw::RawFrame;
 use tautline_state::policy;
 use tautline_testbed::interrupt;
 
@@ -97,11 +96,7 @@ fn wanted_port(text: &str) -> Result<WantedPort, String> {
 fn ethertype(text: &str) -> Result<u16, String> {
     // Written in hexadecimal in the option's help.
     const { assert!(tautline_proto::wire::ETHERTYPE_DEFAULT == 0x88b5) };
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    number
+    EtherType::number_of(text)
         .filter(|number| is_usable_ethertype(*number))
         .ok_or_else(|| "expected an EtherType such as 0x88b5".to_owned())
 }
@@ -255,7 +250,8 @@ impl SourceArguments {
                 };
                 frame::plain_datagram(bytes).is_some_and(of_port)
             }
-            PortKey::Raw(ethertype) => RawFrame::ethertype_of(bytes) == Some(ethertype.get()),
+            // Not taken as a port: see `wanted_port`.
+            PortKey::Raw(_) => false,
         }
     }
 }

@@ -91,11 +91,7 @@ impl FromStr for PortKey {
                 .ok_or(ValueError::UdpPortOutOfRange(port));
         }
         if let Some(ethertype) = text.strip_prefix("raw:") {
-            let number = match ethertype.strip_prefix("0x") {
-                Some(digits) => u16::from_str_radix(digits, 16),
-                None => ethertype.parse(),
-            };
-            let number = number.map_err(|_| ValueError::NotAnEtherType)?;
+            let number = EtherType::number_of(ethertype).ok_or(ValueError::NotAnEtherType)?;
             let ethertype = EtherType::new(number).map_err(ValueError::EtherType)?;
             return Ok(Self::Raw(ethertype));
         }

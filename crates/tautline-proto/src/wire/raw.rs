@@ -62,6 +62,25 @@ impl EtherType {
     }
 }
 
+impl EtherType {
+    /// The number that a text has: hexadecimal behind `0x`, otherwise decimal. It may be that of no raw port.
+    ///
+    /// ```
+    /// use tautline_proto::wire::raw::EtherType;
+    ///
+    /// assert_eq!(EtherType::number_of("0x88a4"), Some(0x88a4));
+    /// assert_eq!(EtherType::number_of("34980"), Some(0x88a4));
+    /// assert_eq!(EtherType::number_of("88a4"), None);
+    /// ```
+    #[must_use]
+    pub fn number_of(text: &str) -> Option<u16> {
+        match text.strip_prefix("0x") {
+            Some(digits) => u16::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        }
+    }
+}
+
 impl fmt::Display for EtherType {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:#06x}", self.0)

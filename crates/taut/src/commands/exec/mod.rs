@@ -72,11 +72,8 @@ fn ports(text: &str) -> Result<Ports, String> {
 }
 
 fn ethertype(text: &str) -> Result<EtherType, String> {
-    let number = match text.trim().strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.trim().parse(),
-    };
-    let number = number.map_err(|_| format!("`{text}` is no EtherType such as 0x88a4"))?;
+    let number = EtherType::number_of(text.trim())
+        .ok_or_else(|| format!("`{text}` is no EtherType such as 0x88a4"))?;
     EtherType::new(number).map_err(|error| error.to_string())
 }
 
