@@ -18,7 +18,7 @@ use crate::tune;
 /// Beginnings of the names of journals that mean interfaces of one network namespace.
 const SMOOTHER: &str = "smoother-";
 const TUNE: &str = "tune-";
-/// The same of journals that note the temporary directory of a flight.
+/// Beginning of the names of journals that note the temporary directory of a flight.
 const HOME: &str = "flight-";
 const SUFFIX: &str = ".json";
 /// From here on numbers are inodes of namespaces, which journals of before had in their names.
@@ -43,6 +43,16 @@ pub enum LeftoversError {
     /// Buses.
     #[error("looking for buses: {0}")]
     Buses(#[from] std::io::Error),
+}
+
+/// Says what was put back, and what was not.
+pub fn say(put_back: &PutBack) {
+    for line in &put_back.done {
+        say!("taut: left by a process that was killed: {line}");
+    }
+    for line in &put_back.refused {
+        say!("taut: not put back: {line}");
+    }
 }
 
 /// Everything that killed processes of this user left, as text, with what cannot be looked at. Nothing is changed.

@@ -353,13 +353,7 @@ fn fly(arguments: &ShowArguments) -> Result<(), CommandError> {
 
 /// Puts back what earlier flights left whose guards were killed, too; CPUs among it, so it comes before all else.
 fn recover_first() {
-    let left = leftovers::of_flights(None);
-    for line in left.done {
-        say!("taut: left by a process that was killed: {line}");
-    }
-    for line in left.refused {
-        say!("taut: not put back: {line}");
-    }
+    leftovers::say(&leftovers::of_flights(None));
 }
 
 /// Settings of flights of these variants.

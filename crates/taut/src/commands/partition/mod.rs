@@ -16,6 +16,7 @@ use tautline_tasks::partition::{
 use crate::cli::CommandError;
 use crate::commands::live::pause;
 use crate::commands::output::JsonArguments;
+use crate::leftovers;
 use crate::units;
 
 pub use run::{Guard, GuardArguments, guard};
@@ -152,12 +153,7 @@ fn create(arguments: &CreateArguments) -> Result<(), CommandError> {
 /// Puts back what killed processes left, and says so. A directory that cannot be used stops the action that follows.
 fn recover_first() -> PutBack {
     let recovered = recover().unwrap_or_default();
-    for line in &recovered.done {
-        say!("taut: left by a process that was killed: {line}");
-    }
-    for line in &recovered.refused {
-        say!("taut: not put back: {line}");
-    }
+    leftovers::say(&recovered);
     recovered
 }
 
