@@ -1,7 +1,7 @@
 //! Compiles the BPF programs of this package, if the feature `programs` asks for them.
 
 #[path = "src/compile.rs"]
-pub mod compile;
+mod compile;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

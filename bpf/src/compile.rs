@@ -8,7 +8,7 @@ use std::process::Command;
 ///
 /// # Panics
 /// clang is missing, or cannot compile a program. The message says what to install.
-pub fn compile(sources: &Path, headers: &Path) {
+pub(crate) fn compile(sources: &Path, headers: &Path) {
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     for entry in std::fs::read_dir(sources).expect("the package has its sources") {

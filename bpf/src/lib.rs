@@ -1,15 +1,24 @@
 //! Tautline's kernel side: the objects of the BPF programs in this package, compiled with clang when the package is
-//! built. The crates `tautline` and `tautline-smoother` load them. Build scripts of other packages compile programs of
-//! their own with [`compile`].
+//! built. The crates `tautline` and `tautline-smoother` load them. Packages with programs of their own have
+//! [`build_script`] compile them.
 //!
 //! Each is `None` in a build without the feature `programs`, which needs no clang.
 
 mod compile;
 
-pub use compile::compile;
-
-/// Directory of the headers that programs of other packages include.
-pub const HEADERS: &str = env!("CARGO_MANIFEST_DIR");
+/// Build script of a package whose programs lie in its folder `bpf`: compiles them, with the headers of this package,
+/// if its feature `bpf` asks for them.
+///
+/// # Panics
+/// clang is missing, or cannot compile a program. The message says what to install.
+pub fn build_script() {
+    println!("cargo:rerun-if-changed=build.rs");
+    if std::env::var_os("CARGO_FEATURE_BPF").is_some() {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        let sources = std::path::Path::new(&package).join("bpf");
+        compile::compile(&sources, env!("CARGO_MANIFEST_DIR").as_ref());
+    }
+}
 
 /// Object that the build script of the calling package has compiled; `None` without that package's feature `$feature`.
 #[macro_export]
