@@ -163,7 +163,7 @@ impl Capabilities {
         batches: true,
     };
 
-    /// The same without what needs an IPv4 address, if the node has none.
+    /// Leaves out what needs an IPv4 address, if the node has none.
     fn with_address(self, ip: Option<Ipv4Addr>) -> Self {
         match ip {
             Some(_) => self,
