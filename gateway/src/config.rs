@@ -185,11 +185,10 @@ impl Config {
             fleet.lies_in(path);
         }
         let node = NodeConfig::from_file(config::beside(path, &document.node))?;
-        let zenoh = match &document.zenoh {
-            Some(section) => read_zenoh(&config::beside(path, &section.config))?,
-            None => zenoh::Config::default(),
-        };
-        check(document, node, bounded(zenoh)).map_err(|message| ConfigError::Entry {
+        let of_zenoh = document.zenoh.as_ref();
+        let of_zenoh = of_zenoh.map(|section| config::beside(path, &section.config));
+        let zenoh = read_zenoh(of_zenoh.as_deref())?;
+        check(document, node, zenoh).map_err(|message| ConfigError::Entry {
             path: path.to_owned(),
             message,
         })
@@ -212,12 +211,20 @@ fn bounded(mut zenoh: zenoh::Config) -> zenoh::Config {
     zenoh
 }
 
-fn read_zenoh(path: &Path) -> Result<zenoh::Config, ConfigError> {
-    zenoh::Config::from_file(path).map_err(|error| ConfigError::Beside {
+/// Zenoh's configuration, or its default, with a bound on the memory for messages that arrive in fragments.
+///
+/// # Errors
+/// [`ConfigError::Beside`].
+pub(crate) fn read_zenoh(path: Option<&Path>) -> Result<zenoh::Config, ConfigError> {
+    let Some(path) = path else {
+        return Ok(bounded(zenoh::Config::default()));
+    };
+    let read = zenoh::Config::from_file(path).map_err(|error| ConfigError::Beside {
         what: "Zenoh's configuration",
         path: path.to_owned(),
         message: error.to_string(),
-    })
+    });
+    read.map(bounded)
 }
 
 fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<Config, String> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use zenoh::{Session, Wait};
 
-use crate::config::Config;
+use crate::config::{Config, read_zenoh};
 
 /// Time to connect. Lower: a router on a slow link is not reached. Higher: one that is not there is waited for.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -15,11 +15,11 @@ pub(crate) fn configuration(
     gateway: Option<&Config>,
     zenoh: Option<&Path>,
 ) -> Result<zenoh::Config, String> {
+    let read = |path| read_zenoh(path).map_err(|error| error.to_string());
     let config = match (gateway, zenoh) {
-        (_, Some(path)) => zenoh::Config::from_file(path)
-            .map_err(|error| format!("Zenoh's configuration {}: {error}", path.display()))?,
         (Some(gateway), None) => gateway.zenoh.clone(),
-        (None, None) => return Ok(zenoh::Config::default()),
+        (None, None) => return read(None),
+        (_, path) => read(path)?,
     };
     beside(config).map_err(|error| format!("Zenoh's configuration: {error}"))
 }
