@@ -12,11 +12,11 @@ use tautline_lab::load::find_program;
 
 use crate::plan::Part;
 
-/// Test program of crate `tautline`, which has the suites of the links.
-const TESTS: [&str; 1] = ["machine"];
+/// The test program with the suites of the links: its crate and its name, which test programs of other crates have too.
+const TESTS: (&str, &str) = ("tautline", "machine");
 
-/// Test program of the command, for guests on KVM.
-const GUEST_TESTS: [&str; 1] = ["guest"];
+/// The test program for guests on KVM, likewise.
+const GUEST_TESTS: (&str, &str) = ("taut", "guest");
 
 /// Debian's packages with the programs that tests and demo run: the demo writes a setting of a host through a shell.
 const PACKAGES: [&str; 4] = ["iproute2", "ethtool", "iperf3", "dash"];
@@ -52,18 +52,18 @@ impl Programs {
     pub(crate) fn build(arch: Arch, workspace: &Path, parts: &[Part]) -> io::Result<Programs> {
         let mut tests = Vec::new();
         if parts.iter().any(|part| *part != Part::Guests) {
-            tests.extend(TESTS);
+            tests.push(TESTS);
         }
         if parts.contains(&Part::Guests) && arch == Arch::Arm64 {
-            tests.extend(GUEST_TESTS);
+            tests.push(GUEST_TESTS);
         }
         let mut files = Vec::new();
         if !tests.is_empty() {
-            let verb = ["test", "--no-run"];
-            files = cargo(workspace, &verb, &named("--test", &tests), Some(arch))?;
+            files = build_tests(workspace, &tests, Some(arch))?;
         }
         let bins = named("--bin", &["taut", "taut-lab", INIT]);
-        files.extend(cargo(workspace, &["build"], &bins, Some(arch))?);
+        let bins = cargo(workspace, &["build"], &bins, Some(arch))?;
+        files.extend(bins.into_iter().map(|built| (built.name, built.file)));
         let at = files.iter().position(|(name, _)| name == INIT);
         let (_, init) = files.remove(at.expect("cargo names what it was asked for"));
         Ok(Programs { files, init })
@@ -90,9 +90,8 @@ impl Programs {
 
     /// Builds what `--quick` needs for this machine's own architecture, as `make test` does.
     pub(crate) fn build_quick(workspace: &Path) -> io::Result<Programs> {
-        let tests = named("--test", &TESTS);
         Ok(Programs {
-            files: cargo(workspace, &["test", "--no-run"], &tests, None)?,
+            files: build_tests(workspace, &[TESTS], None)?,
             init: std::env::current_exe()?,
         })
     }
@@ -120,14 +119,42 @@ fn named(option: &str, names: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Builds with cargo; returns the names and files of the programs. All of the workspace is named, so that libraries
-/// have the features that they have in every other build of it.
+/// Builds test programs, and returns the names and files of those that are of the crates asked for.
+fn build_tests(
+    workspace: &Path,
+    tests: &[(&str, &str)],
+    arch: Option<Arch>,
+) -> io::Result<Vec<(String, PathBuf)>> {
+    let names: Vec<&str> = tests.iter().map(|(_, name)| *name).collect();
+    let built = cargo(
+        workspace,
+        &["test", "--no-run"],
+        &named("--test", &names),
+        arch,
+    )?;
+    let files = built
+        .into_iter()
+        .filter(|built| tests.contains(&(&built.krate, &built.name)))
+        .map(|built| (built.name, built.file))
+        .collect();
+    Ok(files)
+}
+
+/// A program that cargo has built.
+struct Built {
+    krate: String,
+    name: String,
+    file: PathBuf,
+}
+
+/// Builds with cargo. All of the workspace is named, so that libraries have the features that they have in every other
+/// build of it.
 fn cargo(
     workspace: &Path,
     verb: &[&str],
     what: &[String],
     arch: Option<Arch>,
-) -> io::Result<Vec<(String, PathBuf)>> {
+) -> io::Result<Vec<Built>> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command
@@ -147,7 +174,7 @@ fn cargo(
             target.to_uppercase().replace('-', "_")
         );
         // musl's start files and libc come with the Rust target, and rust-lld with the toolchain.
-        // It wraps functions of glibc, and has a test program of the same name as one of these.
+        // It wraps functions of glibc.
         command.args(["--exclude", "tautline-preload"]);
         command.args(["--target", target]).env(
             variable,
@@ -176,12 +203,18 @@ fn cargo(
         .collect())
 }
 
-/// Name and file of the program that a line of cargo's messages is about.
-fn executable(line: &str) -> Option<(String, PathBuf)> {
+/// The program that a line of cargo's messages is about.
+fn executable(line: &str) -> Option<Built> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let file = message.get("executable")?.as_str()?;
     let name = message.get("target")?.get("name")?.as_str()?;
-    Some((name.to_owned(), file.into()))
+    let manifest = Path::new(message.get("manifest_path")?.as_str()?);
+    Some(Built {
+        // A crate's directory has the name of the crate.
+        krate: manifest.parent()?.file_name()?.to_str()?.to_owned(),
+        name: name.to_owned(),
+        file: file.into(),
+    })
 }
 
 /// A copy without debug information, where `strip` is installed and knows the architecture.
@@ -337,14 +370,12 @@ mod tests {
 
     #[test]
     fn cargo_names_the_programs() {
-        let line =
-            r#"{"reason":"compiler-artifact","target":{"name":"xsk"},"executable":"/t/xsk-1"}"#;
-        assert_eq!(executable(line), Some(("xsk".into(), "/t/xsk-1".into())));
-        assert_eq!(
-            executable(r#"{"target":{"name":"a"},"executable":null}"#),
-            None
-        );
-        assert_eq!(executable("test result"), None);
+        let line = r#"{"manifest_path":"/w/crates/tautline/Cargo.toml","target":{"name":"machine"},"executable":"/t/m-1"}"#;
+        let built = executable(line).unwrap();
+        assert_eq!((&*built.krate, &*built.name), ("tautline", "machine"));
+        assert_eq!(built.file, Path::new("/t/m-1"));
+        assert!(executable(&line.replace(r#""/t/m-1""#, "null")).is_none());
+        assert!(executable("test result").is_none());
     }
 
     #[test]

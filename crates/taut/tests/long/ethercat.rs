@@ -17,7 +17,8 @@ const DEVICES: u64 = 3;
 const CYCLES: u64 = 200;
 
 fn cargo(arguments: &[&str]) -> Output {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/ethercrab/Cargo.toml");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../measure/ethercrab/Cargo.toml");
+    assert!(manifest.exists(), "{}", manifest.display());
     Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
         .args(arguments)
         .args(["--locked", "--manifest-path"])
