@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 use tautline_bridge::counters;
 use tautline_bridge::status::listed;
-use tautline_state::told::Teller;
+use tautline_state::query::StateServer;
 
 /// Beginning of the sockets' names.
 const FAMILY: &str = "tautline-gateway";
@@ -293,7 +293,7 @@ fn mapping(from: &str, to: &str, more: &str, counted: &[(&str, u64)]) -> String 
 pub(crate) fn serve(
     stop: Arc<AtomicBool>,
     status: impl Fn() -> GatewayStatus + Send + 'static,
-) -> io::Result<Teller> {
+) -> io::Result<StateServer> {
     tautline_bridge::status::tell(FAMILY, stop, status)
 }
 

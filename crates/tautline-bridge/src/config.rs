@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tautline::config::{PortConfig, PortOptions};
 use tautline::{NodeConfig, PortNumber};
 use tautline_shm::police::Bucket;
-use tautline_state::{Others, mistake};
+use tautline_state::{Others, parse_error};
 
 use crate::gate::Rules;
 use crate::port::PeerPort;
@@ -78,12 +78,12 @@ pub fn read<D: DeserializeOwned>(path: &Path) -> Result<D, ConfigError> {
         source,
     })?;
     toml::from_str(&text).map_err(|error| {
-        let (line, column) = mistake::position(&text, error.span().unwrap_or_default().start);
+        let (line, column) = parse_error::position(&text, error.span().unwrap_or_default().start);
         ConfigError::Mistake {
             path: path.to_owned(),
             line,
             column,
-            message: mistake::in_words(error.message()),
+            message: parse_error::in_words(error.message()),
         }
     })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tautline_state::told::{self, Teller};
+use tautline_state::query::{self, StateServer};
 
 use crate::program::{End, Failure};
 
@@ -73,9 +73,9 @@ pub fn tell<S: Serialize>(
     family: &str,
     stop: Arc<AtomicBool>,
     state: impl Fn() -> S + Send + 'static,
-) -> io::Result<Teller> {
+) -> io::Result<StateServer> {
     let end = End(stop);
-    told::tell(family, move || {
+    query::tell(family, move || {
         let _dropped_with_this = &end;
         serde_json::to_vec(&state()).unwrap_or_default()
     })
@@ -85,7 +85,7 @@ pub fn tell<S: Serialize>(
 ///
 /// # Errors
 /// It has panicked.
-pub fn end(teller: Teller) -> Result<(), Failure> {
+pub fn end(teller: StateServer) -> Result<(), Failure> {
     let panicked = |_| "the thread that tells the state has panicked".into();
     teller.end().map_err(panicked)
 }
@@ -93,7 +93,7 @@ pub fn end(teller: Teller) -> Result<(), Failure> {
 /// States of all programs of a family, of this user and of root, in this network namespace; root sees everybody's.
 #[must_use]
 pub fn all<S: DeserializeOwned>(family: &str) -> Vec<S> {
-    let texts = told::all(family).into_iter();
+    let texts = query::all(family).into_iter();
     texts
         .filter_map(|text| serde_json::from_slice(&text).ok())
         .collect()

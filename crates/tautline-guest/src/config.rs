@@ -17,7 +17,7 @@ use tautline::{NodeName, PortNumber, Priority};
 use tautline_shm::vbus::layout::DEPTH_MAX;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::window::{ADDRESS_BYTES, Connection, Direction, PEERS_MAX, Plan};
-use tautline_state::{Others, mistake, units};
+use tautline_state::{Others, parse_error, units};
 
 use crate::error::GuestError;
 use crate::log::LogConfig;
@@ -271,10 +271,11 @@ impl GuestConfig {
         image: impl Into<PathBuf>,
     ) -> Result<GuestConfig, GuestError> {
         let read: GuestFile = toml::from_str(text).map_err(|error| {
-            let (line, column) = mistake::position(text, error.span().unwrap_or_default().start);
+            let (line, column) =
+                parse_error::position(text, error.span().unwrap_or_default().start);
             GuestError::File {
                 path: format!("{file}:{line}:{column}"),
-                reason: mistake::in_words(error.message()),
+                reason: parse_error::in_words(error.message()),
             }
         })?;
         let wrong = |reason: String| GuestError::File {

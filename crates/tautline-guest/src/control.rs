@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SocketAddrUnix, SocketType};
 use serde::{Deserialize, Serialize};
-use tautline_state::foreign::{ForeignListener, ForeignSocket, unnamed};
-use tautline_state::told::{Admission, Asked, Asker, Askers, Heard, Limits, Teller, hear};
+use tautline_state::query::{Admission, Client, Clients, Limits, Query, Reply, StateServer, hear};
+use tautline_state::untrusted::{UntrustedListener, UntrustedSocket, unnamed};
 use tautline_state::{Directory, EntryKind, Owner};
 
 use crate::error::GuestError;
@@ -34,7 +34,8 @@ const GUESTS_MAX: usize = 64;
 const SOCKETS_MAX: usize = 4096;
 /// Time for which the directory may be locked by another process of the user.
 const LOCK_MAX: Duration = Duration::from_secs(2);
-/// Askers that can wait for a guest to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
+/// Clients that can wait for a guest to come to them. Lower: some are refused. Higher: a stopped one keeps more of them
+/// waiting.
 const ASKERS_MAX: i32 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +50,7 @@ enum Question {
 pub(crate) struct Service {
     directory: Directory,
     name: String,
-    _teller: Teller,
+    _teller: StateServer,
 }
 
 impl Service {
@@ -64,14 +65,14 @@ impl Service {
             listen(&directory.reachable(name)?).map_err(&failed)?
         };
         let shared = Arc::clone(shared);
-        let serve = move |askers: &Askers| {
+        let serve = move |askers: &Clients| {
             askers.each(|asker| {
                 // The asking process may go away in the middle.
                 let _gone = answer(asker, &shared);
             });
         };
         let admission = Admission::ByOwnDirectory;
-        let teller = Teller::start("taut-guest-ask", listener, admission, serve);
+        let teller = StateServer::start("taut-guest-ask", listener, admission, serve);
         Ok(Service {
             directory,
             name: name.to_owned(),
@@ -87,10 +88,10 @@ impl Drop for Service {
     }
 }
 
-fn listen(path: &Path) -> io::Result<ForeignListener> {
+fn listen(path: &Path) -> io::Result<UntrustedListener> {
     let bound = unnamed(SocketType::STREAM)?;
     rustix::net::bind(&bound, &SocketAddrUnix::new(path)?)?;
-    let listener = ForeignListener::new(bound);
+    let listener = UntrustedListener::new(bound);
     listener.listen(ASKERS_MAX)?;
     Ok(listener)
 }
@@ -124,7 +125,7 @@ fn sweep(directory: &Directory) {
 }
 
 /// Answers one question.
-fn answer(asker: &Asker<'_>, shared: &Shared) -> io::Result<()> {
+fn answer(asker: &Client<'_>, shared: &Shared) -> io::Result<()> {
     let mut place = [0; QUESTION_BYTES_MAX];
     let is_line = |question: &[u8]| question.ends_with(b"\n");
     let question = asker.question(&mut place, ANSWER_MAX, is_line);
@@ -139,12 +140,12 @@ fn answer(asker: &Asker<'_>, shared: &Shared) -> io::Result<()> {
 }
 
 /// Connects to a guest's socket. Never waits: one where too many wait already is `ErrorKind::WouldBlock`.
-fn connect(path: &Path) -> io::Result<ForeignSocket> {
-    ForeignSocket::connect(&SocketAddrUnix::new(path)?, SocketType::STREAM)
+fn connect(path: &Path) -> io::Result<UntrustedSocket> {
+    UntrustedSocket::connect(&SocketAddrUnix::new(path)?, SocketType::STREAM)
 }
 
 /// Whether root or this user listens there.
-fn is_answered_by(socket: &ForeignSocket, user: u32) -> bool {
+fn is_answered_by(socket: &UntrustedSocket, user: u32) -> bool {
     let listener = socket.peer();
     listener.is_ok_and(|listener| listener.uid == 0 || listener.uid == user)
 }
@@ -166,7 +167,7 @@ fn begin(
     directory: &Directory,
     name: &str,
     question: Question,
-) -> Result<Option<Asked<String>>, GuestError> {
+) -> Result<Option<Query<String>>, GuestError> {
     // Root looks into the directories of others, who may put links there that lead to its own sockets.
     let entry = match directory.socket(name) {
         Err(error) if error.is_absent() => return Ok(None),
@@ -183,7 +184,7 @@ fn begin(
     };
     let mut line = serde_json::to_string(&question).expect("a question is a word");
     line.push('\n');
-    Ok(Some(Asked::new(
+    Ok(Some(Query::new(
         name.to_owned(),
         socket,
         Some(line.as_bytes()),
@@ -194,7 +195,7 @@ fn begin(
 type Answered = Result<Option<GuestStatus>, GuestError>;
 
 /// Hears guests that were asked, all in the time for one.
-fn hear_all(asked: Vec<Asked<String>>) -> Result<Vec<(String, Answered)>, GuestError> {
+fn hear_all(asked: Vec<Query<String>>) -> Result<Vec<(String, Answered)>, GuestError> {
     let limits = Limits {
         silence: ANSWER_MAX,
         deadline: Instant::now() + ANSWER_MAX,
@@ -205,12 +206,12 @@ fn hear_all(asked: Vec<Asked<String>>) -> Result<Vec<(String, Answered)>, GuestE
         let silent = || GuestError::Silent(name.clone());
         let answered = match heard {
             // It has ended in this moment.
-            Heard::Gone => Ok(None),
-            Heard::Whole(text) if text.is_empty() => Ok(None),
-            Heard::Whole(text) => serde_json::from_slice(&text)
+            Reply::Gone => Ok(None),
+            Reply::Whole(text) if text.is_empty() => Ok(None),
+            Reply::Whole(text) => serde_json::from_slice(&text)
                 .map(Some)
                 .map_err(|_| silent()),
-            Heard::Silent => Err(silent()),
+            Reply::Silent => Err(silent()),
         };
         (name, answered)
     });
@@ -471,7 +472,7 @@ mod tests {
         let listener = listener(directory, "full");
         rustix::net::listen(&listener, 0).unwrap();
         let path = directory.reachable("full").unwrap();
-        let _waiting: Vec<ForeignSocket> = std::iter::from_fn(|| connect(&path).ok()).collect();
+        let _waiting: Vec<UntrustedSocket> = std::iter::from_fn(|| connect(&path).ok()).collect();
         assert!(is_silent(directory, "full"));
         // Nor does anybody take its name.
         let taken = free(directory, "full");
@@ -499,11 +500,11 @@ mod tests {
         let directory = temporary.directory();
         let first = listen(&directory.reachable("arm").unwrap()).unwrap();
         // One that takes its time.
-        let work = |askers: &Askers| {
+        let work = |askers: &Clients| {
             askers.each(|_| ());
             std::thread::sleep(CHANGE_LOOK);
         };
-        let teller = Teller::start("ask", first, Admission::ByFile, work).unwrap();
+        let teller = StateServer::start("ask", first, Admission::ByFile, work).unwrap();
         let service = Service {
             directory: directory.try_clone().unwrap(),
             name: "arm".to_owned(),

@@ -42,7 +42,7 @@
 mod config;
 mod counters;
 mod error;
-mod on_the_way;
+mod in_flight;
 mod store;
 mod switch_port;
 
@@ -58,7 +58,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::time::Instant;
 use crate::wire::{ETHERTYPE_DEFAULT, MacAddress};
-use on_the_way::{Event, Stage, Waiting};
+use in_flight::{Event, Stage, Waiting};
 use store::{FrameIndex, FrameStore};
 use switch_port::SwitchPort;
 

@@ -177,7 +177,7 @@ pub struct ProducerLine {
     pub doorbells: AtomicU64,
     /// Frames of a source that came when all places of a sampling port were taken.
     pub sources_refused: AtomicU64,
-    /// News of datagrams that did not arrive, see [`crate::news`].
+    /// News of datagrams that did not arrive, see [`crate::undelivered`].
     pub news: AtomicU64,
     /// 1 while a writer tells news. A second writer gives way and is counted.
     pub news_lock: AtomicU32,
@@ -224,7 +224,7 @@ pub struct TakenLine {
     pub taken: [AtomicU64; CLASS_COUNT],
 }
 
-/// One piece of news; see [`crate::news`].
+/// One piece of news; see [`crate::undelivered`].
 #[repr(C)]
 pub struct NewsEntry {
     /// Number from 1, MTU and ICMP code: bits 32 to 63, 8 to 23, 0 to 7. 0 while it is written.

@@ -29,12 +29,11 @@
 
 pub mod deliver;
 pub mod doorbell;
+pub mod index_pool;
 pub mod layout;
-pub mod news;
 #[cfg(not(loom))]
 pub mod out_of_order;
 pub mod peer;
-pub mod places;
 pub mod police;
 pub mod queue;
 pub mod reads;
@@ -43,4 +42,5 @@ pub mod region;
 pub mod sample;
 mod sync;
 pub mod tap;
+pub mod undelivered;
 pub mod vbus;

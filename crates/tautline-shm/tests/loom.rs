@@ -5,14 +5,14 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::thread;
+use tautline_shm::index_pool::IndexPool;
 use tautline_shm::layout::{
     CELL_COUNT, CLASS_COUNT, Control, PEER_COUNT, Peer, RecordHead, Slot, model, source_form,
     source_word,
 };
-use tautline_shm::news::{self, UndeliveredReader, UndeliveredReport};
-use tautline_shm::places::Places;
 use tautline_shm::queue::{Consumer, PushError};
 use tautline_shm::sample::Reader;
+use tautline_shm::undelivered::{self, UndeliveredReader, UndeliveredReport};
 use tautline_shm::{doorbell, peer, police, queue, sample};
 
 const URGENT: usize = 7;
@@ -70,7 +70,7 @@ impl Memory {
     }
 
     fn tell(&self, number: u8) -> bool {
-        news::tell(&self.control, &news(number)).is_ok()
+        undelivered::tell(&self.control, &news(number)).is_ok()
     }
 
     /// Takes one message and checks that it is whole.
@@ -430,8 +430,8 @@ fn no_wake_up_is_lost() {
 #[test]
 fn a_place_has_one_holder_who_sees_what_the_last_one_did() {
     bounded(3, || {
-        let shared = Arc::new((Places::new(1), loom::cell::UnsafeCell::new(0)));
-        let borrow = |(places, buffer): &(Places, loom::cell::UnsafeCell<u32>)| {
+        let shared = Arc::new((IndexPool::new(1), loom::cell::UnsafeCell::new(0)));
+        let borrow = |(places, buffer): &(IndexPool, loom::cell::UnsafeCell<u32>)| {
             let Some(place) = places.take() else {
                 return 0;
             };

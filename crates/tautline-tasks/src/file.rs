@@ -21,7 +21,7 @@ use tautline_exec::{
     TaskSet, Window,
 };
 use tautline_state::cpus::CpuList;
-use tautline_state::{Others, mistake, units};
+use tautline_state::{Others, parse_error, units};
 use toml::de::{DeTable, DeValue};
 
 use crate::program::Program;
@@ -141,7 +141,7 @@ pub fn parse(text: &str, name: &str) -> Result<TaskFile, FileError> {
             text,
             name,
             error.span().unwrap_or_default(),
-            &mistake::in_words(error.message()),
+            &parse_error::in_words(error.message()),
         ),
         remedy: SEE_DOCUMENTATION.to_owned(),
     })?;
@@ -153,7 +153,7 @@ pub fn parse(text: &str, name: &str) -> Result<TaskFile, FileError> {
 
 /// `FILE:LINE:COLUMN: MESSAGE`.
 fn at(text: &str, name: &str, span: Range<usize>, message: &str) -> String {
-    let (line, column) = mistake::position(text, span.start);
+    let (line, column) = parse_error::position(text, span.start);
     format!("{name}:{line}:{column}: {message}")
 }
 

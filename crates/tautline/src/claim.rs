@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use tautline_proto::wire::PortKey;
-use tautline_state::foreign::Credentials;
+use tautline_state::untrusted::Credentials;
 use tautline_state::{Directory, StateError};
 
 use crate::runtime::{self, Room};

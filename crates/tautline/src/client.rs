@@ -25,8 +25,8 @@ use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
 use crate::sys::interface::{self, InterfaceWatch};
 use crate::sys::{unix, wait};
-use tautline_state::foreign::close_elsewhere_or_keep;
 use tautline_state::fork::OwnerProcess;
+use tautline_state::untrusted::close_elsewhere_or_keep;
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.

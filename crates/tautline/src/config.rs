@@ -134,7 +134,7 @@ use serde::Deserialize;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::MacAddress;
 use tautline_proto::wire::ethernet::{Vlan, is_usable_ethertype};
-use tautline_state::{Others, mistake};
+use tautline_state::{Others, parse_error};
 use toml::Spanned;
 
 pub use exec::ExecConfig;
@@ -247,7 +247,7 @@ impl FromStr for ServiceConfig {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let document: Document = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or_default();
-            at(text, span, mistake::in_words(error.message()))
+            at(text, span, parse_error::in_words(error.message()))
         })?;
         document
             .check()
@@ -257,7 +257,7 @@ impl FromStr for ServiceConfig {
 
 /// Turns a byte range into line and column.
 fn at(text: &str, span: Range<usize>, message: String) -> ConfigError {
-    let (line, column) = mistake::position(text, span.start);
+    let (line, column) = parse_error::position(text, span.start);
     ConfigError {
         file: None,
         line,

@@ -144,7 +144,7 @@ pub const FEATURES: [Feature; 12] = [
         since: "6.16",
         used_by: "connections with strangers: no descriptors from them",
         instead: "a separate thread that closes them",
-        probe: || tried(tautline_state::foreign::try_refusing_descriptors()),
+        probe: || tried(tautline_state::untrusted::try_refusing_descriptors()),
     },
 ];
 

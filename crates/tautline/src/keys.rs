@@ -18,7 +18,7 @@ use tautline_proto::authentication::Station;
 pub use tautline_proto::authentication::{BadRing, Cipher, Key, KeyRing, SECRET_BYTES};
 use tautline_proto::neighbour::NeighbourTable;
 use tautline_proto::wire::MacAddress;
-use tautline_state::{Directory, mistake};
+use tautline_state::{Directory, parse_error};
 
 use crate::sys::random;
 
@@ -129,7 +129,7 @@ fn read_private(path: &Path) -> Result<String, String> {
 /// Description of the mistake.
 pub fn parse(text: &str) -> Result<KeyRing, String> {
     let file: KeyFile = toml::from_str(text).map_err(|error| {
-        let (line, _) = mistake::position(text, error.span().unwrap_or_default().start);
+        let (line, _) = parse_error::position(text, error.span().unwrap_or_default().start);
         format!("line {line} is not as in docs/how-to/authentication.md")
     })?;
     let keys = file.key.iter().map(key).collect::<Result<Vec<_>, _>>()?;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::net::{SocketAddrUnix, SocketType};
-use tautline_state::foreign::{self, ForeignListener, ForeignSocket};
+use tautline_state::untrusted::{self, UntrustedListener, UntrustedSocket};
 use tautline_state::{Directory, EntryKind, Owner, StateError, runtime_directory};
 
-use crate::sys::handed::is_bpf_file_system;
+use crate::sys::descriptor_kind::is_bpf_file_system;
 use crate::sys::{namespace, unix};
 
 /// Directories of network namespaces that are looked through for what is left of them, by whoever makes one. Lower:
@@ -171,7 +171,7 @@ fn below(runtime: &Directory, name: &str, room: Room, owner: Owner) -> Option<Di
 /// Name of the directory of this thread's network namespace. Numbers of namespaces are never given twice; before Linux
 /// 5.14 there is only the inode, which can be.
 pub(crate) fn namespace_name() -> io::Result<String> {
-    let socket = foreign::unnamed(SocketType::STREAM)?;
+    let socket = untrusted::unnamed(SocketType::STREAM)?;
     match tautline_state::namespace_cookie(&socket) {
         Ok(cookie) => Ok(format!("net-{cookie}")),
         Err(error) => match namespace::current() {
@@ -189,7 +189,7 @@ pub(crate) fn listen(
     kind: SocketType,
     mode: u32,
     backlog: i32,
-) -> io::Result<(Directory, ForeignListener)> {
+) -> io::Result<(Directory, UntrustedListener)> {
     let (room, listener) = make_in(room, |room| Ok(listen_in(room, name, kind, mode, backlog)?))?;
     Ok((room, listener?))
 }
@@ -200,7 +200,7 @@ fn listen_in(
     kind: SocketType,
     mode: u32,
     backlog: i32,
-) -> Result<ForeignListener, StateError> {
+) -> Result<UntrustedListener, StateError> {
     let beside = format!(".{name}.new");
     let failed = |source| StateError::Io {
         action: "listen on",
@@ -213,7 +213,7 @@ fn listen_in(
     }
     let bound = unix::bind_path(&room.reachable(&beside)?, kind).map_err(failed)?;
     room.set_access_of(&beside, mode, None)?;
-    let listener = ForeignListener::new(bound);
+    let listener = UntrustedListener::new(bound);
     listener.listen(backlog).map_err(failed)?;
     room.rename(&beside, name)?;
     Ok(listener)
@@ -264,14 +264,14 @@ pub(crate) fn connect(
     name: &str,
     kind: SocketType,
     deadline: Instant,
-) -> io::Result<Option<ForeignSocket>> {
+) -> io::Result<Option<UntrustedSocket>> {
     let entry = match room.socket(name) {
         Err(error) if error.is_absent() => return Ok(None),
         found => found?,
     };
     let address = SocketAddrUnix::new(entry.path())?;
     loop {
-        match ForeignSocket::connect(&address, kind) {
+        match UntrustedSocket::connect(&address, kind) {
             Ok(socket) => return Ok(Some(socket)),
             Err(error) => match error.kind() {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => return Ok(None),

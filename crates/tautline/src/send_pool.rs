@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram};
-use tautline_shm::places::{PLACES_MAX, Places};
+use tautline_shm::index_pool::{INDICES_MAX, IndexPool};
 
 use crate::error::SendError;
 use crate::link::PlacedPayload;
@@ -27,7 +27,7 @@ pub const PAGE_BYTES: usize = 4096;
 /// Pages of the sizes of buffers.
 pub const SIZES_PAGES: [usize; 4] = [1, 4, 8, 16];
 /// Most buffers of one size. Lower: a gateway runs out. Higher: one word can no longer show which are free.
-pub const BUFFERS_MAX: u32 = PLACES_MAX;
+pub const BUFFERS_MAX: u32 = INDICES_MAX;
 
 /// Bytes before a buffer's first byte, for headers. Lower: the longest headers do not fit. Higher: memory.
 const HEADROOM_BYTES: usize = 64;
@@ -97,7 +97,7 @@ struct Size {
     pages: usize,
     /// Where the first begins, with its headroom.
     offset: usize,
-    places: Places,
+    places: IndexPool,
     /// Requests that found none free.
     exhausted: AtomicU64,
 }
@@ -111,7 +111,7 @@ impl Size {
             let size = Self {
                 pages: SIZES_PAGES[index],
                 offset: end,
-                places: Places::new(counts[index]),
+                places: IndexPool::new(counts[index]),
                 exhausted: AtomicU64::new(0),
             };
             end += size.places.count() as usize * size.stride();

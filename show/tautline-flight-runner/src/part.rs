@@ -11,7 +11,7 @@ use tautline_state::cpus::CpuList;
 use tautline_tasks::partition::PartitionConfig;
 
 use crate::course::Course;
-use crate::keeper::{self, KeeperSettings};
+use crate::guest_process::{self, GuestProcessSettings};
 use crate::loops::{Job, Log, jobs};
 use crate::radio::{self, End, PilotSettings, ReceiverSettings};
 use crate::record::{LoopRecord, Variant, WorldRecord};
@@ -31,7 +31,7 @@ pub(crate) enum Part {
     /// The flight controller.
     Controller(ControllerSettings),
     /// The flight controller in a guest.
-    Keeper(KeeperSettings),
+    Keeper(GuestProcessSettings),
     /// Camera and flight data.
     Video(VideoSettings),
     /// Door in the pictures.
@@ -86,7 +86,7 @@ pub fn run(word: &str) -> io::Result<()> {
             world::run(&settings, |start| say(&start.to_string()), record)
         }
         Part::Controller(settings) => control(&settings),
-        Part::Keeper(settings) => keeper::run(&settings),
+        Part::Keeper(settings) => guest_process::run(&settings),
         Part::Video(settings) => soft::show_video(&settings),
         Part::Mapping(means) => soft::map(&means),
         Part::Pilot(settings) => radio::fly(&settings),

@@ -21,8 +21,8 @@ use tautline_testbed::sys::monotonic_ns;
 use crate::cable::Cable;
 use crate::child::{Said, Started};
 use crate::course::Course;
+use crate::guest_process::{GuestProcessLine, GuestProcessSettings};
 use crate::home::Home;
-use crate::keeper::{KeeperLine, KeeperSettings};
 use crate::part::{ControllerReport, ControllerSettings, Part};
 use crate::record::{FlightRecord, Phase, Variant, WorldRecord};
 use crate::soft::{Recordings, Soft, SoftSettings};
@@ -395,7 +395,7 @@ impl Controller {
             });
         };
         let image = settings.guest_image.clone();
-        let process = start(&Part::Keeper(KeeperSettings {
+        let process = start(&Part::Keeper(GuestProcessSettings {
             image: image.ok_or_else(|| ShowError::NoGuest("there is no image".to_owned()))?,
             bus: bus.clone(),
             partition: partition.name().to_owned(),
@@ -403,11 +403,11 @@ impl Controller {
         }))?;
         let said = line(&process, PATIENCE)?.map(|line| serde_json::from_str(&line));
         match said {
-            Some(Ok(KeeperLine::Flies(monitor))) => Ok(Controller {
+            Some(Ok(GuestProcessLine::Flies(monitor))) => Ok(Controller {
                 process,
                 monitor: Some(monitor),
             }),
-            Some(Ok(KeeperLine::Failed(reason))) => Err(ShowError::NoGuest(reason)),
+            Some(Ok(GuestProcessLine::Failed(reason))) => Err(ShowError::NoGuest(reason)),
             _ => Err(ShowError::NoGuest(format!(
                 "it has not joined its window within {} s",
                 PATIENCE.as_secs()

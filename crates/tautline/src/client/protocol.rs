@@ -23,7 +23,7 @@ use tautline_shm::region::Shape;
 use crate::kind::XdpMode;
 use crate::limits::DEPTH_MAX;
 use crate::link::NodeCounters;
-use crate::sys::handed::Kind;
+use crate::sys::descriptor_kind::Kind;
 use crate::sys::unix;
 
 /// "TLC1".
@@ -187,7 +187,7 @@ impl Reply {
     /// Descriptors that go with it, in their order.
     pub(crate) fn descriptor_kinds(&self) -> &'static [Kind] {
         match self {
-            Self::Welcome { .. } => &[Kind::Keeper],
+            Self::Welcome { .. } => &[Kind::BpfPin],
             Self::Opened {
                 key: PortKey::Udp(_),
                 ..

@@ -11,9 +11,9 @@ use tautline_proto::wire::PortKey;
 pub use crate::config::{MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 use crate::error::OpenError;
 
-/// A user who asks.
+/// The user of a client, or of who would be one.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct ClientUser {
     pub(super) uid: u32,
     /// The primary one first.
     pub(super) groups: Vec<u32>,
@@ -109,19 +109,19 @@ impl Policy {
     }
 
     /// Root could take the interface itself, and so could the user that the control process runs as.
-    pub(super) fn needs_no_rule(&self, asker: &Asker) -> bool {
-        asker.uid == 0 || asker.uid == self.own_uid
+    pub(super) fn needs_no_rule(&self, user: &ClientUser) -> bool {
+        user.uid == 0 || user.uid == self.own_uid
     }
 
-    fn rules_of<'s>(&'s self, asker: &'s Asker) -> impl Iterator<Item = (usize, &'s Rule)> {
-        self.indexes_of(asker)
+    fn rules_of<'s>(&'s self, user: &'s ClientUser) -> impl Iterator<Item = (usize, &'s Rule)> {
+        self.indexes_of(user)
             .map(|index| (index, &self.rules[index].0))
     }
 
-    fn indexes_of<'s>(&'s self, asker: &'s Asker) -> impl Iterator<Item = usize> + 's {
+    fn indexes_of<'s>(&'s self, user: &'s ClientUser) -> impl Iterator<Item = usize> + 's {
         let applies = |identity: Identity| match identity {
-            Identity::User(uid) => uid == asker.uid,
-            Identity::Group(gid) => asker.groups.contains(&gid),
+            Identity::User(uid) => uid == user.uid,
+            Identity::Group(gid) => user.groups.contains(&gid),
         };
         self.rules
             .iter()
@@ -131,36 +131,36 @@ impl Policy {
     }
 
     /// Whether the user may open anything. The error says why not.
-    pub(super) fn admit(&self, asker: &Asker) -> Result<(), String> {
-        if self.needs_no_rule(asker) || self.rules_of(asker).next().is_some() {
+    pub(super) fn admit(&self, user: &ClientUser) -> Result<(), String> {
+        if self.needs_no_rule(user) || self.rules_of(user).next().is_some() {
             return Ok(());
         }
         Err(format!(
             "no [[allow]] entry is for {} or a group of theirs",
-            self.name(asker.uid)
+            self.name(user.uid)
         ))
     }
 
     /// Permissions of the user for this port. The error says which entry does not give it, and why.
     pub(super) fn grant(
         &self,
-        asker: &Asker,
+        user: &ClientUser,
         key: PortKey,
         bytes: u64,
         taken: &Taken,
     ) -> Result<Grant, String> {
-        if self.needs_no_rule(asker) {
+        if self.needs_no_rule(user) {
             return Ok(Grant {
                 rule: None,
                 priorities: u8::MAX,
                 any_source_address: true,
             });
         }
-        self.admit(asker)?;
+        self.admit(user)?;
         let mut refused = Vec::new();
-        for (index, rule) in self.rules_of(asker) {
+        for (index, rule) in self.rules_of(user) {
             let entry = format!("[[allow]] entry {} ({})", index + 1, rule.who);
-            let used = taken.get(&(index, asker.uid)).copied().unwrap_or_default();
+            let used = taken.get(&(index, user.uid)).copied().unwrap_or_default();
             let (kind, ports) = given(key, rule);
             if ports.is_empty() {
                 refused.push(format!("{entry} gives no {kind}"));
@@ -185,7 +185,7 @@ impl Policy {
                 });
             }
         }
-        Err(format!("{}: {}", self.name(asker.uid), refused.join("; ")))
+        Err(format!("{}: {}", self.name(user.uid), refused.join("; ")))
     }
 
     /// The entries with the names that they apply to.
@@ -259,10 +259,10 @@ mod tests {
     use tautline_proto::wire::raw::EtherType;
 
     /// A user without a name on any machine.
-    const ASKER: u32 = 987_654;
+    const USER: u32 = 987_654;
 
-    fn asker(uid: u32, groups: &[u32]) -> Asker {
-        Asker {
+    fn user(uid: u32, groups: &[u32]) -> ClientUser {
+        ClientUser {
             uid,
             groups: groups.to_vec(),
         }
@@ -283,7 +283,7 @@ mod tests {
 
     fn policy() -> Policy {
         Policy::new(&[
-            rule(Who::User(ASKER.to_string()), 10..=19, 1_000),
+            rule(Who::User(USER.to_string()), 10..=19, 1_000),
             rule(Who::Group("987655".to_owned()), 20..=20, 500),
         ])
         .unwrap()
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn udp_ports_are_given_by_entries_of_their_own() {
         let (policy, none) = (policy(), Taken::new());
-        let user = asker(ASKER, &[]);
+        let user = user(USER, &[]);
         let grant = policy.grant(&user, udp(5_009), 1_000, &none);
         assert_eq!(grant.unwrap().rule, Some(0));
         assert_eq!(
@@ -309,7 +309,7 @@ mod tests {
         );
         let silent = Rule {
             udp_ports: Vec::new(),
-            ..rule(Who::User(ASKER.to_string()), 10..=19, 1_000)
+            ..rule(Who::User(USER.to_string()), 10..=19, 1_000)
         };
         let policy = Policy::new(&[silent]).unwrap();
         assert_eq!(
@@ -322,7 +322,7 @@ mod tests {
     fn ethertypes_are_given_by_name_and_source_addresses_apart() {
         let none = Taken::new();
         let raw = |number| PortKey::Raw(EtherType::new(number).unwrap());
-        let user = asker(ASKER, &[]);
+        let user = user(USER, &[]);
         let grant = policy().grant(&user, raw(0x9007), 1_000, &none).unwrap();
         assert_eq!((grant.rule, grant.any_source_address), (Some(0), false));
         assert_eq!(
@@ -331,7 +331,7 @@ mod tests {
         );
         let free = Rule {
             any_source_address: true,
-            ..rule(Who::User(ASKER.to_string()), 10..=19, 1_000)
+            ..rule(Who::User(USER.to_string()), 10..=19, 1_000)
         };
         let silent = Rule {
             ethertypes: Vec::new(),
@@ -350,51 +350,51 @@ mod tests {
     #[test]
     fn a_user_gets_what_an_entry_gives() {
         let (policy, none) = (policy(), Taken::new());
-        let grant = policy.grant(&asker(ASKER, &[]), port(10), 1_000, &none);
+        let grant = policy.grant(&user(USER, &[]), port(10), 1_000, &none);
         let expected = Grant {
             rule: Some(0),
             priorities: 0b1000_1111,
             any_source_address: false,
         };
         assert_eq!(grant, Ok(expected));
-        let grant = policy.grant(&asker(ASKER, &[7, 987_655]), port(20), 500, &none);
+        let grant = policy.grant(&user(USER, &[7, 987_655]), port(20), 500, &none);
         assert_eq!(grant.unwrap().rule, Some(1));
     }
 
     #[test]
     fn what_is_refused_names_entry_and_user() {
         let (policy, none) = (policy(), Taken::new());
-        let refused = |asker: &Asker, number, bytes, taken: &Taken| {
-            policy.grant(asker, port(number), bytes, taken).unwrap_err()
+        let refused = |user: &ClientUser, number, bytes, taken: &Taken| {
+            policy.grant(user, port(number), bytes, taken).unwrap_err()
         };
         assert_eq!(
-            refused(&asker(ASKER, &[]), 20, 1, &none),
+            refused(&user(USER, &[]), 20, 1, &none),
             "user 987654: [[allow]] entry 1 (user 987654) gives ports 10-19"
         );
         assert_eq!(
-            refused(&asker(ASKER, &[]), 10, 600, &taken(1, 500)),
+            refused(&user(USER, &[]), 10, 600, &taken(1, 500)),
             "user 987654: [[allow]] entry 1 (user 987654) gives 1000 bytes of memory, of which 500 are taken; \
              the port needs 600; raise its memory_bytes_max"
         );
         assert_eq!(
-            refused(&asker(ASKER, &[]), 10, 1, &taken(2, 500)),
+            refused(&user(USER, &[]), 10, 1, &taken(2, 500)),
             "user 987654: [[allow]] entry 1 (user 987654) gives 2 ports at a time, which are open; \
              raise its ports_max"
         );
         assert_eq!(
-            refused(&asker(ASKER + 5, &[1]), 10, 600, &none),
+            refused(&user(USER + 5, &[1]), 10, 600, &none),
             "no [[allow]] entry is for user 987659 or a group of theirs"
         );
-        assert!(policy.admit(&asker(ASKER + 5, &[987_655])).is_ok());
+        assert!(policy.admit(&user(USER + 5, &[987_655])).is_ok());
     }
 
     fn taken(ports: usize, bytes: u64) -> Taken {
-        Taken::from([((0, ASKER), Share { ports, bytes })])
+        Taken::from([((0, USER), Share { ports, bytes })])
     }
 
     #[test]
     fn root_needs_no_entry_and_a_name_that_nobody_has_is_an_error() {
-        let grant = policy().grant(&asker(0, &[]), port(4_000), u64::MAX, &Taken::new());
+        let grant = policy().grant(&user(0, &[]), port(4_000), u64::MAX, &Taken::new());
         assert_eq!(grant.unwrap().rule, None);
         let unknown = Policy::new(&[rule(Who::User("taut-nobody-at-all".to_owned()), 1..=1, 1)]);
         let error = unknown.unwrap_err().to_string();

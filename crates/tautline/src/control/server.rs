@@ -34,13 +34,13 @@ use crate::status::{InterfaceStatus, OpenReport, gone};
 use crate::sys::activation;
 use crate::sys::clock;
 use crate::sys::interface::InterfaceWatch;
-use crate::sys::keeper::Keeper;
+use crate::sys::pin::BpfPin;
 use crate::sys::unix;
 use crate::sys::wait;
 use tautline_proto::neighbour::NeighbourTable;
 use tautline_proto::wire::ethernet::Vlan;
-use tautline_state::foreign::{ForeignListener, ForeignSocket};
 use tautline_state::fork::OwnerProcess;
+use tautline_state::untrusted::{UntrustedListener, UntrustedSocket};
 
 /// Connections that wait to be accepted. Lower: strangers who connect without end fill the queue, and a client has to
 /// try again. Higher: more kernel memory while this process is stopped.
@@ -86,7 +86,7 @@ pub struct Server {
     /// The interface that the demux is on.
     watch: Arc<InterfaceWatch>,
     demux: Demux,
-    keeper: Keeper,
+    keeper: BpfPin,
     taps: Taps,
     policy: Policy,
     /// Those of the configuration.
@@ -96,8 +96,8 @@ pub struct Server {
     report: OpenReport,
     taken_over: usize,
     replaced: Option<OpenError>,
-    listener: ForeignListener,
-    status: ForeignListener,
+    listener: UntrustedListener,
+    status: UntrustedListener,
     /// The claim of being the interface's control process.
     _claim: Claim,
     epoll: OwnedFd,
@@ -362,11 +362,11 @@ impl Server {
     }
 
     /// Takes a connection, or says why not. A user whom no entry names never counts.
-    fn admit(&mut self, socket: ForeignSocket) {
+    fn admit(&mut self, socket: UntrustedSocket) {
         let Ok(client) = Client::new(socket) else {
             return;
         };
-        let admitted = self.policy.admit(&client.asker);
+        let admitted = self.policy.admit(&client.user);
         let admitted = admitted.map_err(|why| no(Reason::NotAllowed, why));
         let has_room = || {
             self.clients
@@ -615,8 +615,8 @@ fn serves_elsewhere(index: u32) -> Option<Holder> {
 }
 
 /// Has the demux stay on the interface as long as a descriptor of the keeper is open.
-fn keep_attached(link: BorrowedFd<'_>, index: u32) -> Result<Keeper, OpenError> {
-    let error = match Keeper::mounted_nowhere(link) {
+fn keep_attached(link: BorrowedFd<'_>, index: u32) -> Result<BpfPin, OpenError> {
+    let error = match BpfPin::mounted_nowhere(link) {
         Ok(keeper) => return Ok(keeper),
         Err(error) => error,
     };
@@ -625,7 +625,7 @@ fn keep_attached(link: BorrowedFd<'_>, index: u32) -> Result<Keeper, OpenError> 
         Some(directory) if error.kind() == io::ErrorKind::PermissionDenied => {
             let keeper = runtime::namespace_name()
                 .map(|namespace| format!("{namespace}-{index}"))
-                .and_then(|name| Keeper::without_a_name(link, directory.as_fd(), &name));
+                .and_then(|name| BpfPin::without_a_name(link, directory.as_fd(), &name));
             keeper.map_err(|error| refused("keeping the demux attached", error))
         }
         _ => Err(not_permitted(error, "keeping the demux attached")),
@@ -647,7 +647,7 @@ impl InheritedListener {
 }
 
 /// Takes a listener for clients from a service manager.
-fn adopt(name: &str, listener: InheritedListener) -> Result<ForeignListener, OpenError> {
+fn adopt(name: &str, listener: InheritedListener) -> Result<UntrustedListener, OpenError> {
     let InheritedListener(listener) = listener;
     match runtime::adopt(
         Room::Control,
@@ -656,13 +656,13 @@ fn adopt(name: &str, listener: InheritedListener) -> Result<ForeignListener, Ope
         &listener,
         BACKLOG,
     ) {
-        Ok(()) => Ok(ForeignListener::new(listener)),
+        Ok(()) => Ok(UntrustedListener::new(listener)),
         Err(error) => Err(refused("taking the socket that was handed over", error)),
     }
 }
 
 /// Listens in the room of control sockets, to which everybody may connect.
-fn listen(name: &str, kind: SocketType) -> Result<ForeignListener, OpenError> {
+fn listen(name: &str, kind: SocketType) -> Result<UntrustedListener, OpenError> {
     match runtime::listen(Room::Control, name, kind, 0o666, BACKLOG) {
         Ok((_room, listener)) => Ok(listener),
         Err(error) => Err(refused("listening for clients", error)),

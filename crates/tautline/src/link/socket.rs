@@ -11,8 +11,8 @@ use tautline_proto::ip::{DATAGRAM_BYTES_MAX, type_of_service};
 use tautline_proto::wire::raw::{RAW_FRAME_BYTES_MAX, RawFrame};
 use tautline_proto::wire::{ParseError, PortNumber, Priority, Rejected, ethernet, udp};
 use tautline_shm::layout::source_form;
-use tautline_shm::news::{UndeliveredReport, tell};
 use tautline_shm::region::{PortMemory, Shape};
+use tautline_shm::undelivered::{UndeliveredReport, tell};
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame};
 use super::plain_udp::deliver_received;

@@ -9,7 +9,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::police::Bucket;
 
-use super::half::{Core, QueueCore, ValueCore};
+use super::core::{Core, QueueCore, ValueCore};
 use super::lent::{LentMessage, Loan};
 use super::list::OpenMemory;
 use super::owner::PortOwner;

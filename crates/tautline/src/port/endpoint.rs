@@ -12,7 +12,7 @@ use tautline_shm::region::Shape;
 use tautline_state::fork::OwnerProcess;
 
 use super::authenticated::{self, Protecting};
-use super::half::{Core, Half, with_core};
+use super::core::{AnyCore, Core, with_core};
 use super::lent::Loan;
 use super::list::{OpenPort, ProtectedPort};
 use super::open_list::Registration;
@@ -34,7 +34,7 @@ use crate::types::PortTypes;
 #[derive(Debug)]
 pub(super) struct Endpoint<R> {
     pub(super) number: PortNumber,
-    pub(super) half: Half<R>,
+    pub(super) half: AnyCore<R>,
     pub(super) statistics: Arc<Statistics>,
     pub(super) spinner: Spinner,
     /// Whether a receive that finds nothing arms the descriptor.
@@ -128,7 +128,7 @@ impl<R> Endpoint<R> {
             waiting: Arc::clone(check.waiting()),
             checked: Arc::clone(check.counters()),
         });
-        let half = Half::new(
+        let half = AnyCore::new(
             (number, opening.types.sent_byte()),
             (opened, protection),
             node.watch(),

@@ -199,7 +199,7 @@ impl std::fmt::Debug for Loan<'_> {
 pub struct LentMessage<'p> {
     /// The message's bytes, in memory that `keeper` holds, or that stays until the port is used again.
     bytes: DetachedBytes,
-    keeper: Keeper<'p>,
+    keeper: BpfPin<'p>,
     /// Its priority.
     pub priority: Priority,
     /// Sender of the message.
@@ -212,7 +212,7 @@ pub struct LentMessage<'p> {
 }
 
 /// Ring that gets a message back. As [`LoanWay`], without anything to drop.
-enum Keeper<'p> {
+enum BpfPin<'p> {
     /// Its sender, on a bus.
     Bus {
         bus: &'p mut BusPort,
@@ -258,7 +258,7 @@ impl<'p> LentMessage<'p> {
             source: bus.bus_receiver.sender(place),
             arrival: Instant::from_nanos(head.arrival_ns),
             sequence: head.sequence,
-            keeper: Keeper::Bus { bus, place },
+            keeper: BpfPin::Bus { bus, place },
             process: OwnerProcess::current(),
         }
     }
@@ -274,24 +274,24 @@ impl<'p> LentMessage<'p> {
     ) -> Self {
         let bytes = LentBytes::of_slot(record.slot, offset, message.length);
         let keeper = if is_last {
-            Keeper::Slot {
+            BpfPin::Slot {
                 consumer,
                 control,
                 record,
             }
         } else {
-            Keeper::Nobody
+            BpfPin::Nobody
         };
         Self::of(bytes, keeper, message)
     }
 
     /// Where its fragments were put together.
     pub(super) fn collected(bytes: &'p [u8], message: &Message) -> Self {
-        Self::of(LentBytes::of_slice(bytes), Keeper::Nobody, message)
+        Self::of(LentBytes::of_slice(bytes), BpfPin::Nobody, message)
     }
 
     #[inline]
-    fn of(bytes: LentBytes<'p>, keeper: Keeper<'p>, message: &Message) -> Self {
+    fn of(bytes: LentBytes<'p>, keeper: BpfPin<'p>, message: &Message) -> Self {
         Self {
             bytes: bytes.detach(),
             keeper,
@@ -321,13 +321,13 @@ impl Drop for LentMessage<'_> {
             return;
         }
         match &mut self.keeper {
-            Keeper::Bus { bus, place } => bus.give_back(*place),
-            Keeper::Slot {
+            BpfPin::Bus { bus, place } => bus.give_back(*place),
+            BpfPin::Slot {
                 consumer,
                 control,
                 record,
             } => give_back(consumer, control, *record),
-            Keeper::Nobody => {}
+            BpfPin::Nobody => {}
         }
     }
 }

@@ -7,9 +7,9 @@
 mod assembly;
 mod authenticated;
 mod bus;
+mod core;
 mod endpoint;
 mod frames;
-mod half;
 mod inbox;
 mod lent;
 mod list;

@@ -11,9 +11,9 @@ use tautline_proto::wire::{
 use tautline_shm::region::Shape;
 use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX as BUS_MESSAGE_BYTES_MAX;
 
+use super::core::{AnyCore, Core, QueueCore, with_core};
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::queue::Messages;
-use super::half::{Core, Half, QueueCore, with_core};
 use super::inbox::Records;
 use super::lent::{LentMessage, Loan};
 use super::owner::PortOwner;
@@ -473,7 +473,7 @@ impl QueuingPort {
 
     /// Makes messages of another type errors of receiving; otherwise they are passed over.
     pub(super) fn make_other_types_errors(&mut self) {
-        if let Half::Frames(frames) = &mut self.endpoint.half {
+        if let AnyCore::Frames(frames) = &mut self.endpoint.half {
             frames.receiver().decoder.make_other_types_errors();
         }
     }

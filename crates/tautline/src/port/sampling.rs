@@ -9,9 +9,9 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::region::Shape;
 
+use super::core::{AnyCore, ValueCore, with_core};
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::values::Readers;
-use super::half::{Half, ValueCore, with_core};
 use super::lent::Loan;
 use super::owner::PortOwner;
 use super::queuing::check_bytes;
@@ -457,7 +457,7 @@ impl SamplingPort {
 
     /// Makes messages of another type errors of receiving; otherwise they are passed over.
     pub(super) fn make_other_types_errors(&mut self) {
-        if let Half::Frames(frames) = &mut self.endpoint.half {
+        if let AnyCore::Frames(frames) = &mut self.endpoint.half {
             frames.receiver().make_other_types_errors();
         }
     }

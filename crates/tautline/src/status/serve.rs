@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::net::SocketType;
 use serde::Serialize;
 use tautline_proto::wire::PortKey;
-use tautline_state::told::{
-    Admission, Asked, Asker, Askers, Heard, Limits, Next, Share, Teller, hear,
+use tautline_state::query::{
+    Admission, Client, Clients, Limits, Next, Query, Reply, Share, StateServer, hear,
 };
 use tautline_state::{Directory, EntryKind, text};
 
@@ -21,7 +21,7 @@ use super::NodeStatus;
 use super::reads::{self, ReadsTold};
 use crate::runtime::{self, Room};
 
-/// Askers that can wait for a node to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
+/// Clients that can wait for a node to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
 const ASKERS_MAX: i32 = 16;
 /// How long an asked node may say nothing. Lower: a busy machine's nodes seem dead. Higher: `taut status` hangs on a
 /// stopped process for that long.
@@ -69,7 +69,7 @@ pub(crate) struct Told<N> {
 pub(crate) struct StatusServer {
     room: Directory,
     name: String,
-    teller: Teller,
+    teller: StateServer,
 }
 
 impl StatusServer {
@@ -81,8 +81,8 @@ impl StatusServer {
         let name = own_name();
         let kind = SocketType::STREAM;
         let (room, listener) = runtime::listen(Room::Nodes, &name, kind, 0o600, ASKERS_MAX)?;
-        let serve = move |askers: &Askers| serve(askers, &node, &told);
-        match Teller::start("taut-status", listener, Admission::ByFile, serve) {
+        let serve = move |askers: &Clients| serve(askers, &node, &told);
+        match StateServer::start("taut-status", listener, Admission::ByFile, serve) {
             Ok(teller) => Ok(Self { room, name, teller }),
             Err(error) => {
                 let _gone_already = room.remove(&name);
@@ -109,7 +109,7 @@ fn own_name() -> String {
     format!("{}-{random:016x}", std::process::id())
 }
 
-fn serve<N>(askers: &Askers, node: &Weak<N>, told: &Told<N>) {
+fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
     let mut watched_until: Option<Instant> = None;
     let mut shown_until: Option<Instant> = None;
     loop {
@@ -128,7 +128,7 @@ fn serve<N>(askers: &Askers, node: &Weak<N>, told: &Told<N>) {
             (told.show_frames)(&node, false);
             shown_until = None;
         }
-        let Next::Asker(asker) = next else { continue };
+        let Next::Client(asker) = next else { continue };
         let request = request(&asker);
         if !matches!(request, Request::Status | Request::Frames) {
             watched_until = Some(Instant::now() + WATCH_TIME);
@@ -165,7 +165,7 @@ enum Request {
 }
 
 /// Wishes of an asker. One who only wants the status shuts down its side at once.
-fn request(asker: &Asker<'_>) -> Request {
+fn request(asker: &Client<'_>) -> Request {
     let mut bytes = [0; reads::REQUEST_BYTES];
     match asker.question(&mut bytes, REQUEST_LIMIT, |_| true) {
         WATCH => Request::Watch,
@@ -176,7 +176,7 @@ fn request(asker: &Asker<'_>) -> Request {
     }
 }
 
-fn answer(asker: &Asker<'_>, status: &impl Serialize) -> io::Result<()> {
+fn answer(asker: &Client<'_>, status: &impl Serialize) -> io::Result<()> {
     // It begins while the rest is still to be put into words: whoever asks sees that the node lives.
     let mut answer = BufWriter::with_capacity(PART_BYTES, asker.answer());
     serde_json::to_writer(&mut answer, status)?;
@@ -290,7 +290,7 @@ fn ask(
             match runtime::connect(&room, &name, SocketType::STREAM, begun + TIME_LIMIT) {
                 Ok(Some(socket)) => {
                     let request = is_asked.then(|| request(&name));
-                    let one = Asked::new(name, socket, request.as_deref());
+                    let one = Query::new(name, socket, request.as_deref());
                     asked.push(one.within(together.as_ref()));
                 }
                 // Left by a process that was killed.
@@ -321,8 +321,8 @@ fn ask(
 const CLIENTS: &str = "clients-";
 
 /// The state that a node has told, if it has.
-fn state(heard: Heard) -> Option<serde_json::Value> {
-    let Heard::Whole(document) = heard else {
+fn state(heard: Reply) -> Option<serde_json::Value> {
+    let Reply::Whole(document) = heard else {
         return None;
     };
     let mut state = serde_json::from_slice(&document).ok()?;
@@ -341,9 +341,9 @@ mod tests {
 
     #[test]
     fn what_a_node_says_moves_no_cursor() {
-        let heard = Heard::Whole(br#"{"command": "\u001b[2J"}"#.to_vec());
+        let heard = Reply::Whole(br#"{"command": "\u001b[2J"}"#.to_vec());
         assert_eq!(state(heard), Some(json!({"command": "\u{fffd}[2J"})));
-        assert_eq!(state(Heard::Whole(Vec::new())), None);
+        assert_eq!(state(Reply::Whole(Vec::new())), None);
     }
 
     #[test]

@@ -5,13 +5,13 @@
 pub(crate) mod activation;
 pub(crate) mod bpf;
 pub(crate) mod clock;
+pub(crate) mod descriptor_kind;
 pub(crate) mod event;
-pub(crate) mod handed;
 pub(crate) mod interface;
-pub(crate) mod keeper;
 pub(crate) mod memory;
 pub(crate) mod namespace;
 pub(crate) mod packet;
+pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod route;
 pub(crate) mod schedule;

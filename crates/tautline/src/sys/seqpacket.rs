@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::net::{SocketAddrUnix, SocketType};
-use tautline_state::foreign::{ForeignListener, ForeignSocket, unnamed};
+use tautline_state::untrusted::{UntrustedListener, UntrustedSocket, unnamed};
 
 use super::unix;
 
@@ -14,20 +14,20 @@ const BACKLOG: i32 = 64;
 
 /// A socket that listens under this name, whose permission bits are never wider than `mode`: `bind` takes them from the
 /// socket, and leaves out those of the process's mask. Where the kernel can, messages with descriptors do not get in,
-/// neither here nor on accepted sockets, until [`ForeignSocket::pass_descriptors`] says otherwise.
-pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<ForeignListener> {
+/// neither here nor on accepted sockets, until [`UntrustedSocket::pass_descriptors`] says otherwise.
+pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<UntrustedListener> {
     let socket = unnamed(SocketType::SEQPACKET)?;
     rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    let listener = ForeignListener::new(socket);
+    let listener = UntrustedListener::new(socket);
     listener.listen(BACKLOG)?;
     Ok(listener)
 }
 
 /// A socket connected to the listener under this name. Messages with descriptors do not get in until
-/// [`ForeignSocket::pass_descriptors`] says otherwise. Never waits.
-pub(crate) fn connect(path: &Path) -> io::Result<ForeignSocket> {
-    ForeignSocket::connect(&SocketAddrUnix::new(path)?, SocketType::SEQPACKET)
+/// [`UntrustedSocket::pass_descriptors`] says otherwise. Never waits.
+pub(crate) fn connect(path: &Path) -> io::Result<UntrustedSocket> {
+    UntrustedSocket::connect(&SocketAddrUnix::new(path)?, SocketType::SEQPACKET)
 }
 
 /// Result of a receive.
@@ -63,7 +63,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use rustix::net::{AddressFamily, SocketFlags};
-    use tautline_state::foreign::close_elsewhere_or_keep;
+    use tautline_state::untrusted::close_elsewhere_or_keep;
 
     use tautline_testbed::lingering;
 

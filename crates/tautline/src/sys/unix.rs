@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
 };
-use tautline_state::foreign::unnamed;
+use tautline_state::untrusted::unnamed;
 
 /// Most descriptors in one message of ours. Lower: a port of plain UDP cannot be handed over. Higher: no difference.
 pub(crate) const DESCRIPTORS_MAX: usize = 5;

@@ -14,7 +14,7 @@ use tautline_report::table;
 use tautline_testbed::interrupt::{flag as signal_flag, interrupted};
 use tautline_testbed::sys;
 
-use super::kept::KeptJournal;
+use super::journal_guard::JournalGuard;
 use super::publish;
 use super::run::{host_name, not_measured, period, remarks};
 use taut::cli::{CommandError, result_file};
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let places = (&arguments.json, arguments.html.as_deref());
     arguments.json.shows_table(&[places.1])?;
     let settings = settings(arguments)?;
-    let kept = KeptJournal::open()?;
+    let kept = JournalGuard::open()?;
     // Puts the partition back should this process be killed.
     let guard = match arguments.untouched_only {
         true => None,

@@ -5,7 +5,7 @@
 
 pub(crate) mod files;
 pub(crate) mod interrupt;
-mod kept;
+mod journal_guard;
 pub(crate) mod kernels;
 pub(crate) mod paths;
 pub(crate) mod run;

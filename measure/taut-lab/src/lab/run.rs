@@ -20,7 +20,7 @@ use tautline_state::cpus::CpuList;
 use tautline_state::journal::JournalError;
 use tautline_testbed::sys;
 
-use super::kept::KeptJournal;
+use super::journal_guard::JournalGuard;
 use super::{answer, publish};
 use taut::cli::{self, CommandError, result_file};
 use taut::commands::output::JsonArguments;
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let places = (&arguments.json, arguments.html.as_deref());
     arguments.json.shows_table(&[places.1])?;
     let settings = settings(arguments)?;
-    let kept = KeptJournal::open()?;
+    let kept = JournalGuard::open()?;
     let stop = Arc::new(AtomicBool::new(false));
     let bar = Bar::new();
     let outcome = session::run(&settings, &kept.journal, &stop, &mut |progress| {

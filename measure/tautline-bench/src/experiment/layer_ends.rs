@@ -18,7 +18,7 @@ use super::ExperimentError;
 use crate::path::nodes::NodePair;
 use crate::path::port::port_number;
 use crate::path::sides::{self, Sides};
-use crate::path::stamps::{self, StampPoint};
+use crate::path::timestamping::{self, StampPoint};
 use crate::path::udp::{self, KernelUdp};
 use crate::path::{Arrival, End, PathError, Stamp, Waiting};
 
@@ -229,7 +229,7 @@ fn bare(
     let open = || -> io::Result<OwnedFd> {
         let index = tautline_testbed::interface::index(&a.interface())?;
         let socket = frame_sender(index)?;
-        stamped.map_or(Ok(()), |place| stamps::ask(&socket, place))?;
+        stamped.map_or(Ok(()), |place| timestamping::ask(&socket, place))?;
         Ok(socket)
     };
     let number = port_number(port);
@@ -297,7 +297,7 @@ impl End for Bare {
 
     fn sent_stamp(&mut self) -> io::Result<Option<Stamp>> {
         match self.stamped {
-            true => stamps::of_sent(&self.socket),
+            true => timestamping::of_sent(&self.socket),
             false => Ok(None),
         }
     }

@@ -9,8 +9,8 @@ pub mod floor;
 pub mod nodes;
 pub mod port;
 pub mod sides;
-pub mod stamps;
 pub mod tcp;
+pub mod timestamping;
 pub mod udp;
 
 use std::hint;

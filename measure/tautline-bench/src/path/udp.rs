@@ -12,7 +12,7 @@ use tautline_testbed::hosts::Host;
 use tautline_testbed::sys;
 
 use super::sides::Sides;
-use super::stamps::{self, StampPoint};
+use super::timestamping::{self, StampPoint};
 use super::{Arrival, End, LINGER, PathError, Sends, Stamp, Waiting, is_nothing_yet};
 
 /// Bytes of the largest datagram, and some.
@@ -104,7 +104,7 @@ impl KernelUdp {
 
     /// Has the kernel stamp what this end sends, or receives.
     pub fn with_stamps(mut self, point: StampPoint) -> Result<KernelUdp, PathError> {
-        stamps::ask(&self.socket, point).map_err(PathError::io("have packets stamped"))?;
+        timestamping::ask(&self.socket, point).map_err(PathError::io("have packets stamped"))?;
         self.stamped = Some(point);
         Ok(self)
     }
@@ -129,7 +129,7 @@ impl KernelUdp {
     }
 
     fn receive_stamped(&mut self) -> io::Result<Option<Arrival>> {
-        let Some((length, stamp)) = stamps::receive(&self.socket, &mut self.buffer)? else {
+        let Some((length, stamp)) = timestamping::receive(&self.socket, &mut self.buffer)? else {
             return Ok(None);
         };
         self.length = length;
@@ -221,7 +221,7 @@ impl End for KernelUdp {
 
     fn sent_stamp(&mut self) -> io::Result<Option<Stamp>> {
         match self.stamped {
-            Some(StampPoint::Queue | StampPoint::Driver) => stamps::of_sent(&self.socket),
+            Some(StampPoint::Queue | StampPoint::Driver) => timestamping::of_sent(&self.socket),
             _ => Ok(None),
         }
     }

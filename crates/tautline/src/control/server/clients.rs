@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::process::{Resource, getrlimit};
-use tautline_state::foreign::ForeignSocket;
+use tautline_state::untrusted::UntrustedSocket;
 
-use crate::control::policy::Asker;
+use crate::control::policy::ClientUser;
 use crate::sys::unix;
 
 /// Connections at once. Lower: a large machine's processes are refused. Higher: more descriptors, one each.
@@ -19,22 +19,22 @@ const DESCRIPTORS_RESERVED: usize = 192;
 /// A process that has connected and was admitted.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) socket: ForeignSocket,
+    pub(super) socket: UntrustedSocket,
     pub(super) pid: i32,
-    pub(super) asker: Asker,
+    pub(super) user: ClientUser,
     /// Whether it has said what it needs.
     pub(super) greeted: bool,
 }
 
 impl Client {
-    pub(super) fn new(socket: ForeignSocket) -> io::Result<Self> {
+    pub(super) fn new(socket: UntrustedSocket) -> io::Result<Self> {
         let peer = socket.peer()?;
         let mut groups = vec![peer.gid];
         groups.extend(unix::peer_groups(socket.as_fd())?);
         Ok(Self {
             socket,
             pid: peer.pid,
-            asker: Asker {
+            user: ClientUser {
                 uid: peer.uid,
                 groups,
             },

@@ -8,7 +8,7 @@ use tautline_proto::wire::PortKey;
 use tautline_proto::wire::raw::EtherType;
 use tautline_shm::region::Shape;
 
-use super::super::policy::{Asker, Grant, Taken};
+use super::super::policy::{ClientUser, Grant, Taken};
 use super::{Granted, Server, no};
 use crate::claim::{self, Claim, ClaimError, Number, claimant};
 use crate::client::protocol::{Reason, Refusal, Reply};
@@ -18,7 +18,7 @@ use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::PortObjects;
 use crate::link::bpf::taps::Permit;
 use crate::link::plain_udp::reserve_for_another;
-use tautline_state::foreign::Credentials;
+use tautline_state::untrusted::Credentials;
 
 /// Of a predecessor's client that cannot be asked who it is: no user has this number.
 const UNKNOWN: Credentials = Credentials {
@@ -48,7 +48,7 @@ impl Server {
         shape: Shape,
     ) -> Result<Granted, Refusal> {
         let client = self.greeted(number)?;
-        let (asker, pid) = (client.asker.clone(), client.pid);
+        let (user, pid) = (client.user.clone(), client.pid);
         if let PortKey::Raw(ethertype) = port {
             self.check_ethertype(ethertype)?;
         }
@@ -56,12 +56,12 @@ impl Server {
         // Before the number is looked at: a port that one may not have is nobody else's news.
         let grant = self
             .policy
-            .grant(&asker, port, memory_bytes, &self.taken())
+            .grant(&user, port, memory_bytes, &self.taken())
             .map_err(|why| no(Reason::NotAllowed, why))?;
         let owner = Credentials {
             pid,
-            uid: asker.uid,
-            gid: asker.groups.first().copied().unwrap_or(u32::MAX),
+            uid: user.uid,
+            gid: user.groups.first().copied().unwrap_or(u32::MAX),
         };
         let claim = Claim::attempt(self.number_of(port), owner).map_err(not_claimed)?;
         let claim = claim.into_descriptor();
@@ -76,7 +76,7 @@ impl Server {
         let open = OpenPort {
             client: Some(number),
             pid,
-            uid: asker.uid,
+            uid: user.uid,
             rule: grant.rule,
             memory_bytes,
         };
@@ -213,12 +213,12 @@ impl Server {
                 continue;
             }
             let holder = claimant(self.number_of(port)).unwrap_or(UNKNOWN);
-            let asker = Asker {
+            let user = ClientUser {
                 uid: holder.uid,
                 groups: vec![holder.gid],
             };
             let memory_bytes = memory_bytes + PORT_KERNEL_BYTES;
-            let grant = self.policy.grant(&asker, port, memory_bytes, &self.taken());
+            let grant = self.policy.grant(&user, port, memory_bytes, &self.taken());
             let open = OpenPort {
                 client: None,
                 pid: holder.pid,

@@ -111,7 +111,7 @@ fn clients(server: &Server) -> Vec<ClientStatus> {
         ports: Vec::new(),
     };
     for (number, client) in server.clients.greeted() {
-        let entry = status(client.pid, client.asker.uid, true);
+        let entry = status(client.pid, client.user.uid, true);
         clients.insert((true, client.pid, number), entry);
     }
     for (port, open) in server.ports.iter().take(PORTS_LISTED_MAX) {

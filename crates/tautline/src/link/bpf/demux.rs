@@ -20,11 +20,11 @@ use tautline_shm::region::Shape;
 use tautline_state::privilege::may_load_bpf;
 
 use super::counters::Counters;
+use super::map_indices::MapIndices;
 use super::out_of_order::OutOfOrderFragments;
-use super::places::Places;
 use super::sender::Sender;
 use super::tap::TapRing;
-use super::{DemuxOwner, PortParts, doorbell, holders, verifier};
+use super::{DemuxOwner, PortParts, doorbell, program_users, verifier};
 use crate::error::{OpenError, PortError, Priorities, errno_of};
 use crate::hidden_tags::HiddenTags;
 use crate::kernel;
@@ -583,7 +583,7 @@ pub(super) fn taken(setup: &Setup) -> OpenError {
     let found = on_interface(setup.interface.index).ok().flatten();
     let of_node = found.as_ref().is_some_and(|found| found.mode.is_some());
     let (id, name) = found.map_or((None, None), |found| (Some(found.id), found.name));
-    let holders = id.filter(|_| of_node).map(holders::of_program);
+    let holders = id.filter(|_| of_node).map(program_users::of_program);
     OpenError::XdpTaken {
         interface: setup.name.clone(),
         id,
@@ -604,7 +604,7 @@ pub(in crate::link) fn program_name(id: u32) -> Option<String> {
 struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
-    places: Places,
+    places: MapIndices,
     out_of_order: Arc<OutOfOrderFragments>,
     counters: Counters,
     counters_id: u32,
@@ -625,7 +625,7 @@ impl Maps {
         Ok(Self {
             tap: Arc::new(TapRing::map(tap.fd().as_fd())?),
             out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
-            places: Places::map(udp_ports.fd().as_fd(), raw_types.fd().as_fd())?,
+            places: MapIndices::map(udp_ports.fd().as_fd(), raw_types.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),
             counters: Counters::map(counters.fd().as_fd())?,

@@ -7,9 +7,9 @@
 pub(super) mod counters;
 pub(crate) mod demux;
 pub(super) mod doorbell;
-mod holders;
+pub(super) mod map_indices;
 pub(super) mod out_of_order;
-pub(super) mod places;
+mod program_users;
 pub(super) mod raw_table;
 mod running;
 pub(crate) mod sender;

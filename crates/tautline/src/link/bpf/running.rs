@@ -10,7 +10,7 @@ use aya::programs::ProgramInfo;
 use super::demux::{
     Demux, Found, Settings, Setup, load, not_loaded, on_interface, program, program_of, taken,
 };
-use super::holders;
+use super::program_users;
 use crate::error::OpenError;
 use crate::link::XdpMode;
 use crate::sys::bpf;
@@ -52,7 +52,7 @@ fn take(setup: Setup, asked: Option<XdpMode>, found: &Found) -> Result<Demux, Op
     let is_another = |why: String| OpenError::OtherDemux {
         interface: setup.name.clone(),
         why,
-        holders: holders::of_program(id),
+        holders: program_users::of_program(id),
     };
     if asked.is_some_and(|asked| asked != mode) {
         return Err(is_another(format!("it runs in {} mode", mode.name())));

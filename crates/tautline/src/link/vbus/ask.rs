@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
-use tautline_state::foreign::ForeignSocket;
 use tautline_state::policy::be_ordinary;
+use tautline_state::untrusted::UntrustedSocket;
 
 use super::peer::is_trusted;
 use super::publisher::READERS_MAX;
@@ -20,7 +20,7 @@ use crate::sys::wait as poll;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// The views that a port shows on this connection.
 pub(super) fn ask(
-    socket: ForeignSocket,
+    socket: UntrustedSocket,
     name: PortName,
 ) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let io = |source| ObserveError::Io { port: name, source };
@@ -36,7 +36,7 @@ pub(super) fn ask(
 /// The same of another user's port, by a thread of its own: what such a port hands over may block whoever closes it,
 /// and what is no memory is closed there.
 fn views_of_stranger(
-    socket: ForeignSocket,
+    socket: UntrustedSocket,
     name: PortName,
 ) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let (done, wait) = std::sync::mpsc::channel();
@@ -68,7 +68,10 @@ fn views_of_stranger(
     }
 }
 
-fn views(socket: &ForeignSocket, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+fn views(
+    socket: &UntrustedSocket,
+    name: PortName,
+) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let nonsense = || ObserveError::Nonsense { port: name };
     let io = |source| ObserveError::Io { port: name, source };
     let deadline = std::time::Instant::now() + ANSWER_LIMIT;

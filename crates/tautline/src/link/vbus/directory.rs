@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
-use tautline_state::foreign::{self, ForeignListener, ForeignSocket};
 use tautline_state::fork::OwnerProcess;
+use tautline_state::untrusted::{self, UntrustedListener, UntrustedSocket};
 
 use super::access::{group_id, user_id};
 use super::config::BusConfig;
@@ -62,7 +62,7 @@ pub(crate) struct Directory {
     /// The name that keeps the directory from being removed while this node is there.
     presence: String,
     process: OwnerProcess,
-    _listening: ForeignListener,
+    _listening: UntrustedListener,
 }
 
 /// Whether a port's name could be had.
@@ -188,10 +188,10 @@ pub(crate) fn connect_in(
     bus: BorrowedFd<'_>,
     node: NodeName,
     port: PortNumber,
-) -> io::Result<ForeignSocket> {
+) -> io::Result<UntrustedSocket> {
     let (place, owner) = owner_in(bus, node)?;
     let socket = seqpacket::connect(&path_through(place.as_fd(), &port.to_string()))?;
-    let user = foreign::peer(&socket)?.uid;
+    let user = untrusted::peer(&socket)?.uid;
     if user != owner {
         return Err(denied(format!(
             "port {port} of node {node} is held by user {user}, and the name belongs to user {owner}"
@@ -243,14 +243,14 @@ impl Directory {
     }
 
     /// Takes a port's name: a listening socket appears under it.
-    pub(crate) fn bind(&self, port: PortNumber) -> Result<ForeignListener, BindError> {
+    pub(crate) fn bind(&self, port: PortNumber) -> Result<UntrustedListener, BindError> {
         let place = self.place.as_fd();
         let removed = || io::Error::other("the node's directory on the bus has been removed");
         let _locked = lock(place, OFlags::empty(), LOCK_LIMIT)?.ok_or_else(removed)?;
         let name = port.to_string();
         match seqpacket::connect(&path_through(place, &name)) {
             Ok(other) => {
-                let holder = foreign::peer(&other).ok().filter(|peer| peer.pid != 0);
+                let holder = untrusted::peer(&other).ok().filter(|peer| peer.pid != 0);
                 return Err(BindError::Taken(holder.map(|peer| Holder::of(peer.pid))));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -285,7 +285,7 @@ impl Directory {
     }
 
     /// Connects to a port of this bus. Never waits.
-    pub(crate) fn connect(&self, node: NodeName, port: PortNumber) -> io::Result<ForeignSocket> {
+    pub(crate) fn connect(&self, node: NodeName, port: PortNumber) -> io::Result<UntrustedSocket> {
         connect_in(self.bus.as_fd(), node, port)
     }
 
@@ -551,7 +551,7 @@ fn open_place(
 }
 
 /// Listens under a name in a directory that only this user can write.
-fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<ForeignListener> {
+fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<UntrustedListener> {
     remove_socket(place, name.as_ref());
     let socket = seqpacket::listen(&path_through(place, name), mode)?;
     // The process's mask may have taken bits away.

@@ -4,14 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tautline_state::foreign::ForeignListener;
+use tautline_state::untrusted::UntrustedListener;
 
-use super::following::Following;
 use super::handover::Offered;
 use super::incoming::{Incoming, ReceiverShared};
 use super::peer::PeerSocket;
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
+use super::subscription::Subscription;
 use super::types::Peer;
 
 /// A descriptor of the service thread's, by its part in a connection.
@@ -19,7 +19,7 @@ pub(super) enum Entry {
     /// A port's listening socket.
     Listener {
         bus_receiver: Arc<ReceiverShared>,
-        socket: ForeignListener,
+        socket: UntrustedListener,
     },
     /// Somebody who has connected and not finished the handshake, or whom a port wants to follow.
     Arriving {
@@ -27,14 +27,14 @@ pub(super) enum Entry {
         socket: PeerSocket,
         since: Instant,
         offered: Option<Offered>,
-        following: Option<Arc<Following>>,
+        following: Option<Arc<Subscription>>,
     },
     /// A producer of a port, or a publisher that it follows.
     Producer {
         bus_receiver: Arc<ReceiverShared>,
         socket: PeerSocket,
         incoming: Arc<Incoming>,
-        following: Option<Arc<Following>>,
+        following: Option<Arc<Subscription>>,
     },
     /// One who reads, or wants to read, what a port publishes for many.
     Reader {

@@ -19,9 +19,9 @@ use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
 
 use super::epoch;
-use super::newest::copy_newest;
+use super::latest_value::copy_newest;
+use super::publish_times::{PublishTimes, earlier};
 use super::publisher::PublisherShared;
-use super::stamps::{Stamps, earlier};
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView, View};
 use crate::address::{Address, NodeName, Source};
@@ -473,7 +473,7 @@ impl ReceiverShared {
                     };
                 }
             }
-            let stamps = Stamps::of(incoming.shape.kind, memory, &entries[incoming.index]);
+            let stamps = PublishTimes::of(incoming.shape.kind, memory, &entries[incoming.index]);
             figures.newest_ns = figures.newest_ns.max(stamps.newest_ns);
             figures.oldest_waiting_ns =
                 earlier(figures.oldest_waiting_ns, stamps.oldest_waiting_ns);

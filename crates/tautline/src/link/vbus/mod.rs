@@ -11,23 +11,23 @@
 
 mod access;
 mod ask;
-mod attempt;
 pub(crate) mod config;
+mod connect_state;
 mod directory;
 mod entry;
-mod following;
 mod handover;
 mod incoming;
+mod latest_value;
 mod mark;
-mod newest;
 pub mod observe;
 mod peer;
 mod place;
+mod publish_times;
 mod publisher;
 mod receiver;
 mod sender;
 mod service;
-mod stamps;
+mod subscription;
 mod types;
 mod view;
 
@@ -46,12 +46,12 @@ use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 use self::access::Access;
 use self::config::BusConfig;
 use self::directory::{BindError, Directory};
-use self::following::Following;
 pub(crate) use self::incoming::{PeerFigures, ReceiverShared, wrapping_sum};
 pub(crate) use self::publisher::{Publisher, Reader};
 pub(crate) use self::receiver::{BusReceiver, FoundMessage, SlotRef};
 pub(crate) use self::sender::BusSender;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
+use self::subscription::Subscription;
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
     PortRequest, RawFrames, Route,
@@ -284,7 +284,7 @@ pub(crate) struct BusPort {
     /// Counts answers.
     turn: u64,
     publisher: Option<Publisher>,
-    followed: Vec<Arc<Following>>,
+    followed: Vec<Arc<Subscription>>,
     clock: Ticks,
     wait: Duration,
     directory: Arc<Directory>,
@@ -442,7 +442,7 @@ impl BusPort {
     pub(crate) fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
         let node = node_named(name)?;
         let is_meant =
-            |following: &&Arc<Following>| (following.node, following.port) == (node, port);
+            |following: &&Arc<Subscription>| (following.node, following.port) == (node, port);
         let following = match self.followed.iter().find(is_meant) {
             Some(known) => Arc::clone(known),
             None if self.followed.len() == PRODUCERS_MAX => {
@@ -450,7 +450,7 @@ impl BusPort {
             }
             None => {
                 let shared = &self.bus_receiver.shared;
-                let begun = Following::begin(&self.service.handle, shared, node, port);
+                let begun = Subscription::begin(&self.service.handle, shared, node, port);
                 self.followed.push(Arc::clone(&begun));
                 begun
             }

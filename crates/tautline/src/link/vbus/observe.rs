@@ -28,9 +28,9 @@ use tautline_shm::vbus::wait::WAKE_MODE;
 
 use super::ask::ask;
 use super::directory::{bases, clear_bus, connect_in, nodes, open_to_watch, path_of};
-use super::newest::copy_newest;
+use super::latest_value::copy_newest;
+use super::publish_times::{PublishTimes, newest_stamp};
 use super::publisher::READERS_MAX;
-use super::stamps::{Stamps, newest_stamp};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
 use crate::sys::clock;
@@ -519,7 +519,7 @@ impl Observer {
         };
         let published: [u64; CLASS_COUNT] = read(&memory.head.published);
         let age = |stamp_ns: u64| now_ns.saturating_sub(stamp_ns);
-        let stamps = Stamps::of(watched.shape.kind, memory, entry);
+        let stamps = PublishTimes::of(watched.shape.kind, memory, entry);
         let mut queued = [0; CLASS_COUNT];
         if let Kind::Queuing { depth } = watched.shape.kind {
             for class in 0..CLASS_COUNT {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use tautline_state::foreign::ForeignSocket;
+use tautline_state::untrusted::UntrustedSocket;
 
 use super::place::own_user;
 
@@ -21,7 +21,7 @@ pub(super) struct PeerSocket {
 
 impl PeerSocket {
     /// The socket of a connection, whose peer the kernel names. It lets descriptors in from now on.
-    pub(super) fn new(socket: ForeignSocket) -> io::Result<Self> {
+    pub(super) fn new(socket: UntrustedSocket) -> io::Result<Self> {
         let user = socket.peer()?.uid;
         Ok(Self {
             socket: socket.trust(),

@@ -13,7 +13,7 @@ use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
 
-use super::attempt::{Attempt, Obstacle};
+use super::connect_state::{ConnectState, Obstacle};
 use super::service::{Command, ServiceHandle};
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
@@ -104,7 +104,7 @@ pub(crate) struct SenderShared {
     /// Types of the sending port's messages.
     pub(super) types: Arc<BusTypes>,
     established: Mutex<Option<Arc<Established>>>,
-    pub(super) attempt: Attempt,
+    pub(super) attempt: ConnectState,
 }
 
 impl SenderShared {
@@ -183,7 +183,7 @@ impl BusSender {
             to,
             types: Arc::clone(types),
             established: Mutex::default(),
-            attempt: Attempt::default(),
+            attempt: ConnectState::default(),
         });
         service.command(Command::Connect(Arc::clone(&shared)));
         Self {
@@ -217,7 +217,7 @@ impl BusSender {
 
     #[cold]
     fn refresh(&mut self) {
-        // Acquire: partner is the Release in `Attempt::set`.
+        // Acquire: partner is the Release in `ConnectState::set`.
         self.generation = self.shared.attempt.generation.load(Acquire);
         if let Some(old) = self.active.take() {
             let outstanding = old.connection.outstanding();

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::inotify;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
-use tautline_state::foreign::ForeignListener;
 use tautline_state::fork::OwnerProcess;
 use tautline_state::policy::{be_ordinary, set_policy};
+use tautline_state::untrusted::UntrustedListener;
 
 use self::arrivals::Arrival;
 use self::entries::Entries;
@@ -25,11 +25,11 @@ use super::access::Access;
 use super::config::BusConfig;
 use super::directory::Directory;
 use super::entry::{DetachedPort, Entry};
-use super::following::Following;
 use super::handover::make;
 use super::incoming::ReceiverShared;
 use super::peer::PeerSocket;
 use super::sender::{Established, SenderShared};
+use super::subscription::Subscription;
 use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
 use crate::sys::event::Event;
@@ -56,7 +56,7 @@ const PENDING_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A port is open: accept for it.
-    Listen(Arc<ReceiverShared>, ForeignListener),
+    Listen(Arc<ReceiverShared>, UntrustedListener),
     /// It is closed.
     Close(Arc<ReceiverShared>),
     /// Find the peer of a flow, and find it again whenever it comes back.
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// The flow is gone.
     Disconnect(Arc<SenderShared>),
     /// Read what a port publishes for many, and find it again whenever it comes back; until the port that reads closes.
-    Follow(Arc<Following>),
+    Follow(Arc<Subscription>),
     /// The node is gone.
     Stop,
 }
@@ -161,7 +161,7 @@ struct Worker {
     /// Flows whose peer is not there.
     seeking: Vec<Arc<SenderShared>>,
     /// Publishers that are to be followed and are not there.
-    lost: Vec<Arc<Following>>,
+    lost: Vec<Arc<Subscription>>,
     detached: Vec<DetachedPort>,
     sought_at: Instant,
     retry_at: Instant,

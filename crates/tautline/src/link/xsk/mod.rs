@@ -26,8 +26,8 @@ use self::queues::Opener;
 use self::rx_queue::{COLLECT_FRAMES_MAX, Maps, Shared};
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
+use super::bpf::map_indices::MapIndices;
 use super::bpf::out_of_order::OutOfOrderFragments;
-use super::bpf::places::Places;
 use super::bpf::tap::TapRing;
 use super::frame::OwnAddress;
 use super::{
@@ -112,7 +112,7 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
     let bytes = (usize::from(PORT_MAX) + 1) * size_of::<u64>();
     Ok(Maps {
         open_ports: Mapping::shared(array(ebpf, "open_ports")?, bytes, 0)?,
-        places: Places::map(array(ebpf, "udp_ports")?, array(ebpf, "raw_types")?)?,
+        places: MapIndices::map(array(ebpf, "udp_ports")?, array(ebpf, "raw_types")?)?,
         out_of_order: OutOfOrderFragments::map(array(ebpf, "held_slots")?)?,
         counters: Counters::map(array(ebpf, "node_counters")?)?,
         tap: TapRing::map(array(ebpf, "tap")?)?,

@@ -17,15 +17,15 @@ use tautline_proto::wire::raw::RawFrame;
 use tautline_proto::wire::{Header, PortKey, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
 use tautline_shm::layout::source_form;
-use tautline_shm::news::{UndeliveredReport, tell};
 use tautline_shm::out_of_order::FRAGMENT_OUT_OF_ORDER;
 use tautline_shm::region::PortMemory;
+use tautline_shm::undelivered::{UndeliveredReport, tell};
 
 use crate::address::{Address, ipv4_word};
 use crate::error::PortError;
 use crate::link::NodeCounters;
+use crate::link::bpf::map_indices::{MapIndices, PLACES};
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
-use crate::link::bpf::places::{PLACES, Places};
 use crate::link::bpf::tap::TapRing;
 use crate::link::bpf::{self, raw_table};
 use crate::link::frame::deliver_frame;
@@ -45,7 +45,7 @@ pub(super) const COLLECT_FRAMES_MAX: usize = 64;
 pub(super) struct Maps {
     /// A word for each port.
     pub(super) open_ports: Mapping,
-    pub(super) places: Places,
+    pub(super) places: MapIndices,
     pub(super) out_of_order: OutOfOrderFragments,
     /// Counters of the program.
     pub(super) counters: bpf::counters::Counters,
@@ -64,7 +64,7 @@ pub(super) struct Shared {
     counters: Counters,
     program_counters: bpf::counters::Counters,
     open_ports: Mapping,
-    places: Places,
+    places: MapIndices,
     out_of_order: OutOfOrderFragments,
     tap: TapRing,
     ethernet: EthernetForm,

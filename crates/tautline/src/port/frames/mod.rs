@@ -16,7 +16,7 @@ use tautline_shm::region::PortMemory;
 
 pub(super) use self::outbox::Outbox;
 use super::authenticated::{Check, Sealing};
-use super::half::Core;
+use super::core::Core;
 use super::inbox::Inbox;
 use super::lent::Loan;
 use super::list::OpenMemory;

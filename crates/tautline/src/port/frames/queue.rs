@@ -15,7 +15,7 @@ use crate::address::{Address, Source};
 use crate::error::ReceiveError;
 use crate::message::{LentBytes, Message};
 use crate::port::QueuingOptions;
-use crate::port::half::QueueCore;
+use crate::port::core::QueueCore;
 use crate::port::inbox::{Decoder, Inbox, Located, Location, Records, Whole, count};
 use crate::port::lent::LentMessage;
 use crate::restarts::{Restart, Restarts};

@@ -14,7 +14,7 @@ use crate::error::ReceiveError;
 use crate::limits::VALUE_BYTES_DEFAULT;
 use crate::memory::MappedPort;
 use crate::message::{LentBytes, LentSample, Sample};
-use crate::port::half::ValueCore;
+use crate::port::core::ValueCore;
 use crate::statistics::Statistics;
 use crate::types::TakenType;
 

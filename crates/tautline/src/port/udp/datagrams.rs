@@ -7,9 +7,9 @@ use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::udp::UdpChecksum;
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
-use tautline_shm::news::UndeliveredReader;
 use tautline_shm::queue::Record;
 use tautline_shm::region::PortMemory;
+use tautline_shm::undelivered::UndeliveredReader;
 
 use super::Datagram;
 use super::routes::Routes;

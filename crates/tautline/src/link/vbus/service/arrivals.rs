@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
-use tautline_state::foreign::ForeignSocket;
+use tautline_state::untrusted::UntrustedSocket;
 
 use super::super::entry::Entry;
-use super::super::following::Following;
 use super::super::handover::{Offered, admit, greeting, offer, refuse, show};
 use super::super::incoming::ReceiverShared;
 use super::super::peer::PeerSocket;
+use super::super::subscription::Subscription;
 use super::super::types::Peer;
 use super::{PENDING_MAX, Worker};
 use crate::address::NodeName;
@@ -25,7 +25,7 @@ pub(super) struct Arrival {
     pub(super) socket: PeerSocket,
     pub(super) since: Instant,
     pub(super) offered: Option<Offered>,
-    pub(super) following: Option<Arc<Following>>,
+    pub(super) following: Option<Arc<Subscription>>,
 }
 
 impl From<Arrival> for Entry {
@@ -49,7 +49,7 @@ impl From<Arrival> for Entry {
 
 impl Worker {
     /// Lets in who may come in; only then is anything kept for it.
-    pub(super) fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: ForeignSocket) {
+    pub(super) fn arrive(&mut self, bus_receiver: Arc<ReceiverShared>, socket: UntrustedSocket) {
         let Ok(socket) = PeerSocket::new(socket) else {
             return;
         };
@@ -150,7 +150,7 @@ impl Worker {
         bus_receiver: &ReceiverShared,
         socket: &PeerSocket,
         message: &Message,
-        following: Option<&Following>,
+        following: Option<&Subscription>,
     ) -> Result<Option<Offered>, Refusal> {
         let (peer, published) = match following {
             None => {

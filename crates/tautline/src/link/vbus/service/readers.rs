@@ -7,13 +7,13 @@ use std::time::Instant;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_shm::vbus::shape::Shape;
 
-use super::super::attempt::Obstacle;
+use super::super::connect_state::Obstacle;
 use super::super::entry::Entry;
-use super::super::following::Following;
 use super::super::handover::{greeting, published_shape, reader, welcome};
 use super::super::incoming::ReceiverShared;
 use super::super::peer::PeerSocket;
 use super::super::publisher::{PublisherShared, Reader};
+use super::super::subscription::Subscription;
 use super::super::types::{Peer, UNTOLD};
 use super::Worker;
 use crate::sys::unix;
@@ -21,7 +21,7 @@ use crate::types::Direction;
 
 impl Worker {
     /// Reader: tries to reach a publisher.
-    pub(super) fn follow(&mut self, following: Arc<Following>) {
+    pub(super) fn follow(&mut self, following: Arc<Subscription>) {
         let reached = self.reach(following.node, following.port);
         let reached = reached.inspect(|socket| {
             let follow = Message {
@@ -52,7 +52,7 @@ impl Worker {
     /// Reader: the shape of what a publisher publishes, if its answer is the one that is due, and fits the port.
     pub(super) fn publisher(
         &self,
-        following: &Following,
+        following: &Subscription,
         socket: &PeerSocket,
         connect: &Message,
     ) -> Result<Shape, Refusal> {
@@ -74,7 +74,7 @@ impl Worker {
     /// Reader: the publisher has refused.
     pub(super) fn refused_by_publisher(
         &self,
-        following: &Following,
+        following: &Subscription,
         message: &Message,
         text: &[u8],
     ) {

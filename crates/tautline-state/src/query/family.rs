@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::net::{SocketAddrUnix, SocketType};
 use rustix::process::geteuid;
 
-use super::{Admission, Asked, Askers, Heard, Limits, Teller, hear};
-use crate::foreign::{ForeignListener, ForeignSocket, unnamed};
+use super::{Admission, Clients, Limits, Query, Reply, StateServer, hear};
+use crate::untrusted::{UntrustedListener, UntrustedSocket, unnamed};
 
 /// Bytes of an answer that are read at most. Lower: a program with much to tell is left out. Higher: a hostile one
 /// takes more memory.
@@ -39,7 +39,7 @@ const BACKLOG: i32 = 4096;
 ///
 /// # Errors
 /// There is no socket, or no thread.
-pub fn tell(family: &str, state: impl Fn() -> Vec<u8> + Send + 'static) -> io::Result<Teller> {
+pub fn tell(family: &str, state: impl Fn() -> Vec<u8> + Send + 'static) -> io::Result<StateServer> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let (process, random) = (std::process::id(), u64::from_le_bytes(random));
@@ -48,15 +48,15 @@ pub fn tell(family: &str, state: impl Fn() -> Vec<u8> + Send + 'static) -> io::R
         &bound,
         &address(&format!("{family}/{process}-{random:016x}"))?,
     )?;
-    let listener = ForeignListener::new(bound);
+    let listener = UntrustedListener::new(bound);
     listener.listen(BACKLOG)?;
-    let work = move |askers: &Askers| {
+    let work = move |askers: &Clients| {
         askers.each(|asker| {
             // One that went away is its own affair.
             let _gone = asker.answer().write_all(&state());
         });
     };
-    Teller::start("status", listener, Admission::RootAndUser, work)
+    StateServer::start("status", listener, Admission::RootAndUser, work)
 }
 
 fn address(name: &str) -> io::Result<SocketAddrUnix> {
@@ -83,13 +83,13 @@ pub fn all(family: &str) -> Vec<Vec<u8>> {
         let Ok(peer) = socket.peer() else { continue };
         if peer.is_near() {
             if near.len() < PROGRAMS_MAX {
-                near.push(Asked::new((), socket, None));
+                near.push(Query::new((), socket, None));
             }
         } else if geteuid().is_root() && far.len() < PROGRAMS_MAX {
             let count = of_user.entry(peer.uid).or_insert(0);
             if *count < PROGRAMS_OF_USER_MAX {
                 *count += 1;
-                far.push(Asked::new((), socket, None));
+                far.push(Query::new((), socket, None));
             }
         }
     }
@@ -102,14 +102,14 @@ pub fn all(family: &str) -> Vec<Vec<u8>> {
     let heard = hear(near, &limits).unwrap_or_default().into_iter();
     let told = heard.filter_map(|((), heard)| match heard {
         // One that ends without a word tells others only.
-        Heard::Whole(bytes) if !bytes.is_empty() => Some(bytes),
+        Reply::Whole(bytes) if !bytes.is_empty() => Some(bytes),
         _ => None,
     });
     told.collect()
 }
 
-fn connect(name: &str) -> io::Result<ForeignSocket> {
-    ForeignSocket::connect(&address(name)?, SocketType::STREAM)
+fn connect(name: &str) -> io::Result<UntrustedSocket> {
+    UntrustedSocket::connect(&address(name)?, SocketType::STREAM)
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     use rustix::net::SendFlags;
 
     use super::*;
-    use crate::foreign::testing::attack;
+    use crate::untrusted::testing::attack;
 
     #[test]
     fn a_state_is_told_while_the_program_runs() {

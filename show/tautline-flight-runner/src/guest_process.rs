@@ -46,7 +46,7 @@ const WRITTEN: [Stream; 4] = [
 
 /// Settings of a controller in a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct KeeperSettings {
+pub(crate) struct GuestProcessSettings {
     pub(crate) image: PathBuf,
     /// Directory of the bus.
     pub(crate) bus: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) struct KeeperSettings {
 
 /// Line of the keeper at the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum KeeperLine {
+pub(crate) enum GuestProcessLine {
     /// The guest has joined its window; its monitor.
     Flies(String),
     /// There is no guest, and why.
@@ -66,7 +66,7 @@ pub(crate) enum KeeperLine {
 
 /// Runs the guest until standard input ends, and reports. The report comes before the guest and its ports are gone:
 /// beside a load that may take half a minute.
-pub(crate) fn run(settings: &KeeperSettings) -> io::Result<()> {
+pub(crate) fn run(settings: &GuestProcessSettings) -> io::Result<()> {
     let config = config(settings)?;
     // For all threads. Who may not have it is told by the guest's own limits.
     let _ = set_fifo(PRIORITY);
@@ -98,7 +98,7 @@ pub(crate) fn run(settings: &KeeperSettings) -> io::Result<()> {
             Occurrence::Limit(text) => limit(text),
             Occurrence::Joined(_) => {
                 flies = true;
-                say_line(&KeeperLine::Flies(monitor.clone()));
+                say_line(&GuestProcessLine::Flies(monitor.clone()));
             }
             Occurrence::Ended(end) if flies && !stop.load(Ordering::Relaxed) => {
                 limit(format!("the guest: {end}"));
@@ -107,7 +107,7 @@ pub(crate) fn run(settings: &KeeperSettings) -> io::Result<()> {
         },
     );
     if !flies {
-        say_line(&KeeperLine::Failed(match ran {
+        say_line(&GuestProcessLine::Failed(match ran {
             Ok(summary) => summary.end,
             Err(error) => format!("{error}; {}", error.remedy()),
         }));
@@ -123,7 +123,7 @@ fn say_line(line: &impl Serialize) {
     }
 }
 
-fn config(settings: &KeeperSettings) -> io::Result<GuestConfig> {
+fn config(settings: &GuestProcessSettings) -> io::Result<GuestConfig> {
     let name = |role: Role| role.name().parse::<NodeName>().map_err(io::Error::other);
     let mut config = GuestConfig::new(name(Role::Controller)?, &settings.image);
     config.bus = Some(settings.bus.display().to_string());
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_guests_settings_are_within_their_limits() {
-        let settings = KeeperSettings {
+        let settings = GuestProcessSettings {
             image: PathBuf::from("flight.elf"),
             bus: PathBuf::from("/tmp/bus"),
             partition: "flight".to_owned(),

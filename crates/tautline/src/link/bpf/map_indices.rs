@@ -1,4 +1,4 @@
-//! Places of a node's open ports among the maps that a program looks into, by their keys.
+//! Indices of a node's open ports among the maps that a program looks into, by their keys.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,18 +9,18 @@ use super::raw_table::{self, RawTable};
 use super::udp_table::{self, UdpTable};
 use crate::error::PortError;
 
-/// Places of ports of all kinds. Messages have those of their numbers; after them come the places of plain UDP, and
+/// Indices of ports of all kinds. Messages have those of their numbers; after them come the indices of plain UDP, and
 /// then those of raw ports, of which the tables say whose they are.
 pub(in crate::link) const PLACES: usize = raw_table::FIRST_PLACE as usize + raw_table::PLACES;
 
 /// The tables by which a program finds the place of a frame.
 #[derive(Debug)]
-pub(in crate::link) struct Places {
+pub(in crate::link) struct MapIndices {
     udp_ports: UdpTable,
     raw_types: RawTable,
 }
 
-impl Places {
+impl MapIndices {
     /// The tables in a program's arrays `udp_ports` and `raw_types`.
     pub(in crate::link) fn map(
         udp_ports: BorrowedFd<'_>,
@@ -38,7 +38,7 @@ impl Places {
         self.udp_ports.place(port)
     }
 
-    /// Takes a place; the program does not see it before [`Places::show`].
+    /// Takes a place; the program does not see it before [`MapIndices::show`].
     pub(in crate::link) fn take(&self, key: PortKey) -> Result<u32, PortError> {
         let (place, max) = match key {
             PortKey::Message(port) => return Ok(port.get().into()),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::foreign::ForeignSocket;
+use crate::untrusted::UntrustedSocket;
 
 /// Bytes that are read at once. Lower: more system calls. Higher: more of the stack.
 const PART_BYTES: usize = 64 << 10;
@@ -49,7 +49,7 @@ impl Share {
 
 /// One who has been asked, and what it has said so far. `T` tells which one it is.
 #[derive(Debug)]
-pub struct Asked<T> {
+pub struct Query<T> {
     one: T,
     state: State,
     share: Option<Share>,
@@ -60,7 +60,7 @@ pub struct Asked<T> {
 
 #[derive(Debug)]
 enum State {
-    Telling(ForeignSocket),
+    Telling(UntrustedSocket),
     Whole,
     Gone,
     Silent,
@@ -68,7 +68,7 @@ enum State {
 
 /// Outcome for one who was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Reply {
     /// All that it said, perhaps nothing.
     Whole(Vec<u8>),
     /// It hung up before it had read the question.
@@ -77,9 +77,9 @@ pub enum Heard {
     Silent,
 }
 
-impl<T> Asked<T> {
+impl<T> Query<T> {
     /// Asks. Those who answer at once are asked no question.
-    pub fn new(one: T, socket: ForeignSocket, question: Option<&[u8]>) -> Self {
+    pub fn new(one: T, socket: UntrustedSocket, question: Option<&[u8]>) -> Self {
         if let Some(question) = question {
             // A fresh connection has room for so little. One that has gone away shows when its answer is read.
             let _gone = socket.send(question);
@@ -146,7 +146,7 @@ impl<T> Asked<T> {
 ///
 /// # Errors
 /// They cannot be waited for: they are more than the process may have descriptors.
-pub fn hear<T>(mut asked: Vec<Asked<T>>, limits: &Limits) -> io::Result<Vec<(T, Heard)>> {
+pub fn hear<T>(mut asked: Vec<Query<T>>, limits: &Limits) -> io::Result<Vec<(T, Reply)>> {
     loop {
         let now = Instant::now();
         let mut telling = Vec::new();
@@ -179,9 +179,9 @@ pub fn hear<T>(mut asked: Vec<Asked<T>>, limits: &Limits) -> io::Result<Vec<(T, 
     }
     let heard = asked.into_iter().map(|asked| {
         let heard = match asked.state {
-            State::Whole => Heard::Whole(asked.said),
-            State::Gone => Heard::Gone,
-            State::Telling(_) | State::Silent => Heard::Silent,
+            State::Whole => Reply::Whole(asked.said),
+            State::Gone => Reply::Gone,
+            State::Telling(_) | State::Silent => Reply::Silent,
         };
         (asked.one, heard)
     });
@@ -196,7 +196,7 @@ mod tests {
     use rustix::net::{SendFlags, SocketType};
 
     use super::*;
-    use crate::foreign::testing::{attack, pair};
+    use crate::untrusted::testing::{attack, pair};
 
     const SILENCE: Duration = Duration::from_secs(1);
 
@@ -209,13 +209,13 @@ mod tests {
     }
 
     /// One who is asked, and its end of the connection.
-    fn asked(name: &str) -> (Asked<&str>, UnixStream) {
+    fn asked(name: &str) -> (Query<&str>, UnixStream) {
         let (socket, telling) = pair(SocketType::STREAM);
-        (Asked::new(name, socket, None), telling.into())
+        (Query::new(name, socket, None), telling.into())
     }
 
-    fn whole(said: &[u8]) -> Heard {
-        Heard::Whole(said.to_vec())
+    fn whole(said: &[u8]) -> Reply {
+        Reply::Whole(said.to_vec())
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let heard = hear(vec![slow, stopped], &limits(5 * SILENCE)).unwrap();
         assert_eq!(
             heard,
-            [("slow", whole(b"[1,2]")), ("stopped", Heard::Silent)]
+            [("slow", whole(b"[1,2]")), ("stopped", Reply::Silent)]
         );
         told.join().unwrap();
     }
@@ -250,7 +250,7 @@ mod tests {
         telling.write_all(b"7").unwrap();
         drop(telling);
         let heard = hear(vec![trickles, prompt], &limits(SILENCE)).unwrap();
-        let expected = [("trickles", Heard::Silent), ("prompt", whole(b"7"))];
+        let expected = [("trickles", Reply::Silent), ("prompt", whole(b"7"))];
         assert_eq!(heard, expected, "the one is not held up by the other");
         told.join().unwrap();
     }
@@ -269,12 +269,12 @@ mod tests {
             }));
             // The second has no share.
             let within = (number != 1).then_some(&share);
-            all.push(Asked::new(number, socket, None).within(within));
+            all.push(Query::new(number, socket, None).within(within));
         }
         let heard = hear(all, &limits(5 * SILENCE)).unwrap();
         let is_whole: Vec<bool> = heard
             .iter()
-            .map(|(_, heard)| matches!(heard, Heard::Whole(_)))
+            .map(|(_, heard)| matches!(heard, Reply::Whole(_)))
             .collect();
         assert!(!is_whole[1]);
         let of_share = [is_whole[0], is_whole[2], is_whole[3]];
@@ -312,6 +312,6 @@ mod tests {
         assert!(began.elapsed() < 3 * SILENCE, "{:?}", began.elapsed());
         assert_eq!(heard.last(), Some(&("honest", whole(b"7"))));
         let hostile = &heard[..20];
-        assert!(hostile.iter().all(|(_, heard)| *heard == Heard::Silent));
+        assert!(hostile.iter().all(|(_, heard)| *heard == Reply::Silent));
     }
 }

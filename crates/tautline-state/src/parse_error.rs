@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Line and column, from 1, of a byte of a text. Columns count characters.
 ///
 /// ```
-/// assert_eq!(tautline_state::mistake::position("a = 1\nb = é x", 13), (2, 7));
+/// assert_eq!(tautline_state::parse_error::position("a = 1\nb = é x", 13), (2, 7));
 /// ```
 #[must_use]
 pub fn position(text: &str, byte: usize) -> (usize, usize) {
@@ -21,7 +21,7 @@ pub fn position(text: &str, byte: usize) -> (usize, usize) {
 /// of another form stays as it is.
 ///
 /// ```
-/// use tautline_state::mistake::in_words;
+/// use tautline_state::parse_error::in_words;
 /// assert_eq!(
 ///     in_words("unknown field `interfaces`, expected one of `interface`, `link`"),
 ///     "there is no key `interfaces`; is `interface` meant?"

@@ -7,19 +7,19 @@ use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, Slot};
 use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::Kind;
 
-use super::newest::newest_cell;
+use super::latest_value::newest_cell;
 
 /// Times of publication, CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stamps {
+pub(super) struct PublishTimes {
     /// Of the newest message or value.
     pub(super) newest_ns: Option<u64>,
     /// Of the message that has waited longest.
     pub(super) oldest_waiting_ns: Option<u64>,
 }
 
-impl Stamps {
-    /// Stamps of one connection of a receiver of this kind.
+impl PublishTimes {
+    /// The times of one connection of a receiver of this kind.
     pub(super) fn of(kind: Kind, memory: ProducerMemory<'_>, entry: &ConnectionEntry) -> Self {
         let mut stamps = Self {
             newest_ns: newest_stamp(kind, memory),

@@ -163,14 +163,14 @@ fn check(result: libc::c_int) -> io::Result<()> {
 /// A socket on which strangers connect. Closing it does not block, whatever waits in connections that were not
 /// accepted.
 #[derive(Debug)]
-pub struct ForeignListener {
+pub struct UntrustedListener {
     /// Taken when it is dropped.
     socket: Option<OwnedFd>,
     /// Whether the kernel has refused descriptors since before it listened.
     refuses_descriptors: bool,
 }
 
-impl ForeignListener {
+impl UntrustedListener {
     /// Takes a socket that is about to listen, or that listens already. Where strangers may connect before, descriptors
     /// that they send on such a connection are looked for as on an old kernel.
     #[must_use]
@@ -196,22 +196,22 @@ impl ForeignListener {
     ///
     /// # Errors
     /// The process or the machine has no descriptor left.
-    pub fn accept(&self) -> io::Result<Option<ForeignSocket>> {
+    pub fn accept(&self) -> io::Result<Option<UntrustedSocket>> {
         let accepted = accept(self.as_fd())?;
         Ok(accepted.map(|socket| {
             let refuses = refuses_descriptors(socket.as_fd());
-            ForeignSocket::new(socket, refuses)
+            UntrustedSocket::new(socket, refuses)
         }))
     }
 }
 
-impl AsFd for ForeignListener {
+impl AsFd for UntrustedListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_ref().expect("there until dropped").as_fd()
     }
 }
 
-impl Drop for ForeignListener {
+impl Drop for UntrustedListener {
     fn drop(&mut self) {
         if let Some(socket) = self.socket.take()
             && !self.refuses_descriptors
@@ -223,14 +223,14 @@ impl Drop for ForeignListener {
 
 /// A connection with a stranger. No method blocks; nor does closing it.
 #[derive(Debug)]
-pub struct ForeignSocket {
+pub struct UntrustedSocket {
     /// Taken when it is dropped.
     socket: Option<OwnedFd>,
     /// Whether the kernel has refused descriptors for as long as it is connected: none is in its queue.
     refuses_descriptors: Cell<bool>,
 }
 
-impl ForeignSocket {
+impl UntrustedSocket {
     fn new(socket: OwnedFd, refuses_descriptors: bool) -> Self {
         if !refuses_descriptors {
             // A byte out of band can carry descriptors (Linux 6.3), and reading past it closes them. So it is to lie
@@ -352,13 +352,13 @@ impl ForeignSocket {
     }
 }
 
-impl AsFd for ForeignSocket {
+impl AsFd for UntrustedSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_ref().expect("there until dropped").as_fd()
     }
 }
 
-impl Drop for ForeignSocket {
+impl Drop for UntrustedSocket {
     fn drop(&mut self) {
         if let Some(socket) = self.socket.take()
             && !self.refuses_descriptors.get()
@@ -449,11 +449,11 @@ pub(crate) mod testing {
     }
 
     /// Two ends of a connection, of which the first is as on a kernel that refuses no descriptors.
-    pub(crate) fn pair(kind: SocketType) -> (ForeignSocket, OwnedFd) {
+    pub(crate) fn pair(kind: SocketType) -> (UntrustedSocket, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
-        (ForeignSocket::new(ours, false), theirs)
+        (UntrustedSocket::new(ours, false), theirs)
     }
 }
 
@@ -467,14 +467,14 @@ mod tests {
     const PLAIN: SendFlags = SendFlags::empty();
 
     /// A connection as on a kernel that does not refuse descriptors, with one in its queue.
-    fn attacked(kind: SocketType) -> (ForeignSocket, OwnedFd, TcpStream) {
+    fn attacked(kind: SocketType) -> (UntrustedSocket, OwnedFd, TcpStream) {
         let (socket, theirs) = pair(kind);
         let (other, sent) = attack(&theirs, b"take this", PLAIN);
         assert!(sent);
         (socket, theirs, other)
     }
 
-    fn receives(socket: &ForeignSocket) -> Result<Vec<u8>, io::ErrorKind> {
+    fn receives(socket: &UntrustedSocket) -> Result<Vec<u8>, io::ErrorKind> {
         let mut buffer = [0; 16];
         let length = socket.receive(&mut buffer).map_err(|error| error.kind())?;
         Ok(buffer[..length].to_vec())
@@ -535,15 +535,15 @@ mod tests {
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
         let bound = unnamed(SocketType::STREAM).unwrap();
         rustix::net::bind(&bound, &address).unwrap();
-        let listener = ForeignListener::new(bound);
+        let listener = UntrustedListener::new(bound);
         listener.listen(4).unwrap();
-        let asker = ForeignSocket::connect(&address, SocketType::STREAM).unwrap();
+        let asker = UntrustedSocket::connect(&address, SocketType::STREAM).unwrap();
         assert!(!attack(&asker, b"x", PLAIN).1, "to who listens");
         let accepted = listener.accept().unwrap().unwrap();
         assert!(!attack(&accepted, b"x", PLAIN).1, "to who has connected");
         // One that connected before the listener refused any is as on an old kernel.
         pass_descriptors(listener.as_fd(), true).unwrap();
-        let asker = ForeignSocket::connect(&address, SocketType::STREAM).unwrap();
+        let asker = UntrustedSocket::connect(&address, SocketType::STREAM).unwrap();
         let (_other, sent) = attack(&asker, b"x", PLAIN);
         assert!(sent);
         pass_descriptors(listener.as_fd(), false).unwrap();

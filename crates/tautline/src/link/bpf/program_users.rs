@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::claim::Holder;
 use crate::sys::bpf;
-use crate::sys::keeper::PASSING_NAME;
+use crate::sys::pin::PASSING_NAME;
 
 /// Processes that are named in an error. Lower: the one that matters is missing. Higher: nobody reads it.
 const NAMED_MAX: usize = 8;

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::thread::gettid;
 
 use crate::Event;
-use crate::foreign::{ForeignListener, ForeignSocket};
 use crate::fork::OwnerProcess;
+use crate::untrusted::{UntrustedListener, UntrustedSocket};
 
 /// How long an asker may read nothing. Lower: on a busy machine an answer is broken off. Higher: an asker that reads
 /// nothing holds the others up for longer.
@@ -53,7 +53,7 @@ pub enum Admission {
 
 /// The thread that answers. Dropped, it ends.
 #[derive(Debug)]
-pub struct Teller {
+pub struct StateServer {
     stop: Arc<Event>,
     /// Rung when the thread ends.
     ended: Arc<Event>,
@@ -64,19 +64,19 @@ pub struct Teller {
     process: OwnerProcess,
 }
 
-impl Teller {
-    /// Starts a thread of this name, which does `work` until [`Askers::next`] says that it is to end.
+impl StateServer {
+    /// Starts a thread of this name, which does `work` until [`Clients::next`] says that it is to end.
     ///
     /// # Errors
     /// There is no thread, or no descriptor.
     pub fn start(
         name: &str,
-        listener: ForeignListener,
+        listener: UntrustedListener,
         admission: Admission,
-        work: impl FnOnce(&Askers) + Send + 'static,
+        work: impl FnOnce(&Clients) + Send + 'static,
     ) -> io::Result<Self> {
         let stop = Arc::new(Event::new()?);
-        let askers = Askers {
+        let askers = Clients {
             listener,
             admission,
             stop: Arc::clone(&stop),
@@ -150,7 +150,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for StateServer {
     fn drop(&mut self) {
         // A panic there has been reported already.
         let _ended = self.end_thread();
@@ -159,8 +159,8 @@ impl Drop for Teller {
 
 /// Those who ask, one after the other.
 #[derive(Debug)]
-pub struct Askers {
-    listener: ForeignListener,
+pub struct Clients {
+    listener: UntrustedListener,
     admission: Admission,
     stop: Arc<Event>,
 }
@@ -169,19 +169,19 @@ pub struct Askers {
 #[derive(Debug)]
 pub enum Next<'a> {
     /// Somebody asks.
-    Asker(Asker<'a>),
+    Client(Client<'a>),
     /// The time is over, or somebody asked who may not.
     Nobody,
     /// The thread is to end.
     Stop,
 }
 
-impl Askers {
+impl Clients {
     /// Answers all, one after the other, until the thread is to end.
-    pub fn each(&self, mut answer: impl FnMut(&Asker<'_>)) {
+    pub fn each(&self, mut answer: impl FnMut(&Client<'_>)) {
         loop {
             match self.next(None) {
-                Next::Asker(asker) => answer(&asker),
+                Next::Client(asker) => answer(&asker),
                 Next::Nobody => {}
                 Next::Stop => return,
             }
@@ -197,7 +197,7 @@ impl Askers {
             Err(_) => return self.pause(),
         }
         match self.listener.accept() {
-            Ok(Some(socket)) if self.admits(&socket) => Next::Asker(Asker {
+            Ok(Some(socket)) if self.admits(&socket) => Next::Client(Client {
                 socket,
                 stop: &self.stop,
             }),
@@ -207,7 +207,7 @@ impl Askers {
         }
     }
 
-    fn admits(&self, socket: &ForeignSocket) -> bool {
+    fn admits(&self, socket: &UntrustedSocket) -> bool {
         match self.admission {
             Admission::ByFile | Admission::ByOwnDirectory => true,
             Admission::RootAndUser => socket.peer().is_ok_and(|peer| peer.is_near()),
@@ -228,12 +228,12 @@ impl Askers {
 
 /// One who asks. The connection ends when this is dropped.
 #[derive(Debug)]
-pub struct Asker<'a> {
-    socket: ForeignSocket,
+pub struct Client<'a> {
+    socket: UntrustedSocket,
     stop: &'a Event,
 }
 
-impl Asker<'_> {
+impl Client<'_> {
     /// Its question, as far as it has come when `is_whole` says so of it, when it has ended, when `place` is full, or
     /// when the time is over.
     pub fn question<'p>(
@@ -275,7 +275,7 @@ impl Asker<'_> {
 /// Writes an answer, within the time that there is for it.
 #[derive(Debug)]
 pub struct Answer<'a> {
-    asker: &'a Asker<'a>,
+    asker: &'a Client<'a>,
     deadline: Instant,
 }
 
@@ -361,13 +361,13 @@ mod tests {
 
     use super::*;
     use crate::TemporaryDirectory;
-    use crate::foreign::unnamed;
+    use crate::untrusted::unnamed;
 
-    fn listener(made: &TemporaryDirectory) -> ForeignListener {
+    fn listener(made: &TemporaryDirectory) -> UntrustedListener {
         let bound = unnamed(SocketType::STREAM).unwrap();
         let path = made.path().join("told");
         rustix::net::bind(&bound, &rustix::net::SocketAddrUnix::new(path).unwrap()).unwrap();
-        let listener = ForeignListener::new(bound);
+        let listener = UntrustedListener::new(bound);
         listener.listen(4).unwrap();
         listener
     }
@@ -388,8 +388,8 @@ mod tests {
                     return None;
                 }
                 let work =
-                    move |_: &Askers| told.send(crate::policy::policy_of(0).unwrap()).unwrap();
-                Some(Teller::start("told", listener, admission, work).unwrap())
+                    move |_: &Clients| told.send(crate::policy::policy_of(0).unwrap()).unwrap();
+                Some(StateServer::start("told", listener, admission, work).unwrap())
             };
             if std::thread::spawn(start).join().unwrap().is_some() {
                 assert_eq!(has.recv().unwrap(), policy, "{admission:?}");
@@ -400,14 +400,14 @@ mod tests {
     #[test]
     fn where_nobody_can_be_accepted_the_thread_does_not_spin() {
         // As where there is no descriptor: the listener is ready, and accepting fails.
-        let listener = ForeignListener::new(unnamed(SocketType::STREAM).unwrap());
+        let listener = UntrustedListener::new(unnamed(SocketType::STREAM).unwrap());
         let (told, looked) = mpsc::channel();
-        let work = move |askers: &Askers| {
-            while let Next::Asker(_) | Next::Nobody = askers.next(None) {
+        let work = move |askers: &Clients| {
+            while let Next::Client(_) | Next::Nobody = askers.next(None) {
                 told.send(()).unwrap();
             }
         };
-        let teller = Teller::start("told", listener, Admission::ByFile, work).unwrap();
+        let teller = StateServer::start("told", listener, Admission::ByFile, work).unwrap();
         std::thread::sleep(2 * NO_DESCRIPTOR_PAUSE);
         let began = Instant::now();
         teller.end().unwrap();
@@ -421,15 +421,15 @@ mod tests {
         let made = TemporaryDirectory::make("told-").unwrap();
         let listener = listener(&made);
         let (told, answering) = mpsc::channel();
-        let work = move |askers: &Askers| {
-            while let next @ (Next::Asker(_) | Next::Nobody) = askers.next(None) {
-                let Next::Asker(asker) = next else { continue };
+        let work = move |askers: &Clients| {
+            while let next @ (Next::Client(_) | Next::Nobody) = askers.next(None) {
+                let Next::Client(asker) = next else { continue };
                 let question = asker.question(&mut [0; 16], ANSWER_MAX, |_| true).len();
                 told.send(question).unwrap();
                 let _broken_off = asker.answer().write_all(&vec![b'x'; 8 << 20]);
             }
         };
-        let teller = Teller::start("told", listener, Admission::ByFile, work).unwrap();
+        let teller = StateServer::start("told", listener, Admission::ByFile, work).unwrap();
         let mut asker = UnixStream::connect(made.path().join("told")).unwrap();
         asker.write_all(b"all").unwrap();
         assert_eq!(answering.recv().unwrap(), 3);
@@ -443,10 +443,10 @@ mod tests {
         let made = TemporaryDirectory::make("told-").unwrap();
         let listener = listener(&made);
         let (never, waits) = mpsc::channel::<()>();
-        let work = move |_: &Askers| {
+        let work = move |_: &Clients| {
             let _hung_up = waits.recv();
         };
-        let teller = Teller::start("told", listener, Admission::ByFile, work).unwrap();
+        let teller = StateServer::start("told", listener, Admission::ByFile, work).unwrap();
         let began = Instant::now();
         teller.end().unwrap();
         assert!(began.elapsed() < 2 * END_MAX, "{:?}", began.elapsed());

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A place in a BPF file system ([`super::keeper`]).
-    Keeper,
+    BpfPin,
     /// A BPF map of any type.
     Map,
     /// The device of a tap.
@@ -34,7 +34,7 @@ impl Kind {
     fn ask(self, descriptor: BorrowedFd<'_>) -> io::Result<bool> {
         let file = || rustix::fs::fstat(descriptor);
         Ok(match self {
-            Self::Keeper => is_bpf_file_system(descriptor)?,
+            Self::BpfPin => is_bpf_file_system(descriptor)?,
             Self::Map => {
                 let itself = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
                 std::fs::read_link(itself)?.as_os_str() == "anon_inode:bpf-map"
@@ -78,7 +78,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     const ALL: [Kind; 5] = [
-        Kind::Keeper,
+        Kind::BpfPin,
         Kind::Map,
         Kind::Tap,
         Kind::File,

@@ -57,7 +57,7 @@ struct State {
 
 /// Outcome so far.
 #[derive(Debug, Default)]
-pub(super) struct Attempt {
+pub(super) struct ConnectState {
     /// Changes when there is or is no longer a connection, and with an obstacle. Who reads it with Acquire sees the
     /// outcome.
     pub(super) generation: AtomicU32,
@@ -65,7 +65,7 @@ pub(super) struct Attempt {
     changed: Condvar,
 }
 
-impl Attempt {
+impl ConnectState {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

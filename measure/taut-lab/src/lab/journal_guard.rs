@@ -11,16 +11,16 @@ use super::run::no_journal;
 use taut::cli::CommandError;
 
 /// An open journal. Drop it when nothing is changed any more.
-pub(super) struct KeptJournal {
+pub(super) struct JournalGuard {
     pub(super) journal: Arc<Mutex<Journal>>,
     /// The journal's own restriction, where it has one.
     pub(super) missing: Option<Missing>,
     _clean_up: CleanUp,
 }
 
-impl KeptJournal {
+impl JournalGuard {
     /// Opens the journal, and tells of settings that a killed lab had left.
-    pub(super) fn open() -> Result<KeptJournal, CommandError> {
+    pub(super) fn open() -> Result<JournalGuard, CommandError> {
         let opened = tautline_lab::open_journal().map_err(no_journal)?;
         for line in opened.recovered {
             say!("from an earlier run that was killed: {line}");
@@ -33,7 +33,7 @@ impl KeptJournal {
                 .unwrap_or_else(PoisonError::into_inner)
                 .restore();
         });
-        Ok(KeptJournal {
+        Ok(JournalGuard {
             journal,
             missing: opened.missing,
             _clean_up: clean_up,

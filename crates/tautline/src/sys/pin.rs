@@ -27,9 +27,9 @@ pub(crate) const PASSING_NAME: &str = "kept-";
 
 /// The descriptor of the place.
 #[derive(Debug)]
-pub(crate) struct Keeper(OwnedFd);
+pub(crate) struct BpfPin(OwnedFd);
 
-impl Keeper {
+impl BpfPin {
     /// Keeps an object in a file system of its own. Needs CAP_SYS_ADMIN.
     pub(crate) fn mounted_nowhere(object: BorrowedFd<'_>) -> io::Result<Self> {
         let system = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -71,7 +71,7 @@ fn pin(object: BorrowedFd<'_>, directory: BorrowedFd<'_>, name: &str) -> io::Res
     super::bpf::pin(object, &path)
 }
 
-impl AsFd for Keeper {
+impl AsFd for BpfPin {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

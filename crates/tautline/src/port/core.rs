@@ -30,14 +30,14 @@ use crate::sys::interface::InterfaceWatch;
 
 /// A port's core. `R` is the state of a receiver of frames: of messages, or of values.
 #[derive(Debug)]
-pub(super) enum Half<R> {
+pub(super) enum AnyCore<R> {
     /// Frames in the port's own memory.
     Frames(Frames<R>),
     /// Messages in the memories of others.
     Bus(Box<BusPort>),
 }
 
-impl<R> Half<R> {
+impl<R> AnyCore<R> {
     /// Core over what a link has opened; `type_byte` is that of its messages, `receiver` makes the state of a receiver
     /// of frames.
     pub(super) fn new(
@@ -61,8 +61,8 @@ impl<R> Half<R> {
 macro_rules! with_core {
     ($half:expr, $core:ident => $result:expr) => {
         match $half {
-            $crate::port::half::Half::Frames($core) => $result,
-            $crate::port::half::Half::Bus($core) => $result,
+            $crate::port::core::AnyCore::Frames($core) => $result,
+            $crate::port::core::AnyCore::Bus($core) => $result,
         }
     };
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 
-use super::attempt::Attempt;
+use super::connect_state::ConnectState;
 use super::incoming::ReceiverShared;
 use super::service::{Command, HANDSHAKE_LIMIT, ServiceHandle};
 use crate::address::NodeName;
@@ -16,16 +16,16 @@ use crate::sys::clock;
 
 /// State that the reading port's thread and the service thread share.
 #[derive(Debug)]
-pub(crate) struct Following {
+pub(crate) struct Subscription {
     /// The publisher.
     pub(super) node: NodeName,
     pub(super) port: PortNumber,
     /// The reading port.
     pub(super) bus_receiver: Arc<ReceiverShared>,
-    pub(super) attempt: Attempt,
+    pub(super) attempt: ConnectState,
 }
 
-impl Following {
+impl Subscription {
     /// Asks the service thread to follow a port.
     pub(super) fn begin(
         service: &ServiceHandle,
@@ -37,7 +37,7 @@ impl Following {
             node,
             port,
             bus_receiver: Arc::clone(bus_receiver),
-            attempt: Attempt::default(),
+            attempt: ConnectState::default(),
         });
         service.command(Command::Follow(Arc::clone(&following)));
         following
