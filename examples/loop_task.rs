@@ -1,5 +1,5 @@
 //! The controller's side of a control loop as a real-time task: its deadline is checked before it runs, and
-//! `taut task list` watches it.
+//! `taut task show` watches it.
 //!
 //! The other side is `loop_motor`; `docs/start/tutorial.md` runs both.
 //!

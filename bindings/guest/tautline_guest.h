@@ -30,7 +30,7 @@ void tlg_print_number(uint64_t number);
 /* Time since the virtual machine started, in nanoseconds. */
 uint64_t tlg_now_ns(void);
 
-/* Answers a message that asks for the guest's time (`taut guest clock`). False: it is another message. */
+/* Answers a message that asks for the guest's time (`taut guest show --clock`). False: it is another message. */
 bool tlg_tell_time(struct tlw_port *port, const struct tlb_message *message, struct tlw_address from);
 
 /* Finds the window and joins it; waits for Linux if need be. False: the virtual machine has no window. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Answers every message that comes to port 4095, as `taut echo` does: ask it with `taut ping`, and for its time with
- * `taut guest clock`.
+ * `taut guest show --clock`.
  */
 #include "tautline_guest.h"
 

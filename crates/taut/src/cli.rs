@@ -12,10 +12,10 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    capture, completions, doctor, echo, exec, guest, init, key, man, neigh, node, partition, ping,
-    record, recv, replay, send, serve, smooth, status, task, top, types, vbus,
+    bus, capture, completions, doctor, echo, exec, guest, init, key, man, node, partition, ping,
+    record, recv, replay, send, serve, smooth, status, task, top, types,
 };
-use crate::external;
+use crate::{external, help};
 use tautline_state::text::plain_lines;
 use tautline_testbed::interrupt;
 
@@ -33,59 +33,59 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The subcommands.
+/// The subcommands; [`help`](crate::help) has their groups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write the configuration file of a node, and say what to type on the other host.
-    Init(init::Arguments),
-    /// Show what this machine supports, and what would improve it.
-    Doctor(doctor::Arguments),
-    /// Serve several processes on one interface.
-    Node(node::Arguments),
-    /// Show and change the neighbour table of a control process.
-    Neigh(neigh::Arguments),
-    /// Hold other traffic back, so that real-time messages are not lost in a switch.
-    Smooth(smooth::Arguments),
-    /// Make and renew keys that two nodes share, for protected ports.
-    Key(key::Arguments),
-    /// Show the open nodes: link, neighbours, ports, counters.
-    Status(status::Arguments),
-    /// Show nodes, ports, tasks and everything else that runs here, again and again.
-    Top(top::Arguments),
-    /// Show the same as a page that updates by itself, and as metrics for Prometheus.
-    Serve(serve::Arguments),
-    /// Answer the messages of `taut ping`.
-    Echo(echo::Arguments),
-    /// Measure round trips to a node that runs `taut echo`.
-    Ping(ping::Arguments),
-    /// Run an unmodified program with UDP and packet sockets that are ports of a node.
+    /// Run an unmodified program whose waits end awake, or whose sockets are ports.
     Exec(exec::Arguments),
     /// Send a message.
     Send(send::Arguments),
     /// Wait for messages and write them to standard output.
     Recv(recv::Arguments),
-    /// Capture what ports send and receive, for the screen or for Wireshark.
+    /// Measure round trips to a node that runs `taut echo`.
+    Ping(ping::Arguments),
+    /// Answer the messages of `taut ping`.
+    Echo(echo::Arguments),
+    /// Show what ports send and receive, or write it into a file for Wireshark.
     Capture(capture::Arguments),
-    /// Print the types of messages of a configuration file, also for C, Rust and Python.
-    Types(types::Arguments),
     /// Record the messages of ports in a file (MCAP).
     Record(record::Arguments),
     /// Send the messages of a recording again.
     Replay(replay::Arguments),
-    /// Show the buses of this machine: ports between its processes.
-    Vbus(vbus::Arguments),
+    /// Show the open nodes: link, neighbours, ports, counters.
+    Status(status::Arguments),
+    /// Show everything that runs here, again and again.
+    Top(top::Arguments),
+    /// Serve a page that shows everything live, and metrics for Prometheus.
+    Serve(serve::Arguments),
+    /// Write the configuration file of a node, and say what to type on the other host.
+    Init(init::Arguments),
+    /// Make and renew keys that two nodes share.
+    Key(key::Arguments),
+    /// Print the types of messages of a configuration file, also for C, Rust and Python.
+    Types(types::Arguments),
     /// Analyse, run and watch real-time tasks.
     Task(task::Arguments),
-    /// Set CPUs and memory aside for real-time work, and give them back.
+    /// Set CPUs and memory aside for real-time work.
     Partition(partition::Arguments),
-    /// Run programs with a machine of their own beside Linux.
+    /// Serve several processes on one interface.
+    Node(node::Arguments),
+    /// Look at ports between the processes of this machine.
+    Bus(bus::Arguments),
+    /// Show what this machine supports, and what would improve it.
+    Doctor(doctor::Arguments),
+    /// Hold other traffic back, so that no switch drops messages.
+    Smooth(smooth::Arguments),
+    /// Run bare-metal and RTOS programs as guests.
     Guest(guest::Arguments),
     /// A command of another program.
     #[command(flatten)]
     External(external::Command),
     /// Write the completions of a shell to standard output.
+    #[command(hide = true)]
     Completions(completions::Arguments),
     /// Write the manual pages of all commands.
+    #[command(hide = true)]
     Man(man::Arguments),
     /// Wait for the end of a process, and put back the partition that it leaves.
     #[command(hide = true)]
@@ -120,6 +120,15 @@ impl CommandError {
         CommandError {
             status: Self::USAGE,
             ..CommandError::failed(what, remedy)
+        }
+    }
+
+    /// The command was called by words of an earlier version.
+    fn renamed(what: String) -> CommandError {
+        CommandError {
+            what,
+            remedy: None,
+            status: Self::USAGE,
         }
     }
 
@@ -181,6 +190,13 @@ impl CommandError {
 
 /// Parses the process's arguments, runs the subcommand and turns its end into an exit status.
 pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if let Some(sentence) = help::new_words(&arguments) {
+        return CommandError::renamed(sentence).report("taut");
+    }
     main_of(is_for_program, |cli: Cli| run(cli.command))
 }
 
@@ -226,7 +242,6 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Init(arguments) => init::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Node(arguments) => node::run(arguments),
-        Command::Neigh(arguments) => neigh::run(arguments),
         Command::Smooth(arguments) => smooth::run(arguments),
         Command::Key(arguments) => key::run(arguments),
         Command::Status(arguments) => status::run(arguments),
@@ -241,7 +256,7 @@ fn run(command: Command) -> Result<(), CommandError> {
         Command::Types(arguments) => types::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Replay(arguments) => replay::run(arguments),
-        Command::Vbus(arguments) => vbus::run(arguments),
+        Command::Bus(arguments) => bus::run(arguments),
         Command::Task(arguments) => task::run(arguments),
         Command::Partition(arguments) => partition::run(arguments),
         Command::Guest(arguments) => guest::run(arguments),
@@ -259,17 +274,23 @@ pub fn grammar() -> clap::Command {
 
 /// The grammar of a program, by the rules of all of them.
 pub fn grammar_of<C: CommandFactory>() -> clap::Command {
-    refined(C::command())
+    let grammar = refined(C::command());
+    match grammar.get_name() {
+        "taut" => help::with_groups_and_examples(grammar),
+        _ => grammar,
+    }
 }
 
-/// Rules for all subcommands. A negative number is a wrong value, not an unknown option. `--json FILE` is the same as
-/// `--json=FILE` where no argument could be meant by it.
+/// Rules for all subcommands. A negative number is a wrong value, not an unknown option. Help has one form, `--help`.
+/// `--json FILE` is the same as `--json=FILE` where no argument could be meant by it.
 fn refined(command: clap::Command) -> clap::Command {
     let takes_words = command
         .get_positionals()
         .any(|argument| argument.get_possible_values().is_empty());
     let has_json = command.get_arguments().any(|one| one.get_id() == "json");
-    let command = command.allow_negative_numbers(true);
+    let command = command
+        .allow_negative_numbers(true)
+        .disable_help_subcommand(true);
     let command = if has_json && !takes_words {
         command.mut_arg("json", |json| json.require_equals(false))
     } else {
@@ -460,9 +481,9 @@ mod tests {
             ("ping motor --timeout 5", "timeout"),
             ("ping motor --interval 5", "interval"),
             ("guest console arm --timeout 5", "timeout"),
-            ("guest clock arm --timeout 5", "timeout"),
+            ("guest show arm --clock --timeout 5", "timeout"),
             ("recv 7 --timeout 5", "timeout"),
-            ("record file --timeout 5", "timeout"),
+            ("record file --for 5", "length"),
             ("top --interval 5", "interval"),
         ] {
             let words = ["taut"].into_iter().chain(words.split(' '));

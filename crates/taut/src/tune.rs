@@ -240,7 +240,7 @@ impl Tuned {
         })
     }
 
-    /// Leaves the settings in force for `taut node untune`.
+    /// Leaves the settings in force for `taut node tune --undo`.
     pub fn keep(mut self) -> io::Result<()> {
         Ok(self.journal.keep()?)
     }

@@ -131,7 +131,7 @@ impl GuestError {
                 "give this one another --name, or stop the other: taut guest stop NAME"
             }
             GuestError::Absent(_) => {
-                "see taut guest list; a guest of another user is theirs to reach"
+                "see taut guest show; a guest of another user is theirs to reach"
             }
             GuestError::Silent(_) => "look at that process: it may be stopped, or busy for ever",
             GuestError::State(_) => {

@@ -79,10 +79,10 @@ impl SmootherError {
             }
             Self::Program(_) => "run as root; the kernel must be Linux 5.18 or later",
             Self::NotPutBack(_) => {
-                "`taut smooth off INTERFACE` as root tries again; by hand: `tc qdisc del dev INTERFACE root` and \
+                "`taut smooth stop INTERFACE` as root tries again; by hand: `tc qdisc del dev INTERFACE root` and \
                  `clsact` in place of `root`, `ip link del tautq...`, `ip link set INTERFACE gso_max_segs N`"
             }
-            Self::Journal(JournalError::Busy { .. }) => "`taut smooth off` ends it",
+            Self::Journal(JournalError::Busy { .. }) => "`taut smooth stop` ends it",
             Self::Journal(error) => error.remedy(),
             Self::State(StateError::NoJournal { .. }) => {
                 "put it back with the release of Tautline that wrote it, or restart the machine"

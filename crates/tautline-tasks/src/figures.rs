@@ -1,4 +1,4 @@
-//! Figures of the tasks while they run, in memory that other processes may read: `taut task list`, `top` and `trace`.
+//! Figures of the tasks while they run, in memory that other processes may read: `taut task show`, `top` and `trace`.
 //!
 //! Each task has a block of words that its thread alone writes, by plain stores: the looks of others cost it nothing.
 //! Times go into histograms whose buckets are 1/64 of an octave wide, and the last jobs into a ring.

@@ -711,7 +711,7 @@ fn guest((index, task): (usize, &TaskEntry)) -> Option<Result<TaskGuest, Mistake
         return wrong(
             "guest",
             "is no name of a guest",
-            "write the name that `taut guest list` shows: 1 to 31 letters, digits, `-`, `_` and `.`",
+            "write the name that `taut guest show` shows: 1 to 31 letters, digits, `-`, `_` and `.`",
         );
     }
     Some(Ok(TaskGuest {

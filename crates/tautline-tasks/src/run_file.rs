@@ -102,7 +102,7 @@ impl RunFile {
                 Words::private(length)?,
                 None,
                 None,
-                Some(format!("`taut task list` does not see this run: {error}")),
+                Some(format!("`taut task show` does not see this run: {error}")),
             ),
         };
         let run_file = RunFile {

@@ -20,5 +20,5 @@ pub mod types;
 pub mod web;
 
 pub use keyboard::Keyboard;
-pub use look::{Look, Node, NodeFigures, Peer, Port, Run, Wishes};
+pub use look::{Look, Node, NodeFigures, Part, Peer, Port, Run, Wishes};
 pub use row::{Key, Kind, Row, Spread, rows};

@@ -189,17 +189,33 @@ impl Run {
 pub struct Wishes {
     /// Latencies are to be measured, at the price of a reading of the clock a message.
     pub latency: bool,
+    /// Part of the machine that is looked at alone; `None`: everything.
+    pub only: Option<Part>,
+}
+
+/// Part of a machine that can be looked at alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Real-time tasks and partitions.
+    Tasks,
+    /// Buses, and the nodes and ports on them.
+    Buses,
+    /// Guests.
+    Guests,
 }
 
 impl Look {
-    /// Looks at everything that this user may see.
+    /// Looks at everything that this user may see, or at the part that is wanted.
     ///
     /// # Errors
     /// The directory of this user's nodes cannot be used.
     pub fn take(wishes: Wishes) -> io::Result<Self> {
-        let (said, mut silent) = match wishes.latency {
-            true => tautline::status::nodes_with_latency()?,
-            false => tautline::status::nodes()?,
+        let wants = |part| wishes.only.is_none_or(|only| only == part);
+        let (said, mut silent) = match (wants(Part::Buses), wishes.latency) {
+            (false, _) => Default::default(),
+            (true, true) => tautline::status::nodes_with_latency()?,
+            (true, false) => tautline::status::nodes()?,
         };
         let at = Instant::now();
         let mut nodes = Vec::with_capacity(said.len());
@@ -209,7 +225,13 @@ impl Look {
                 Err(error) => silent.push(format!("process {}: {error}", said["process"])),
             }
         }
-        let (guests, silent_guests) = tautline_guest::control::list();
+        if wishes.only == Some(Part::Buses) {
+            nodes.retain(|node| node.status.bus.is_some());
+        }
+        let (guests, silent_guests) = match wants(Part::Guests) {
+            true => tautline_guest::control::list(),
+            false => Default::default(),
+        };
         silent.extend(
             silent_guests
                 .into_iter()
@@ -218,10 +240,14 @@ impl Look {
         Ok(Self {
             at,
             nodes,
-            runs: runs(),
-            partitions: tautline_tasks::partition::list().unwrap_or_default(),
-            smoothers: smoothers(),
-            buses: tautline::vbus::buses(None).unwrap_or_default(),
+            runs: if_wanted(wants(Part::Tasks), runs),
+            partitions: if_wanted(wants(Part::Tasks), || {
+                tautline_tasks::partition::list().unwrap_or_default()
+            }),
+            smoothers: if_wanted(wishes.only.is_none(), smoothers),
+            buses: if_wanted(wants(Part::Buses), || {
+                tautline::vbus::buses(None).unwrap_or_default()
+            }),
             guests,
             silent,
         })
@@ -231,6 +257,13 @@ impl Look {
     #[must_use]
     pub fn since(&self, before: &Look) -> Duration {
         self.at.saturating_duration_since(before.at)
+    }
+}
+
+fn if_wanted<T>(is_wanted: bool, look: impl FnOnce() -> Vec<T>) -> Vec<T> {
+    match is_wanted {
+        true => look(),
+        false => Vec::new(),
     }
 }
 

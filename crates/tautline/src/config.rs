@@ -111,7 +111,7 @@
 //! ethertypes = [0x88a4]       # packet sockets for one of these become raw ports
 //! programs = ["controller"]   # only in these programs; left out: in all
 //!
-//! [smoother]                  # for `taut smooth on`
+//! [smoother]                  # for `taut smooth run`
 //! capacity_bps = 100000000    # of the switch's port in front of this node
 //! ```
 
@@ -165,7 +165,7 @@ pub struct ServiceConfig {
     pub replace: bool,
     /// Whether `taut node run` gives up the privileges that serving does not need.
     pub confine: bool,
-    /// Smoothing of other traffic on the interface, which `taut smooth on` does.
+    /// Smoothing of other traffic on the interface, which `taut smooth run` does.
     pub smoother: Option<SmootherConfig>,
     /// Sockets of unmodified programs that `taut exec` takes.
     pub exec: ExecConfig,

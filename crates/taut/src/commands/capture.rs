@@ -19,7 +19,7 @@ use tautline_state::text::plain;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
-use crate::commands::output::{self, JsonArguments, JsonLines, fields};
+use crate::commands::output::{self, JsonArguments, JsonLines, fields, hex};
 use crate::commands::sources::{self, SourceArguments, Tap, failed};
 use crate::units;
 
@@ -44,8 +44,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
     /// End after this time, 500ms or plain seconds [default: never].
-    #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
-    timeout: Option<Duration>,
+    #[arg(long = "for", value_name = "TIME", value_parser = units::seconds)]
+    length: Option<Duration>,
     #[command(flatten)]
     json: JsonArguments,
 }
@@ -81,8 +81,8 @@ fn copy(
     output: &mut Output<'_>,
 ) -> Result<(), CommandError> {
     let deadline = arguments
-        .timeout
-        .and_then(|timeout| Instant::now().checked_add(timeout));
+        .length
+        .and_then(|length| Instant::now().checked_add(length));
     sources::stand_back();
     let mut batch = Batch::default();
     loop {
@@ -328,6 +328,7 @@ fn bus_line((on, nodes): On<'_>, bytes: &[u8], json: &mut serde_json::Value) -> 
     json["priority"] = message.priority.into();
     json["sequence"] = message.sequence.into();
     json["bytes"] = payload.len().into();
+    json["payload"] = hex(payload).into();
     let said = format!(
         "{}{} > {}{} priority {} sequence {} {} B",
         message.from,
@@ -411,6 +412,7 @@ fn frame_line(
     json["priority"] = header.priority.get().into();
     json["sequence"] = header.sequence.into();
     json["bytes"] = payload.len().into();
+    json["payload"] = hex(payload).into();
     json["fragment_index"] = header.fragment_index.into();
     json["fragment_count"] = header.fragment_count.into();
     json["bundle"] = header.is_bundle().into();

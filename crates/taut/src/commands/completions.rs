@@ -67,7 +67,7 @@ mod tests {
         let mut found = Vec::new();
         hidden(&grammar, &mut found);
         let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["monitor", "guard"]);
+        assert_eq!(names, ["monitor", "completions", "man", "guard"]);
         for shell in Shell::value_variants() {
             let script = script(*shell, cli::grammar());
             // Bash's completions have no descriptions; all have the commands' names.
@@ -78,7 +78,7 @@ mod tests {
                 let line = about.lines().next().unwrap_or_default();
                 assert!(!script.contains(line), "{shell}: {name}");
             }
-            for shown in ["untune", "overwrite", "--version"] {
+            for shown in ["partition", "overwrite", "--version"] {
                 let shown = shown.trim_start_matches('-');
                 assert!(script.contains(shown), "{shell}: {shown}");
             }

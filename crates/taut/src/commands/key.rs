@@ -28,14 +28,14 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Make a file with one key, that of epoch 1, which is used at once.
-    New(New),
+    Create(Create),
     /// Add the key of the next epoch, which is used from a time on that is to come; of the oldest ones, drop those that
     /// are over.
     Add(Add),
 }
 
 #[derive(Debug, Args)]
-struct New {
+struct Create {
     /// The file, which must not be there yet.
     file: PathBuf,
     /// Cipher: aes-128-gcm, or chacha20-poly1305 if one of the CPUs has no instructions for AES [default: by this CPU].
@@ -55,7 +55,7 @@ struct Add {
 /// Makes or changes a key file. Nothing of a secret is printed.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.command {
-        Action::New(new) => make(&new),
+        Action::Create(new) => make(&new),
         Action::Add(add) => renew(&add),
     }
 }
@@ -115,7 +115,7 @@ fn place(file: &Path) -> Result<(Directory, PathBuf), CommandError> {
     Ok((directory, name))
 }
 
-fn make(new: &New) -> Result<(), CommandError> {
+fn make(new: &Create) -> Result<(), CommandError> {
     use std::io::Write as _;
     let cipher = new.cipher.unwrap_or_else(own_cipher);
     let text = keys::key_entry(1, cipher, 0, &secret(&new.file)?);

@@ -25,11 +25,16 @@ pub fn run(arguments: &Arguments, mut grammar: Command) -> Result<(), CommandErr
         |error: std::io::Error| format!("cannot write pages to {}: {error}", directory.display());
     let remedy = "name a directory that this user may write to";
     fs::create_dir_all(directory).map_err(|error| CommandError::usage(what(error), remedy))?;
-    grammar = grammar.disable_help_subcommand(true);
     grammar.build();
     let mut left: Vec<&Command> = vec![&grammar];
     while let Some(command) = left.pop() {
-        let written = Man::new(command.clone()).generate_to(directory);
+        let page = Man::new(command.clone());
+        let mut text = Vec::new();
+        let written = page.render(&mut text).and_then(|()| {
+            // The generator has no better name for what follows the options.
+            let text = String::from_utf8_lossy(&text).replace(".SH EXTRA", ".SH EXAMPLES");
+            fs::write(directory.join(page.get_filename()), text)
+        });
         written.map_err(|error| CommandError::failed(what(error), remedy))?;
         let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
         left.extend(shown.filter(|one| !external::is_page_elsewhere(one)));

@@ -1,5 +1,6 @@
 //! The subcommands, each with its arguments and `run`.
 
+pub mod bus;
 pub mod capture;
 pub mod completions;
 pub mod doctor;
@@ -11,7 +12,6 @@ pub mod init;
 pub mod key;
 pub mod live;
 pub mod man;
-pub mod neigh;
 pub mod node;
 pub mod output;
 pub mod partition;
@@ -29,4 +29,3 @@ pub mod status;
 pub mod task;
 pub mod top;
 pub mod types;
-pub mod vbus;

@@ -226,6 +226,7 @@ pub fn source_json(source: Source) -> Value {
     json!({ "address": source.address, "port": source.port.get() })
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

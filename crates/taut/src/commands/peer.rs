@@ -191,7 +191,7 @@ impl NodeArguments {
         }
         if config.bus.is_some() {
             let name = peer.parse().map_err(|error: BadNodeName| {
-                CommandError::usage(error.to_string(), "name a node of the bus: taut vbus list")
+                CommandError::usage(error.to_string(), "name a node of the bus: taut bus show")
             })?;
             let config = config.with_neighbour(bus_neighbour(name));
             let config = config.map_err(|error| {

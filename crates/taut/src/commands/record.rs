@@ -30,8 +30,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
     /// End after this time, 500ms or plain seconds [default: never].
-    #[arg(long, value_name = "TIME", value_parser = units::seconds, allow_negative_numbers = true)]
-    timeout: Option<Duration>,
+    #[arg(long = "for", value_name = "TIME", value_parser = units::seconds)]
+    length: Option<Duration>,
 }
 
 /// Records until it is ended. Fewer than `--count` came in time: exit status 1; before a signal: 128 + its number.
@@ -103,8 +103,8 @@ struct Running<'a> {
 
 impl Running<'_> {
     fn copy(&mut self) -> Result<(), CommandError> {
-        let timeout = self.arguments.timeout;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let length = self.arguments.length;
+        let deadline = length.and_then(|length| Instant::now().checked_add(length));
         sources::stand_back();
         let mut batch = Batch::default();
         let mut is_warned = false;

@@ -29,32 +29,32 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Hold other traffic on an interface as its receivers grant, until told to end.
-    On(OnArguments),
-    /// End the smoother of an interface, or put back what a killed one left.
-    Off(OffArguments),
+    Run(RunArguments),
     /// Show the smoothers of this network namespace: grants, rates, backlogs, waits.
-    Status(StatusArguments),
+    Show(ShowArguments),
+    /// End the smoother of an interface, or put back what a killed one left.
+    Stop(StopArguments),
 }
 
-/// Arguments of `taut smooth on`.
+/// Arguments of `taut smooth run`.
 #[derive(Debug, Args)]
-struct OnArguments {
+struct RunArguments {
     /// Configuration file of the node (TOML), with its interface, neighbours and a [smoother] section.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
-/// Arguments of `taut smooth off`.
+/// Arguments of `taut smooth stop`.
 #[derive(Debug, Args)]
-struct OffArguments {
+struct StopArguments {
     /// Interface whose smoother ends.
     #[arg(value_name = "INTERFACE")]
     interface: String,
 }
 
-/// Arguments of `taut smooth status`.
+/// Arguments of `taut smooth show`.
 #[derive(Debug, Args)]
-struct StatusArguments {
+struct ShowArguments {
     #[command(flatten)]
     json: JsonArguments,
 }
@@ -62,9 +62,9 @@ struct StatusArguments {
 /// Runs the action.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.action {
-        Action::On(arguments) => on(&arguments),
-        Action::Off(arguments) => off(&arguments),
-        Action::Status(arguments) => status(&arguments),
+        Action::Run(arguments) => smooth(&arguments),
+        Action::Show(arguments) => show(&arguments),
+        Action::Stop(arguments) => stop(&arguments),
     }
 }
 
@@ -72,7 +72,7 @@ fn failed(error: &SmootherError) -> CommandError {
     CommandError::failed(error.to_string(), error.remedy())
 }
 
-fn on(arguments: &OnArguments) -> Result<(), CommandError> {
+fn smooth(arguments: &RunArguments) -> Result<(), CommandError> {
     let setup = setup(arguments)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -101,7 +101,7 @@ fn on(arguments: &OnArguments) -> Result<(), CommandError> {
 }
 
 /// The section of the file, with the addresses of the neighbours that it means.
-fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
+fn setup(arguments: &RunArguments) -> Result<Setup, CommandError> {
     let config = ServiceConfig::from_file(&arguments.config).map_err(peer::open_error)?;
     let usage = |what: String, remedy: &str| Err(CommandError::usage(what, remedy));
     let Some(section) = config.smoother else {
@@ -144,7 +144,7 @@ fn setup(arguments: &OnArguments) -> Result<Setup, CommandError> {
     })
 }
 
-fn off(arguments: &OffArguments) -> Result<(), CommandError> {
+fn stop(arguments: &StopArguments) -> Result<(), CommandError> {
     let ended = end(&arguments.interface).map_err(|error| failed(&error))?;
     if ended == PutBack::default() {
         if tautline_testbed::interface::index(&arguments.interface).is_err() {
@@ -209,7 +209,7 @@ pub(super) fn summary(found: &[(Status, bool)]) -> String {
     found.iter().map(line).collect()
 }
 
-fn status(arguments: &StatusArguments) -> Result<(), CommandError> {
+fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
     let found = found()?;
     arguments.json.print(
         || json!({ "smoothers": values(&found) }),

@@ -266,8 +266,7 @@ pub fn pause_after<'t>(taps: impl IntoIterator<Item = &'t Tap>, copied: usize) -
 }
 
 /// Remedy where too few messages came over the network.
-pub const BUSY_REMEDY: &str =
-    "wait longer with --timeout; `taut status` shows which ports are busy";
+pub const BUSY_REMEDY: &str = "wait longer with --for; `taut status` shows which ports are busy";
 
 /// The end of a command that was to see so many messages: a signal or the end of its time came first. Without such a
 /// number, either is how it ends.
@@ -306,7 +305,7 @@ fn open(arguments: &SourceArguments) -> Result<Vec<Tap>, CommandError> {
     if matches!(arguments.port, Some(WantedPort::Network(_))) && !arguments.bus.is_empty() {
         return Err(CommandError::usage(
             "on a bus, a port has the name of its node too",
-            "give --port NODE.NUMBER; `taut vbus list` shows the ports that there are",
+            "give --port NODE.NUMBER; `taut bus show` lists the ports that there are",
         ));
     }
     let mut taps = Vec::new();
@@ -360,7 +359,7 @@ fn named_bus(name: &str) -> Result<PathBuf, CommandError> {
     }
     Err(CommandError::failed(
         format!("there is no bus {}, or not for this user", path.display()),
-        "`taut vbus list` shows those that there are; a node makes its bus when it opens",
+        "`taut bus show` lists those that there are; a node makes its bus when it opens",
     ))
 }
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
-use tautline_watch::{Look, Wishes, rows, top};
+use tautline_watch::{Look, Part, Wishes, rows, top};
 
 use crate::cli::CommandError;
 use crate::commands::fleet::{FleetArguments, Rates};
@@ -14,6 +14,9 @@ use crate::commands::live::LiveArguments;
 /// Arguments of `taut top`.
 #[derive(Debug, Args)]
 pub struct Arguments {
+    /// Show these things only [default: everything].
+    #[arg(long, conflicts_with = "fleet")]
+    kind: Option<Kind>,
     /// Have the ports measure latencies from arrival to read, for a reading of the clock a message.
     #[arg(long)]
     latency: bool,
@@ -23,10 +26,32 @@ pub struct Arguments {
     fleet: FleetArguments,
 }
 
+/// Things that are shown alone.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Real-time tasks, and the partitions that they run in.
+    Task,
+    /// Buses, their nodes and ports.
+    Bus,
+    /// Guests.
+    Guest,
+}
+
+impl From<Kind> for Part {
+    fn from(kind: Kind) -> Part {
+        match kind {
+            Kind::Task => Part::Tasks,
+            Kind::Bus => Part::Buses,
+            Kind::Guest => Part::Guests,
+        }
+    }
+}
+
 /// Shows the live view; where there is no terminal, one picture of it.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let wishes = Wishes {
         latency: arguments.latency,
+        only: arguments.kind.map(Part::from),
     };
     let live = arguments.live;
     if arguments.fleet.is_wanted() {

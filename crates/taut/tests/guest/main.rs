@@ -73,7 +73,7 @@ fn an_echo_answers_taut_ping_and_leaves_nothing(monitor: Monitor) {
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&found["sent"], &found["lost"]), (&50.into(), &0.into()));
     }
-    let listed = text(&guest(&["list"]));
+    let listed = text(&guest(&["show"]));
     assert!(
         listed.contains(&name) && listed.contains("running"),
         "{listed}"
@@ -105,7 +105,7 @@ fn an_echo_answers_taut_ping_and_leaves_nothing(monitor: Monitor) {
     assert!(text(&output).contains("it was stopped"));
     assert!(!is_alive(monitors[0]));
     assert!(!Path::new("/run/tautline/vbus").join(&bus).exists());
-    assert!(!text(&guest(&["list"])).contains(&name));
+    assert!(!text(&guest(&["show"])).contains(&name));
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn nothing_is_left_when_its_process_is_killed(monitor: Monitor) {
         // The same name again, at once: what the killed process left is no hindrance.
         let name = first.get_or_insert_with(|| running.name.clone());
         assert_eq!(*name, running.name);
-        assert!(!text(&guest(&["list"])).contains(name.as_str()));
+        assert!(!text(&guest(&["show"])).contains(name.as_str()));
     }
 }
 
@@ -459,7 +459,7 @@ fn what_killed_guests_have_left_hides_no_guest() {
     for path in &left {
         drop(UnixListener::bind(path).unwrap());
     }
-    assert!(text(&guest(&["list"])).contains(&running.name));
+    assert!(text(&guest(&["show"])).contains(&running.name));
     let Some(second) = Running::start(Monitor::Qemu, "sweeps", "echo", None, &[]) else {
         return;
     };
@@ -629,7 +629,7 @@ fn strangers_reach_no_guest_of_root() {
         let output = as_nobody(&[action, &running.name]);
         assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     }
-    assert!(!text(&as_nobody(&["list"])).contains(&running.name));
+    assert!(!text(&as_nobody(&["show"])).contains(&running.name));
     assert_eq!(show(&running.name).unwrap()["restarts"], 0);
     drop(running.stop());
 }

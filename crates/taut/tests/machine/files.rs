@@ -68,7 +68,7 @@ fn a_recording_that_is_there_is_kept_and_has_one_writer() {
     for command in ["record", "capture"] {
         let file = scratch.0.join(command);
         let writing = |timeout: &str, more: &[&str]| {
-            let mut writing = taut(&[command, "--bus", text(&bus), "--timeout", timeout]);
+            let mut writing = taut(&[command, "--bus", text(&bus), "--for", timeout]);
             if command == "capture" {
                 writing.arg("--write");
             }
@@ -129,7 +129,7 @@ fn pipes_and_devices_without_an_end_are_refused_at_once() {
     for (file, words) in [(text(&pipe), "named pipe"), ("/dev/zero", "device")] {
         refused(&["recv", "7", "--config", file], 2, words);
         refused(&["node", "run", "--config", file], 2, words);
-        refused(&["smooth", "on", "--config", file], 2, words);
+        refused(&["smooth", "run", "--config", file], 2, words);
         refused(&["types", file], 2, words);
         refused(&["task", "check", file], 2, words);
         refused(&["task", "run", file], 2, words);
@@ -159,7 +159,7 @@ fn files_that_are_not_there_and_places_without_room_are_wrong_use() {
     let (bus, inside) = (text(&bus), text(&inside));
     for arguments in [
         &["key", "add", inside][..],
-        &["key", "new", inside],
+        &["key", "create", inside],
         &["init", "--interface", "lo", "--file", inside],
         &["capture", "--bus", bus, "--write", inside],
         &["record", "--bus", bus, inside],
@@ -198,7 +198,7 @@ fn what_is_ended_before_its_count_is_interrupted() {
     let file = scratch.0.join("record.mcap");
     let record = ["record", "--overwrite", text(&file)];
     for command in [&["capture"][..], &record] {
-        for (more, expected) in [(&["--count", "9", "--timeout", "1h"][..], 130), (&[], 0)] {
+        for (more, expected) in [(&["--count", "9", "--for", "1h"][..], 130), (&[], 0)] {
             let words = [command, &["--bus", text(&bus)], more].concat();
             let mut running = taut(&words);
             let running = Running::start(running.stdout(Stdio::null()), "ing");
@@ -216,7 +216,7 @@ fn a_reader_of_errors_that_has_gone_ends_nothing() {
     let _echo = answering(&bus);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut capture = taut(&["capture", "--bus", text(&bus), "--timeout", "100ms"]);
+    let mut capture = taut(&["capture", "--bus", text(&bus), "--for", "100ms"]);
     let capture = capture.stdout(Stdio::null()).stderr(writer);
     assert_eq!(capture.status().unwrap().code(), Some(0));
 }

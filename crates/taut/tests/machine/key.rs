@@ -25,7 +25,7 @@ fn a_key_file_is_made_once_for_its_user_alone_and_gets_epochs() {
     let scratch = Scratch::new("key-file");
     let file = scratch.0.join("pair.key");
     let name = file.to_str().unwrap();
-    let made = run(&["key", "new", name]);
+    let made = run(&["key", "create", name]);
     assert!(made.status.success(), "{}", said(&made));
     assert_eq!(
         file.metadata().unwrap().permissions().mode() & 0o7777,
@@ -34,7 +34,10 @@ fn a_key_file_is_made_once_for_its_user_alone_and_gets_epochs() {
     let first = fs::read_to_string(&file).unwrap();
     let secret = first.split('"').find(|part| part.len() == 64).unwrap();
     assert!(!said(&made).contains(secret) && made.stdout.is_empty());
-    assert!(!run(&["key", "new", name]).status.success(), "it is there");
+    assert!(
+        !run(&["key", "create", name]).status.success(),
+        "it is there"
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), first);
     for epoch in 2..=4 {
         let added = run(&["key", "add", name, "--after", "1h"]);
@@ -52,7 +55,7 @@ fn a_key_file_is_made_once_for_its_user_alone_and_gets_epochs() {
         "{}",
         said(&added)
     );
-    let wrong = run(&["key", "new", name, "--cipher", "rot13"]);
+    let wrong = run(&["key", "create", name, "--cipher", "rot13"]);
     assert_eq!(wrong.status.code(), Some(2));
 }
 
@@ -73,7 +76,7 @@ fn configure(scratch: &Scratch, [own, peer]: [&str; 2], key: &str) -> String {
 fn a_protected_message_is_taken_and_a_plain_one_is_not() {
     let scratch = Scratch::new("key-messages");
     let key = scratch.0.join("pair.key");
-    let made = run(&["key", "new", key.to_str().unwrap()]);
+    let made = run(&["key", "create", key.to_str().unwrap()]);
     assert!(made.status.success(), "{}", said(&made));
     let [a, b] = ["127.0.30.1", "127.0.30.2"];
     let (from, to) = (

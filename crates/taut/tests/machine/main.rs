@@ -6,11 +6,13 @@ mod common;
 /// The command that is tested.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
 
+mod bus;
 mod capture;
 mod commands;
 mod exec;
 mod external;
 mod files;
+mod help;
 mod key;
 mod messages;
 mod node;
@@ -23,4 +25,3 @@ mod task;
 mod top;
 mod trusted;
 mod tutorial;
-mod vbus;

@@ -1,4 +1,4 @@
-//! `taut node run`, `tune` and `untune`, and `taut neigh` with a control process, as a user runs them, on
+//! `taut node run`, `tune` and `show` with a control process, as a user runs them, on
 //! interfaces of the tests' own.
 
 use std::fs;
@@ -115,7 +115,7 @@ fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
     assert_eq!(in_force(&hosts), UNTUNED);
     let mut control = Control::start(&hosts, &config);
     assert_eq!(in_force(&hosts), tuned);
-    let (status, _, error) = run(&hosts, &["node", "untune"]);
+    let (status, _, error) = run(&hosts, &["node", "tune", "--undo"]);
     assert_eq!(status, Some(1));
     let pid = format!("process {}", control.child.id());
     assert!(error.contains(&pid), "{error}");
@@ -126,7 +126,7 @@ fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
     let mut control = Control::start(&hosts, &config);
     control.end(Signal::KILL);
     assert_eq!(in_force(&hosts)[..2], tuned[..2]);
-    let (status, out, error) = run(&hosts, &["node", "untune"]);
+    let (status, out, error) = run(&hosts, &["node", "tune", "--undo"]);
     assert_eq!(status, Some(0), "{error}");
     assert!(out.contains("threaded set back to 0"), "{out}");
     assert_eq!(in_force(&hosts), UNTUNED);
@@ -140,7 +140,7 @@ fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
 }
 
 #[test]
-fn tune_shows_before_and_after_and_untune_puts_back() {
+fn tune_shows_before_and_after_and_undo_puts_back() {
     let Some(hosts) = hosts() else { return };
     let tune = |rest: &[&str]| {
         run(
@@ -160,7 +160,7 @@ fn tune_shows_before_and_after_and_untune_puts_back() {
 
     let (status, out, error) = tune(&["--threaded", "--cpu", "0", "--interrupt-cpu", "0"]);
     assert_eq!(status, Some(0), "{error}");
-    for expected in ["before", "fifo 10", "no interrupts of its own", "untune"] {
+    for expected in ["before", "fifo 10", "no interrupts of its own", "--undo"] {
         assert!(out.contains(expected), "{expected} in {out}");
     }
     let tuned = in_force(&hosts);
@@ -169,11 +169,11 @@ fn tune_shows_before_and_after_and_untune_puts_back() {
     let (status, _, error) = tune(&["--threaded", "--priority", "20"]);
     assert_eq!(status, Some(0), "{error}");
     assert_eq!(in_force(&hosts)[..4], ["1", "0", "0", "20"]);
-    let (status, out, error) = run(&hosts, &["node", "untune", "--interface", "taut0"]);
+    let (status, out, error) = run(&hosts, &["node", "tune", "--undo", "--interface", "taut0"]);
     assert_eq!(status, Some(0), "{error}");
     assert!(out.contains("threaded set back to 0"), "{out}");
     assert_eq!(in_force(&hosts), UNTUNED);
-    let (status, out, _) = run(&hosts, &["node", "untune"]);
+    let (status, out, _) = run(&hosts, &["node", "tune", "--undo"]);
     assert_eq!((status, out.as_str()), (Some(0), "nothing is tuned\n"));
 }
 
@@ -263,7 +263,7 @@ fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
     let mut command = hosts.command(Host::A, "unshare");
     let command = command.args(["--mount", "sh", "-c", write]);
     assert!(command.status().unwrap().success());
-    let (status, out, error) = run(&hosts, &["node", "untune"]);
+    let (status, out, error) = run(&hosts, &["node", "tune", "--undo"]);
     assert_eq!(status, Some(1), "{out}{error}");
     assert!(error.contains(broken.to_str().unwrap()), "{error}");
     assert_eq!(machine.value(), "100", "{out}{error}");
@@ -372,8 +372,8 @@ fn the_service_manager_is_told_when_clients_can_come() {
 #[test]
 fn neighbours_of_the_file_are_shown_and_found_by_clients() {
     let Some(hosts) = hosts() else { return };
-    let neigh = |rest: &[&str]| run(&hosts, &[&["neigh"], rest].concat());
-    let nowhere = neigh(&["show"]);
+    let neighbours = |rest: &[&str]| run(&hosts, &[&["node", "show"], rest].concat());
+    let nowhere = neighbours(&[]);
     assert_eq!(nowhere.0, Some(2));
     assert!(nowhere.2.contains("no interface has a control process"));
     let mac = "02:00:00:00:00:fe";
@@ -384,7 +384,7 @@ fn neighbours_of_the_file_are_shown_and_found_by_clients() {
     let config = Config::new("neigh", &entries);
     let control = Control::start(&hosts, &config);
 
-    let (status, out, error) = neigh(&["show", "--json"]);
+    let (status, out, error) = neighbours(&["--json"]);
     assert_eq!(status, Some(0), "{error}");
     let table: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(table["control_process"], control.child.id());
@@ -394,7 +394,7 @@ fn neighbours_of_the_file_are_shown_and_found_by_clients() {
         (&"drive \"1\"".into(), &mac.into())
     );
     assert_eq!(table["neighbours"][1]["form"], "udp");
-    let (status, out, _) = neigh(&["show"]);
+    let (status, out, _) = neighbours(&[]);
     assert_eq!(status, Some(0));
     assert!(out.contains(mac) && out.contains("arm"), "{out}");
     let (status, out, _) = run(&hosts, &["status"]);
@@ -451,7 +451,7 @@ fn clients_that_come_before_an_activated_control_process_wait_for_it() {
     let listener = listen_at(&path);
     let held = listener.try_clone().unwrap();
     std::thread::scope(|scope| {
-        let client = scope.spawn(|| run(&hosts, &["neigh", "show", "--interface", "taut0"]));
+        let client = scope.spawn(|| run(&hosts, &["node", "show", "--interface", "taut0"]));
         std::thread::sleep(Duration::from_millis(300));
         assert!(!client.is_finished(), "it did not wait");
         let mut control = activated(&hosts, &config, listener).spawn().unwrap();
@@ -460,7 +460,7 @@ fn clients_that_come_before_an_activated_control_process_wait_for_it() {
         // The service manager keeps the socket: who comes while there is no control process waits again.
         sys::signal_process(control.id(), Signal::KILL);
         control.wait().unwrap();
-        let client = scope.spawn(|| run(&hosts, &["neigh", "show", "--interface", "taut0"]));
+        let client = scope.spawn(|| run(&hosts, &["node", "show", "--interface", "taut0"]));
         std::thread::sleep(Duration::from_millis(300));
         assert!(!client.is_finished(), "it did not wait");
         let mut control = activated(&hosts, &config, held.try_clone().unwrap())
@@ -666,9 +666,8 @@ fn wrong_use_is_told() {
         &["node", "tune"],
         &["node", "tune", "--interface", "lo", "--priority", "100"],
         &["node", "tune", "--interface", "taut-none"],
-        &["node", "untune", "--interface", "taut-none"],
-        &["neigh"],
-        &["neigh", "show", "--interface", "taut-none"],
+        &["node", "tune", "--undo", "--interface", "taut-none"],
+        &["node", "show", "--interface", "taut-none"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
         let output = command.args(arguments).output().unwrap();

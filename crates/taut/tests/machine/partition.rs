@@ -143,7 +143,7 @@ fn a_partition_is_made_used_shown_and_removed() {
     ]);
     assert!(!plan["changes"].as_array().unwrap().is_empty(), "{plan:#}");
     same_as(&before);
-    assert_eq!(done(&["list"]), "no partitions\n");
+    assert_eq!(done(&["show"]), "no partitions\n");
     let made = json(&["create", "control", "--cpus", &cpu, "--memory", "4M"]);
     assert_eq!(
         (&made["name"], &made["cpus"]),
@@ -179,13 +179,13 @@ fn a_partition_is_made_used_shown_and_removed() {
     wait_until("the program runs", || {
         json(&["show", "control"])["processes"] == serde_json::json!([program.id()])
     });
-    let shown = json(&["show", "control", "--seconds", "200ms"]);
+    let shown = json(&["show", "control", "--for", "200ms"]);
     assert!(
         shown["interrupts"].is_array() && shown["threads"].is_array(),
         "{shown:#}"
     );
     assert_eq!(shown["memory_bytes"], 4 << 20);
-    let hour = ["show", "control", "--seconds", "1h", "--json"];
+    let hour = ["show", "control", "--for", "1h", "--json"];
     let mut counting = taut(&hour);
     let mut counting = counting.stdout(Stdio::piped()).spawn().unwrap();
     wait_until("it can be ended in order", || {
@@ -203,7 +203,7 @@ fn a_partition_is_made_used_shown_and_removed() {
         shown.contains("sleep") && shown.contains("stays:"),
         "{shown}"
     );
-    assert!(done(&["list"]).contains("4 MiB"));
+    assert!(done(&["show"]).contains("4 MiB"));
     let refused = fails(&["remove", "control"], 1);
     assert!(
         refused.contains("1 processes run") && refused.contains("--force"),
@@ -291,7 +291,7 @@ fn a_partition_of_a_program_ends_with_it() {
     };
     assert_eq!((status("exit 7"), status("true")), (Some(7), Some(0)));
     assert_eq!(status("kill -SEGV $$"), Some(128 + 11));
-    assert_eq!(done(&["list"]), "no partitions\n");
+    assert_eq!(done(&["show"]), "no partitions\n");
     same_as(&before);
     // A program that takes its time to end gets it, and one that asks gets the signal.
     let script = "trap 'sleep 4; exit 5' TERM; touch $0; while :; do sleep 0.05; done";
@@ -324,7 +324,7 @@ fn a_killed_owner_leaves_nothing() {
             .spawn()
             .unwrap();
         wait_until("the program runs", || {
-            let found = json(&["list"])["partitions"].take();
+            let found = json(&["show"])["partitions"].take();
             found[0]["processes"]
                 .as_array()
                 .is_some_and(|all| !all.is_empty())
@@ -360,7 +360,7 @@ fn making_that_is_killed_at_any_moment_is_undone_by_the_next_command() {
         making.kill().unwrap();
         making.wait().unwrap();
         // Killed after its end, it is there, and whole.
-        let left = done(&["list"]);
+        let left = done(&["show"]);
         if left != "no partitions\n" {
             assert!(left.contains("cut"), "{left}");
             done(&["remove", "cut"]);
@@ -376,11 +376,11 @@ fn a_file_of_a_making_that_was_killed_before_its_first_change_is_removed_by_the_
     ) {
         return;
     }
-    done(&["list"]);
+    done(&["show"]);
     let left = Path::new("/run/tautline/.partition-cut.json.0123456789abcdef");
     fs::create_dir_all("/run/tautline").unwrap();
     fs::write(left, "{").unwrap();
-    done(&["list"]);
+    done(&["show"]);
     assert!(!left.exists());
 }
 
@@ -424,7 +424,7 @@ fn programs_that_leave_the_partitions_cpus_are_told() {
     let mut moved = Command::new("taskset");
     moved.args(["-a", "-c", "-p", "0", &inside.0.id().to_string()]);
     assert!(moved.stdout(Stdio::null()).status().unwrap().success());
-    let told = done(&["list"]);
+    let told = done(&["show"]);
     assert!(
         told.contains("outside:") && told.contains("may run on CPUs 0;"),
         "{told}"
@@ -555,7 +555,7 @@ fn heirs_of_a_making_that_is_killed_get_their_cpus_back() {
         let is_whole = making.try_wait().unwrap().is_some();
         making.kill().unwrap();
         making.wait().unwrap();
-        done(&["list"]);
+        done(&["show"]);
         if is_whole {
             done(&["remove", "cut"]);
             continue;
@@ -633,7 +633,7 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
     of_root.kill().unwrap();
     of_root.wait().unwrap();
     // Root does not see it, and is not in its way.
-    assert_eq!(done(&["list"]), "no partitions\n");
+    assert_eq!(done(&["show"]), "no partitions\n");
     done(&["create", "roots", "--cpus", &cpu]);
     for action in ["show", "remove"] {
         let refused = stranger(&[action, "roots"]);
@@ -653,7 +653,7 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
     fs::write(&precious, "precious").unwrap();
     let journal = own.join("tautline/partition-link.json");
     std::os::unix::fs::symlink(&precious, &journal).unwrap();
-    let refused = stranger(&["list"]);
+    let refused = stranger(&["show"]);
     assert!(
         text(&refused).contains("symbolic link"),
         "{}",
@@ -677,12 +677,12 @@ fn a_journal_that_cannot_be_read_stops_no_other_partition() {
         .write(names[0], &vec![b' '; 17 << 20], 0o600)
         .unwrap();
     runtime.write(names[1], b"{\"version\":9}", 0o600).unwrap();
-    let listed = run(&["list"]);
+    let listed = run(&["show"]);
     assert!(listed.status.success(), "{}", text(&listed));
     for expected in ["good", "longer than", "version 9"].iter().chain(&names) {
         assert!(text(&listed).contains(expected), "{}", text(&listed));
     }
-    let found = json(&["list"])["partitions"].take();
+    let found = json(&["show"])["partitions"].take();
     assert!(found[0]["unreadable"].is_string() && found[2]["unreadable"].is_null());
     done(&["show", "good"]);
     // Its CPUs are not known, so none can be promised to another one.
@@ -737,7 +737,7 @@ fn a_task_set_runs_in_its_partition() {
         .spawn()
         .unwrap();
     wait_until("the set runs in its partition", || {
-        let found = json(&["list"])["partitions"].take();
+        let found = json(&["show"])["partitions"].take();
         found[0]["processes"]
             .as_array()
             .is_some_and(|all| !all.is_empty())

@@ -399,7 +399,7 @@ fn a_recording_goes_on_when_one_of_its_interfaces_goes_down() {
     };
     let hosts = Hosts::create(&options).unwrap();
     let mut record = hosts.command(Host::B, TAUT);
-    record.args(["record", file.to_str().unwrap(), "--timeout", "2"]);
+    record.args(["record", file.to_str().unwrap(), "--for", "2s"]);
     record.args(["--interface", "taut0", "--interface", "taut1"]);
     let mut record = Running::start(&mut record, "recording taut0, taut1");
     let down = ["link", "set", "taut0", "down"];
@@ -422,7 +422,7 @@ fn a_message_on_loopback_is_recorded_once_and_replayed() {
     let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
     let hosts = Hosts::create(&HostsOptions::default()).unwrap();
     let mut record = hosts.command(Host::B, TAUT);
-    record.args(["record", &file, "--interface", "lo", "--timeout", "2"]);
+    record.args(["record", &file, "--interface", "lo", "--for", "2s"]);
     let mut record = Running::start(&mut record, "recording lo");
     hosts
         .inside(Host::B, || {
@@ -786,7 +786,7 @@ fn typed_messages_have_names_everywhere() {
         let _ends = EndsSender(&is_enough);
         let watch = |arguments: &[&str], words| {
             let mut command = taut(arguments);
-            command.args(["--bus", &bus, "--count", "4", "--timeout", "60"]);
+            command.args(["--bus", &bus, "--count", "4", "--for", "60s"]);
             let mut running = Running::start(command.stdout(Stdio::piped()), words);
             output_of(&mut running)
         };
@@ -799,7 +799,10 @@ fn typed_messages_have_names_everywhere() {
             2,
             "{lines}"
         );
-        let lines = watch(&["vbus", "tap", "motor.7", "--json"], "watching motor.7");
+        let lines = watch(
+            &[&["capture", "--json"], &port[..]].concat(),
+            "capturing on bus",
+        );
         let tapped = lines
             .lines()
             .map(|line| serde_json::from_str(line).unwrap());

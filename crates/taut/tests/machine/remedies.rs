@@ -110,7 +110,7 @@ const TABLE: [Row; 14] = [
     Row {
         situation: "capture of all interfaces, of which one's name is not UTF-8",
         script: r#"ip link set far down; ip link set far name "$(printf 'f\377r')" up
-            $TAUT capture --timeout 0.2"#,
+            $TAUT capture --for 200ms"#,
         message: "capturing on",
         remedy: "f\u{fffd}r",
         never: "is not captured",

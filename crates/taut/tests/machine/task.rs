@@ -644,9 +644,7 @@ fn programs_run_are_listed_watched_and_drawn_and_leave_nothing_when_killed() {
     let mut run = KilledOnDrop(child.unwrap());
     let process = run.0.id().to_string();
     let list = || {
-        let output = task(&["list", "--process", &process, "--json"])
-            .output()
-            .unwrap();
+        let output = task(&["show", &process, "--json"]).output().unwrap();
         serde_json::from_slice::<serde_json::Value>(&output.stdout).ok()
     };
     if !runtime_directory_is_there() {
@@ -661,25 +659,12 @@ fn programs_run_are_listed_watched_and_drawn_and_leave_nothing_when_killed() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    let top = shown(&[
-        "top",
-        "--process",
-        &process,
-        "--once",
-        "--interval",
-        "300ms",
-    ]);
+    let mut top = Command::new(env!("CARGO_BIN_EXE_taut"));
+    top.args(["top", "--kind", "task", "--once", "--interval", "300ms"]);
+    let top = text(&top.output().unwrap().stdout);
     assert!(top.contains("one") && top.contains("active"), "{top}");
     let events = scratch.0.join("events.json").display().to_string();
-    let trace = shown(&[
-        "trace",
-        "--process",
-        &process,
-        "--for",
-        "300ms",
-        "--perfetto",
-        &events,
-    ]);
+    let trace = shown(&["trace", &process, "--for", "300ms", "--perfetto", &events]);
     assert!(
         trace.contains("Jobs that ran") && trace.contains("one: "),
         "{trace}"
@@ -694,7 +679,7 @@ fn programs_run_are_listed_watched_and_drawn_and_leave_nothing_when_killed() {
     run.0.kill().unwrap();
     run.0.wait().unwrap();
     wait_for(|| (!Path::new(&format!("/proc/{shell}")).exists()).then_some(()));
-    let output = task(&["list", "--process", &process]).output().unwrap();
+    let output = task(&["show", &process]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("runs no task set"));
 }
@@ -774,9 +759,7 @@ fn what_cannot_run_is_refused_in_a_sentence_with_a_remedy() {
         &["--cpu", "99999"],
         "this process may not use CPU 99999",
     );
-    let output = task(&["trace", "--process", "1", "--for", "100ms"])
-        .output()
-        .unwrap();
+    let output = task(&["trace", "1", "--for", "100ms"]).output().unwrap();
     assert!(text(&output.stderr).contains("process 1 runs no task set"));
     let output = task(&["run", "/nowhere.toml"]).output().unwrap();
     assert!(text(&output.stderr).contains("cannot read /nowhere.toml"));

@@ -233,7 +233,7 @@ fn assert_stopped_and_killed_hold_nothing(cell: &Cell, holding: &str) {
         let (_, killed) = traffic.measure(Duration::from_secs(1));
         assert!(killed > 15.0, "{killed} after it was killed");
     });
-    // Its filters are left, and hold nothing. They go with `taut smooth off`, and with the next start.
+    // Its filters are left, and hold nothing. They go with `taut smooth stop`, and with the next start.
     let left = state_of(cell, 0);
     assert!(
         left.contains("taut-count") && left.contains("htb 7a75:"),

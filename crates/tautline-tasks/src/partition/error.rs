@@ -145,7 +145,7 @@ impl PartitionError {
             Self::TakenByGroup { .. } => "name other CPUs, or remove that group",
             Self::NotAllowed { .. } => "name CPUs of Cpus_allowed_list in /proc/self/status",
             Self::Exists(_) => "choose another name, or `taut partition remove` it",
-            Self::Absent(_) => "`taut partition list` shows those that there are",
+            Self::Absent(_) => "`taut partition show` shows those that there are",
             Self::Owned { .. } => "end that process: it puts the partition back",
             Self::InUse { user, .. } if *user != rustix::process::geteuid().as_raw() => {
                 "have that user end them, or move them to other CPUs (taskset)"

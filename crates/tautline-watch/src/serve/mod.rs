@@ -151,6 +151,7 @@ impl Server {
         let lab = self.lab.clone();
         let wishes = Wishes {
             latency: self.wants_latency.swap(false, Relaxed),
+            only: None,
         };
         // The look has the lock: if nobody waits for it any more, it is kept all the same, and no other runs beside it.
         let look = move || -> io::Result<_> {

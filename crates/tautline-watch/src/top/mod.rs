@@ -73,7 +73,7 @@ impl Looker {
         // It ends with the receiver, at its next look.
         thread::Builder::new()
             .name("taut-look".to_owned())
-            .spawn(move || look_again(&sender, &wanted, interval))?;
+            .spawn(move || look_again(&sender, &wanted, wishes, interval))?;
         Ok(Self { looks, latency })
     }
 
@@ -92,11 +92,17 @@ impl Looker {
     }
 }
 
-fn look_again(sender: &SyncSender<io::Result<Look>>, latency: &AtomicBool, interval: Duration) {
+fn look_again(
+    sender: &SyncSender<io::Result<Look>>,
+    latency: &AtomicBool,
+    wishes: Wishes,
+    interval: Duration,
+) {
     loop {
         let due = Instant::now() + interval;
         let wishes = Wishes {
             latency: latency.load(Relaxed),
+            ..wishes
         };
         if sender.send(Look::take(wishes)).is_err() {
             return;

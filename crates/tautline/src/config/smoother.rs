@@ -1,4 +1,4 @@
-//! The `[smoother]` section of a configuration. The library reads it; `taut smooth on` applies it.
+//! The `[smoother]` section of a configuration. The library reads it; `taut smooth run` applies it.
 
 use std::collections::BTreeMap;
 

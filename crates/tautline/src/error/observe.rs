@@ -61,9 +61,9 @@ impl ObserveError {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::NoPort { .. } => "`taut vbus list` shows the ports that there are",
+            Self::NoPort { .. } => "`taut bus show` shows the ports that there are",
             Self::Denied { .. } => {
-                "run as the bus's user or in its group; `taut vbus list` shows them"
+                "run as the bus's user or in its group; `taut bus show` shows them"
             }
             Self::Silent { .. } => "its process may be stopped: look at it with ps, and try again",
             _ => "check that the port's process is of the same version as this command",

@@ -325,7 +325,7 @@ impl OpenError {
             }
             Self::Refused { source, .. } => not_opened_remedy(source.as_ref()),
             Self::BusRefused { source, .. } => limit_remedy(source).unwrap_or(
-                "name another bus, or its path: `taut vbus list` shows those of the system and of this user",
+                "name another bus, or its path: `taut bus show` shows those of the system and of this user",
             ),
             Self::NoNetwork => {
                 "name the interface with the cable: `interface = \"eth0\"`; `taut init` writes a file"

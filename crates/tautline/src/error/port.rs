@@ -283,7 +283,7 @@ impl PortError {
                 "have its node list this user in a [[bus_allow]] entry, or its bus let the user in"
             }
             Self::PeerAbsent { .. } => {
-                "start the peer (`taut vbus list` shows who is there), or wait for it longer"
+                "start the peer (`taut bus show` shows who is there), or wait for it longer"
             }
             Self::NeighbourIncomplete { .. } => {
                 "add what is missing to the neighbour's entry in the configuration, or use another link"

@@ -572,7 +572,7 @@ fn is_emulating() -> bool {
 
 fn partitions() -> Vec<Value> {
     let listed = taut()
-        .args(["partition", "list", "--json"])
+        .args(["partition", "show", "--json"])
         .output()
         .unwrap();
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();

@@ -1,15 +1,17 @@
-//! `taut guest clock`: a guest's clock against CLOCK_MONOTONIC, with the bound of the error.
+//! `taut guest show --clock`: a guest's clock against CLOCK_MONOTONIC, with the bound of the error.
 //!
 //! The guest's moments t2 and t3 lie between ours, t1 and t4. So its clock is ahead by t2 - t1 at the most and by
 //! t3 - t4 at the least, whatever took how long. The narrowest interval of all answers is the result.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::json;
-use tautline::Priority;
+use tautline::{PortNumber, Priority};
 use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
-use crate::commands::guest::conversation::{GuestPort, Way};
+use crate::commands::guest::conversation::{Way, default_port};
 use crate::commands::live::LOOK;
 use crate::commands::output::JsonArguments;
 use crate::commands::peer;
@@ -18,16 +20,28 @@ use crate::units;
 /// Start of a question and of its answer.
 const MARK: [u8; 4] = *b"TLTI";
 
-/// Arguments of `taut guest clock`.
+/// Questions to ask. Lower: the narrowest interval is wider. Higher: the command takes longer.
+const QUESTIONS: u64 = 1_000;
+
+/// Arguments for the clock.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    #[command(flatten)]
-    guest: GuestPort,
-    /// Questions to ask.
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = units::count)]
-    count: u64,
-    #[command(flatten)]
-    json: JsonArguments,
+    /// Compare the guest's clock with this machine's.
+    #[arg(long, requires = "name")]
+    clock: bool,
+    /// Port of the guest that tells its time.
+    #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = default_port(), requires = "clock")]
+    port: PortNumber,
+    /// Time to wait for an answer, 500ms or plain seconds.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds, requires = "clock")]
+    timeout: Duration,
+}
+
+impl Arguments {
+    /// Whether the clock was asked for.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.clock
+    }
 }
 
 /// Interval in which the offset lies, in nanoseconds.
@@ -62,10 +76,13 @@ struct Asked {
 }
 
 /// Asks and prints. No answer that can be true: exit status 1.
-pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
-    let mut way = arguments.guest.open()?;
-    let asked = ask_all(arguments, &mut way)?;
-    let name = &arguments.guest.name;
+pub(super) fn run(
+    name: &str,
+    arguments: &Arguments,
+    json: &JsonArguments,
+) -> Result<(), CommandError> {
+    let mut way = Way::open(name, arguments.port, arguments.timeout)?;
+    let asked = ask_all(arguments.timeout, &mut way)?;
     let Some(best) = asked.best else {
         return Err(CommandError::failed(
             format!(
@@ -78,13 +95,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     // Rounded up: the offset is never further away.
     let bound = (best.width() + 1) / 2;
     let offset = best.least + bound;
-    arguments.json.print(
+    json.print(
         || {
             json!({
                 "name": name,
                 "offset_ns": i64::try_from(offset).ok(),
                 "error_max_ns": i64::try_from(bound).ok(),
-                "asked": arguments.count,
+                "asked": QUESTIONS,
                 "answered": asked.answered,
                 "impossible": asked.impossible,
             })
@@ -98,18 +115,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
                 bound / 1_000,
                 bound % 1_000,
                 asked.answered,
-                arguments.count,
+                QUESTIONS,
                 asked.impossible,
             )
         },
     )
 }
 
-fn ask_all(arguments: &Arguments, way: &mut Way) -> Result<Asked, CommandError> {
+fn ask_all(timeout: Duration, way: &mut Way) -> Result<Asked, CommandError> {
     let mut asked = Asked::default();
     let mut buffer = vec![0; way.port.message_bytes_max()];
     let mut missed = 0;
-    for number in 0..arguments.count {
+    for number in 0..QUESTIONS {
         let mut question = [0; 8];
         question[..4].copy_from_slice(&MARK);
         question[4..].copy_from_slice(&(number as u32).to_le_bytes());
@@ -117,7 +134,7 @@ fn ask_all(arguments: &Arguments, way: &mut Way) -> Result<Asked, CommandError> 
         way.port
             .send(way.to, Priority::HIGHEST, &question)
             .map_err(peer::send_error)?;
-        let until = t1 + arguments.guest.timeout;
+        let until = t1 + timeout;
         let mut has_answered = false;
         // An answer to an earlier question may come before; a guest that sends without end is not waited for.
         while !has_answered && tautline::now() < until {

@@ -22,28 +22,22 @@ const LINES_MAX: usize = 64;
 /// Longest wait for a message before the next look at the terminal. Lower: more wake-ups. Higher: a line goes later.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
-/// Port that a command talks to.
+/// Arguments of `taut guest console`.
 #[derive(Debug, Args)]
-pub(super) struct GuestPort {
+pub(super) struct Arguments {
     /// Name of the guest.
-    pub(super) name: String,
+    name: String,
     /// Port of the guest.
     #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = default_port())]
     port: PortNumber,
     /// Time to wait for an answer, 500ms or plain seconds.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
-    pub(super) timeout: Duration,
+    timeout: Duration,
 }
 
-fn default_port() -> PortNumber {
+/// Port of a guest's echo.
+pub(super) fn default_port() -> PortNumber {
     PortNumber::new(peer::ECHO_PORT).expect("the constant is in range")
-}
-
-/// Arguments of `taut guest console`.
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
-    #[command(flatten)]
-    guest: GuestPort,
 }
 
 /// A way to a guest's port, by the bus on which it is.
@@ -53,20 +47,24 @@ pub(super) struct Way {
     _node: Node,
 }
 
-impl GuestPort {
-    pub(super) fn open(&self) -> Result<Way, CommandError> {
-        let found = control::find(&self.name).map_err(super::error)?;
+impl Way {
+    /// Waits for the guest's port until the timeout is over.
+    pub(super) fn open(
+        name: &str,
+        number: PortNumber,
+        timeout: Duration,
+    ) -> Result<Way, CommandError> {
+        let found = control::find(name).map_err(super::error)?;
         let Some(bus) = found.network.strip_prefix("bus ") else {
             return Err(CommandError::failed(
-                format!("the ports of guest `{}` are on no bus", self.name),
+                format!("the ports of guest `{name}` are on no bus"),
                 "reach it from a node of its network: taut ping, taut send, taut recv",
             ));
         };
         let refused = |error: String| CommandError::failed(error, "see taut guest show");
         let own = format!("taut-{}", std::process::id());
         let own = own.parse().map_err(|_| refused(own.clone()))?;
-        let guest = self
-            .name
+        let guest = name
             .parse()
             .map_err(|error: tautline::BadNodeName| refused(error.to_string()))?;
         let config = NodeConfig::vbus(BusConfig::new(bus, own))
@@ -74,9 +72,9 @@ impl GuestPort {
             .map_err(|error| refused(error.to_string()))?;
         let node = Node::open(config).map_err(peer::open_error)?;
         let mut port = peer::open_any(&node, None)?;
-        let until = tautline::now() + self.timeout;
+        let until = tautline::now() + timeout;
         let to = port
-            .destination_until(&self.name, self.port, until)
+            .destination_until(name, number, until)
             .map_err(peer::port_error)?;
         Ok(Way {
             port,
@@ -88,12 +86,12 @@ impl GuestPort {
 
 /// Talks until the end of standard input, and then until the guest has been quiet for a while.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
-    let mut way = arguments.guest.open()?;
+    let mut way = Way::open(&arguments.name, arguments.port, arguments.timeout)?;
     let lines = read_lines();
     let mut buffer = vec![0; way.port.message_bytes_max()];
     let mut has_ended = false;
     let mut moved_at = Instant::now();
-    while !(has_ended && moved_at.elapsed() >= arguments.guest.timeout) {
+    while !(has_ended && moved_at.elapsed() >= arguments.timeout) {
         if let Some(signal) = interrupt::interrupted() {
             return Err(CommandError::interrupted(signal));
         }

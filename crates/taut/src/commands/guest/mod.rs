@@ -19,7 +19,6 @@ use tautline_state::Existing;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
-use crate::commands::live::LiveArguments;
 use crate::commands::output::JsonArguments;
 use crate::units;
 
@@ -46,16 +45,10 @@ impl Arguments {
 enum Action {
     /// Run an image in a virtual machine, until it ends or ^C.
     Run(Box<RunArguments>),
-    /// List the guests of this user; for root those of all users.
-    List(ListArguments),
-    /// Show a guest: its state, and the messages of each port.
+    /// List the guests of this user, for root of all; of one: its state, the messages of each port, its clock.
     Show(ShowArguments),
-    /// Show the guests and their messages, again and again.
-    Top(TopArguments),
     /// Talk to a guest: lines go to one of its ports, and its messages are printed.
     Console(conversation::Arguments),
-    /// Compare a guest's clock with this machine's.
-    Clock(clock::Arguments),
     /// Stop a guest.
     Stop(NameArguments),
     /// End a guest and start it again.
@@ -101,27 +94,15 @@ struct RunArguments {
     json: JsonArguments,
 }
 
-/// Arguments of `taut guest list`.
-#[derive(Debug, Args)]
-struct ListArguments {
-    #[command(flatten)]
-    json: JsonArguments,
-}
-
 /// Arguments of `taut guest show`.
 #[derive(Debug, Args)]
 struct ShowArguments {
-    /// Name of the guest.
-    name: String,
+    /// Name of the guest [default: a list of all].
+    name: Option<String>,
+    #[command(flatten)]
+    clock: clock::Arguments,
     #[command(flatten)]
     json: JsonArguments,
-}
-
-/// Arguments of `taut guest top`.
-#[derive(Debug, Args)]
-struct TopArguments {
-    #[command(flatten)]
-    live: LiveArguments,
 }
 
 /// Arguments of the actions on one guest.
@@ -158,20 +139,7 @@ fn start_printer() -> (SyncSender<String>, JoinHandle<()>) {
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.action {
         Action::Run(arguments) => run_one(&arguments),
-        Action::List(arguments) => list(&arguments),
-        Action::Show(arguments) => {
-            let found = control::find(&arguments.name).map_err(error)?;
-            arguments
-                .json
-                .print(|| report::json(&found), || report::text(&found))
-        }
-        Action::Top(arguments) => arguments.live.run(|| {
-            let (found, silent) = control::list();
-            Ok((
-                report::list_json(&found, &silent),
-                report::list_text(&found, &silent),
-            ))
-        }),
+        Action::Show(arguments) => show(&arguments),
         Action::Stop(arguments) => {
             control::stop(&arguments.name).map_err(error)?;
             let name = &arguments.name;
@@ -181,7 +149,6 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             )
         }
         Action::Console(arguments) => conversation::run(&arguments),
-        Action::Clock(arguments) => clock::run(&arguments),
         Action::Monitor => monitor(),
         Action::Restart(arguments) => {
             let now = control::restart(&arguments.name).map_err(error)?;
@@ -311,9 +278,17 @@ fn run_one(arguments: &RunArguments) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn list(arguments: &ListArguments) -> Result<(), CommandError> {
+fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
+    let json = &arguments.json;
+    if let Some(name) = &arguments.name {
+        if arguments.clock.is_wanted() {
+            return clock::run(name, &arguments.clock, json);
+        }
+        let found = control::find(name).map_err(error)?;
+        return json.print(|| report::json(&found), || report::text(&found));
+    }
     let (found, silent) = control::list();
-    arguments.json.print(
+    json.print(
         || report::list_json(&found, &silent),
         || report::list_text(&found, &silent),
     )

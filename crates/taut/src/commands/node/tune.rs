@@ -1,4 +1,4 @@
-//! `taut node tune` and `untune`: how receive processing on an interface is scheduled.
+//! `taut node tune`: how receive processing on an interface is scheduled.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use tautline::config::TuneConfig;
 use tautline::{NodeConfig, ServiceConfig};
 use tautline_state::journal::PutBack;
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use crate::commands::peer;
 use crate::tune::{self, TuneError, Tuned};
@@ -17,9 +17,9 @@ use tautline_report::table;
 
 /// Arguments of `taut node tune`.
 #[derive(Debug, Args)]
-pub(super) struct TuneArguments {
+pub(super) struct Arguments {
     /// Interface whose receive processing is scheduled.
-    #[arg(long, value_name = "IF", required_unless_present = "config")]
+    #[arg(long, value_name = "IF", required_unless_present_any = ["config", "undo"])]
     interface: Option<String>,
     /// Configuration file of the node (TOML); its [tune] section says what to set.
     #[arg(long, value_name = "FILE")]
@@ -49,16 +49,14 @@ pub(super) struct TuneArguments {
     /// Time for which a blocking read of a socket polls the device itself; of the whole machine.
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
     busy_read_us: Option<u32>,
+    /// Put back what `tune`, or a `node run` that was killed, has changed [default: on every interface].
+    #[arg(long, conflicts_with_all = [
+        "config", "threaded", "priority", "cpu", "interrupt_cpu", "defer_hard_irqs", "gro_flush_timeout_ns",
+        "busy_poll_us", "busy_read_us",
+    ])]
+    undo: bool,
     #[command(flatten)]
     json: JsonArguments,
-}
-
-/// Arguments of `taut node untune`.
-#[derive(Debug, Args)]
-pub(super) struct UntuneArguments {
-    /// Interface whose settings are put back [default: every one of this network namespace].
-    #[arg(long, value_name = "IF")]
-    interface: Option<String>,
 }
 
 fn nanoseconds(text: &str) -> Result<u64, String> {
@@ -71,7 +69,7 @@ fn microseconds(text: &str) -> Result<u32, String> {
     u32::try_from(time.as_micros()).map_err(|_| format!("expected at most {}us", u32::MAX))
 }
 
-impl TuneArguments {
+impl Arguments {
     /// The interface, and what to set on it.
     fn wanted(&self) -> Result<(String, TuneConfig), CommandError> {
         let config = match &self.config {
@@ -100,8 +98,11 @@ impl TuneArguments {
     }
 }
 
-/// Shows what is in force, and changes what is asked for until `untune`.
-pub(super) fn tune(arguments: TuneArguments) -> Result<(), CommandError> {
+/// Shows what is in force, and changes what is asked for until `--undo`.
+pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
+    if arguments.undo {
+        return undo(&arguments);
+    }
     let (interface, wanted) = arguments.wanted()?;
     if wanted == TuneConfig::default() {
         let settings = tune::current(&interface).map_err(error)?;
@@ -121,7 +122,7 @@ pub(super) fn tune(arguments: TuneArguments) -> Result<(), CommandError> {
     })?;
     arguments.json.print(
         || json,
-        || format!("{text}until: taut node untune --interface {interface}\n"),
+        || format!("{text}until: taut node tune --undo --interface {interface}\n"),
     )
 }
 
@@ -140,9 +141,9 @@ fn current_text(settings: &[(String, String)]) -> String {
 }
 
 /// Puts back what was changed.
-pub(super) fn untune(arguments: UntuneArguments) -> Result<(), CommandError> {
+fn undo(arguments: &Arguments) -> Result<(), CommandError> {
     let mut interfaces = tune::tuned_interfaces();
-    if let Some(interface) = arguments.interface {
+    if let Some(interface) = arguments.interface.clone() {
         if !interfaces.contains(&interface) {
             tune::index(&interface).map_err(error)?;
         }
@@ -161,8 +162,10 @@ pub(super) fn untune(arguments: UntuneArguments) -> Result<(), CommandError> {
     if all == PutBack::default() {
         all.done.push("nothing is tuned".to_owned());
     }
-    let done: String = all.done.iter().map(|line| format!("{line}\n")).collect();
-    cli::print(&done)?;
+    arguments.json.print(
+        || json!({ "put_back": all.done, "left": all.refused }),
+        || all.done.iter().map(|line| format!("{line}\n")).collect(),
+    )?;
     match all.refused.is_empty() {
         true => Ok(()),
         false => Err(CommandError::failed(all.refused.join("; "), remedy)),

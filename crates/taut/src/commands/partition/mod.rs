@@ -35,9 +35,7 @@ enum Action {
     Create(CreateArguments),
     /// Run a program in a partition; with --cpus, in one that lasts as long as the program.
     Run(run::Arguments),
-    /// List the partitions of this user.
-    List(ListArguments),
-    /// Show a partition: its programs, what still ran on its CPUs, and what could not be moved.
+    /// List the partitions of this user; of one: its programs, what still ran on its CPUs, what could not be moved.
     Show(ShowArguments),
     /// Remove a partition, and put every setting back.
     Remove(RemoveArguments),
@@ -68,21 +66,14 @@ struct CreateArguments {
     json: JsonArguments,
 }
 
-/// Arguments of `taut partition list`.
-#[derive(Debug, Args)]
-struct ListArguments {
-    #[command(flatten)]
-    json: JsonArguments,
-}
-
 /// Arguments of `taut partition show`.
 #[derive(Debug, Args)]
 struct ShowArguments {
-    /// Name of the partition.
-    name: String,
+    /// Name of the partition [default: a list of all].
+    name: Option<String>,
     /// Count for this long, in place of since the partition was made; 500ms or plain seconds.
-    #[arg(long, value_name = "TIME", value_parser = units::some_seconds)]
-    seconds: Option<Duration>,
+    #[arg(long = "for", value_name = "TIME", value_parser = units::some_seconds, requires = "name")]
+    length: Option<Duration>,
     #[command(flatten)]
     json: JsonArguments,
 }
@@ -109,7 +100,6 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.action {
         Action::Create(arguments) => create(&arguments),
         Action::Run(arguments) => run::run(&arguments),
-        Action::List(arguments) => list_all(&arguments),
         Action::Show(arguments) => show(&arguments),
         Action::Remove(arguments) => remove_one(&arguments),
     }
@@ -157,8 +147,7 @@ fn recover_first() -> PutBack {
     recovered
 }
 
-fn list_all(arguments: &ListArguments) -> Result<(), CommandError> {
-    recover_first();
+fn list_all(arguments: &ShowArguments) -> Result<(), CommandError> {
     let found = list().map_err(error)?;
     arguments.json.print(
         || json!({ "partitions": found.iter().map(report::found_json).collect::<Value>() }),
@@ -168,8 +157,11 @@ fn list_all(arguments: &ListArguments) -> Result<(), CommandError> {
 
 fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
     recover_first();
-    let found = find(&arguments.name).map_err(error)?;
-    let (then, time, signal) = match arguments.seconds {
+    let Some(name) = &arguments.name else {
+        return list_all(arguments);
+    };
+    let found = find(name).map_err(error)?;
+    let (then, time, signal) = match arguments.length {
         None => (found.activity(), None, None),
         Some(time) => {
             let (then, begin) = (Activity::now(&found.cpus), Instant::now());

@@ -2,10 +2,9 @@
 
 mod check;
 mod guests;
-mod list;
 mod ports;
 mod run;
-mod top;
+mod show;
 mod trace;
 
 use std::path::{Path, PathBuf};
@@ -46,9 +45,7 @@ enum Action {
     /// Run a task set: its programs, or a rehearsal of its declared times. Exit status 1 if a deadline was missed.
     Run(run::Arguments),
     /// Show the tasks that run on this machine: jobs, response times, missed deadlines.
-    List(list::Arguments),
-    /// Show how busy the tasks are, again and again.
-    Top(top::Arguments),
+    Show(show::Arguments),
     /// Record who ran when, for a moment, and draw it.
     Trace(trace::Arguments),
 }
@@ -58,8 +55,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     match arguments.action {
         Action::Check(arguments) => check::run(&arguments),
         Action::Run(arguments) => run::run(&arguments),
-        Action::List(arguments) => list::run(&arguments),
-        Action::Top(arguments) => top::run(&arguments),
+        Action::Show(arguments) => show::run(&arguments),
         Action::Trace(arguments) => trace::run(&arguments),
     }
 }
@@ -68,7 +64,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
 #[derive(Debug, Args)]
 struct RunArguments {
     /// The run of this process only [default: all that this user may see].
-    #[arg(long, value_name = "PID")]
+    #[arg(value_name = "PID")]
     process: Option<u32>,
 }
 
@@ -81,7 +77,7 @@ impl RunArguments {
             if views.is_empty() {
                 return Err(CommandError::failed(
                     format!("process {process} runs no task set, or not for this user to see"),
-                    "`taut task list` shows those that there are",
+                    "`taut task show` lists those that there are",
                 ));
             }
         }

@@ -20,7 +20,7 @@ use crate::task::picture::Picture;
 use crate::units::{self, ns};
 
 use super::guests::Guests;
-use super::list::times_json;
+use super::show::times_json;
 use super::{
     PictureFiles, ends, latency_line, picture_columns, ports, slack, task_count, time, time_cell,
 };
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let guests = Guests::find(executive.guests());
     let running = executive.start(&options).map_err(failed)?;
     say!(
-        "{} on CPU {cpu}; `taut task top` and `taut task trace` watch it",
+        "{} on CPU {cpu}; `taut top --kind task` and `taut task trace` watch it",
         arguments.file.display()
     );
     if wait(&running, guests, arguments.length) {

@@ -19,6 +19,9 @@ use super::{PictureFiles, RunArguments, name, picture_columns};
 /// Distance of looks. Lower: more of a CPU for watching. Higher: jobs of a task with a period below 50 µs are missed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Periods of the slowest task that are drawn. Lower: its rhythm is not seen. Higher: the fast tasks' jobs merge.
+const PERIODS_DRAWN: u32 = 4;
+
 /// Arguments of `taut task trace`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -27,9 +30,6 @@ pub(super) struct Arguments {
     /// Time to record; 500ms or plain seconds.
     #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = units::some_seconds)]
     length: Duration,
-    /// Part of it that is drawn, from the start; 10ms or plain milliseconds.
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::some_milliseconds)]
-    span: Duration,
     #[command(flatten)]
     json: JsonArguments,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
                 .collect();
             return Err(CommandError::usage(
                 format!("processes {} run task sets", runs.join(", ")),
-                "say which with --process",
+                "say which: taut task trace PID",
             ));
         }
     };
@@ -70,10 +70,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let Some(from) = releases.min() else {
         return Err(CommandError::failed(
             format!("{title}: no job ended in this time"),
-            "record for longer with --for; `taut task list` shows the state of each task",
+            "record for longer with --for; `taut task show` has the state of each task",
         ));
     };
-    let picture = Picture::of_run(&recording.tasks, from, arguments.span);
+    let longest = about.tasks.iter().map(|task| task.period).max();
+    let drawn = longest.unwrap_or_default().saturating_mul(PERIODS_DRAWN);
+    let picture = Picture::of_run(&recording.tasks, from, drawn.min(arguments.length));
     let lines = recording.lines();
     let page = || {
         let mut page = Page::new(format!("Tasks of {title}"), "Who ran when");
@@ -105,7 +107,7 @@ impl Recording {
         let gone = |error: std::io::Error| {
             CommandError::failed(
                 format!("the run cannot be watched any more: {error}"),
-                "`taut task list` shows those that there are",
+                "`taut task show` lists those that there are",
             )
         };
         let described = view.description().tasks.iter();

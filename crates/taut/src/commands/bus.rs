@@ -1,26 +1,65 @@
-//! `taut vbus list`: buses, members, ports.
+//! `taut bus`: looks at the buses of this machine without taking part.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tautline::vbus::{Bus, Observer, PortFigures, PortName};
+use tautline::vbus::{self, Bus, Observer, PortFigures, PortName};
 
-use super::BusArguments;
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use tautline_report::table;
 
-/// Arguments of `taut vbus list`.
+/// Arguments of `taut bus`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
-    #[command(flatten)]
-    bus: BusArguments,
+pub struct Arguments {
+    /// Action.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show the buses: permissions, nodes, open ports, senders, readers.
+    Show(ShowArguments),
+}
+
+/// Arguments of `taut bus show`.
+#[derive(Debug, Args)]
+struct ShowArguments {
+    /// This bus only: its name, or the path of its directory [default: all of the system and of this user].
+    bus: Option<String>,
     #[command(flatten)]
     json: JsonArguments,
 }
 
+impl ShowArguments {
+    /// The buses that are meant; one that is named must be there.
+    fn buses(&self) -> Result<Vec<Bus>, CommandError> {
+        let named: Option<PathBuf> = self.bus.as_deref().map(vbus::path);
+        let mut buses = vbus::buses(named.as_deref()).map_err(|error| {
+            CommandError::failed(
+                format!("cannot list the buses: {error}"),
+                "look at the directories under /run/tautline/vbus and $XDG_RUNTIME_DIR/tautline/vbus",
+            )
+        })?;
+        if let Some(path) = &named {
+            buses.retain(|bus| bus.path == *path);
+            if buses.is_empty() {
+                return Err(CommandError::failed(
+                    format!("there is no bus {}, or not for this user", path.display()),
+                    "`taut bus show` lists those that there are; a node makes its bus when it opens",
+                ));
+            }
+        }
+        Ok(buses)
+    }
+}
+
 /// Prints each bus with its ports. A port that does not show itself is named on standard error.
-pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
-    let buses = arguments.bus.buses()?;
+pub fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let Action::Show(arguments) = arguments.action;
+    let buses = arguments.buses()?;
     let json = || {
         let buses: Vec<Value> = buses.iter().map(bus_json).collect();
         json!({ "buses": buses })

@@ -1,4 +1,4 @@
-//! `taut vbus` beside nodes in processes of their own.
+//! `taut bus`, and the views of buses of other commands, beside nodes in processes of their own.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -151,7 +151,7 @@ fn json(output: &Output) -> Value {
 fn list_shows_a_bus_its_members_and_its_ports() {
     let directory = BusDirectory::new("list");
     let receiver = directory.receiver(&["--count", "9"]);
-    let found = json(&run(&["vbus", "list", "--bus", &directory.bus(), "--json"]));
+    let found = json(&run(&["bus", "show", &directory.bus(), "--json"]));
     let bus = &found["buses"][0];
     assert_eq!(bus["name"], "cell");
     assert_eq!(bus["path"], directory.bus());
@@ -163,12 +163,12 @@ fn list_shows_a_bus_its_members_and_its_ports() {
     assert_eq!(port["kind"], "queuing");
     assert_eq!(port["process"], receiver.0.id());
     assert_eq!(port["producers"].as_array().unwrap().len(), 0);
-    let table = stdout(&run(&["vbus", "list", "--bus", &directory.bus()]));
+    let table = stdout(&run(&["bus", "show", &directory.bus()]));
     assert!(table.contains("motor.7"), "{table}");
     assert!(table.contains("mode 700"), "{table}");
     drop(receiver);
     // Killed: what it left behind is no port any more.
-    let found = json(&run(&["vbus", "list", "--bus", &directory.bus(), "--json"]));
+    let found = json(&run(&["bus", "show", &directory.bus(), "--json"]));
     assert_eq!(found["buses"][0]["ports"], Value::Array(Vec::new()));
     assert_eq!(found["buses"][0]["members"], Value::Array(Vec::new()));
 }
@@ -179,18 +179,9 @@ fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
     let receiver = directory.receiver(&["--count", "3", "--timeout", "30"]);
     let bus = directory.bus();
     let mut tap = Process::start(&[
-        "vbus",
-        "tap",
-        "motor.7",
-        "--bus",
-        &bus,
-        "--count",
-        "3",
-        "--timeout",
-        "30",
-        "--json",
+        "capture", "--bus", &bus, "--port", "motor.7", "--count", "3", "--for", "30s", "--json",
     ]);
-    tap.await_said("watching motor.7");
+    tap.await_said("capturing on");
     for (node, text) in [("arm", "one"), ("leg", "two"), ("arm", "three")] {
         directory.send(node, text);
         // `send` leaves again: the tap must have looked at who sends meanwhile.
@@ -217,24 +208,15 @@ fn tap_of_a_sender_that_stays_sees_every_message() {
     input.write_all(b"0\n").unwrap();
     let bus = directory.bus();
     let connected = || {
-        let list = json(&run(&["vbus", "list", "--bus", &bus, "--json"]));
+        let list = json(&run(&["bus", "show", &bus, "--json"]));
         let port = &list["buses"][0]["ports"][0];
         port["producers"][0]["published"][6] == 1
     };
     await_that(connected);
     let mut tap = Process::start(&[
-        "vbus",
-        "tap",
-        "motor.7",
-        "--bus",
-        &bus,
-        "--count",
-        "39",
-        "--timeout",
-        "30",
-        "--json",
+        "capture", "--bus", &bus, "--port", "motor.7", "--count", "39", "--for", "30s", "--json",
     ]);
-    tap.await_said("watching motor.7");
+    tap.await_said("capturing on");
     for number in 1..40 {
         writeln!(input, "{number}").unwrap();
     }
@@ -247,7 +229,7 @@ fn tap_of_a_sender_that_stays_sees_every_message() {
         assert_eq!(message["payload"], hex.as_str());
         assert_eq!(message["sequence"], number);
         assert_eq!(message["priority"], 6);
-        assert_eq!(message["source"]["port"], 1);
+        assert_eq!(message["from"], "c-example.1");
         assert_eq!(message["bytes"], text.len());
     }
     // The receiver has got them all, the tap notwithstanding.
@@ -295,92 +277,46 @@ fn top_shows_rates_and_what_waits() {
     let mut input = sender.0.stdin.take().unwrap();
     input.write_all(b"first\n").unwrap();
     let bus = directory.bus();
-    let top = || {
-        json(&run(&[
-            "vbus",
-            "top",
-            "--bus",
-            &bus,
-            "--once",
-            "--interval",
-            "0.05",
-            "--json",
-        ]))
+    // Other tests have buses, too.
+    let process = receiver.0.id();
+    let words = ["top", "--kind", "bus", "--once", "--interval", "50ms"];
+    let top = || json(&run(&[&words[..], &["--json"]].concat()));
+    let row = |top: &Value| {
+        let mut rows = top["rows"].as_array().unwrap().iter();
+        rows.find(|row| row["process"] == process && row["key"]["kind"] == "port")
+            .cloned()
     };
-    await_that(|| top()["rows"][0]["published"] == 1);
-    // Stopped, the receiver takes nothing.
-    let receiver_pid = receiver.0.id();
-    let one = json(&run(&["vbus", "list", "--bus", &bus, "--json"]));
-    assert_eq!(
-        one["buses"][0]["ports"][0]["producers"][0]["from"],
-        "c-example.1"
-    );
-    let row = &top()["rows"][0];
-    assert_eq!(row["port"], "motor.7");
-    assert_eq!(row["kind"], "queuing");
-    assert_eq!(row["from"], "c-example.1");
-    assert_eq!(row["queued"], 0);
-    assert!(row["newest_age_ns"].as_u64().unwrap() > 0);
-    let table = stdout(&run(&[
-        "vbus",
-        "top",
-        "--bus",
-        &bus,
-        "--once",
-        "--interval",
-        "0.05",
-    ]));
-    assert!(table.contains("messages/s"), "{table}");
-    assert!(table.contains("motor.7"), "{table}");
-    sys::signal_process(receiver_pid, rustix::process::Signal::STOP);
-    // A port whose process is stopped is named, after a second, and the rest is shown.
+    await_that(|| row(&top()).is_some_and(|row| row["per_second"].as_f64() == Some(0.0)));
+    let row_of_port = row(&top()).unwrap();
+    assert_eq!(row_of_port["key"]["number"], 7);
+    assert_eq!(row_of_port["full"], 0);
+    let one = json(&run(&["bus", "show", &bus, "--json"]));
+    let port = &one["buses"][0]["ports"][0];
+    assert_eq!(port["producers"][0]["from"], "c-example.1");
+    let table = stdout(&run(&words));
+    assert!(table.contains("motor on cell"), "{table}");
+    sys::signal_process(process, rustix::process::Signal::STOP);
+    // A process that is stopped is named, after a second, and the rest is shown.
     let stopped = top();
-    assert_eq!(stopped["rows"], Value::Array(Vec::new()));
-    let silent = stopped["silent"][0].as_str().unwrap();
-    assert!(silent.contains("motor.7"), "{silent}");
-    sys::signal_process(receiver_pid, rustix::process::Signal::CONT);
+    assert_eq!(row(&stopped), None);
+    let silent = stopped["silent"].as_array().unwrap();
+    let is_named = |name: &Value| name.as_str().unwrap().contains(&process.to_string());
+    assert!(silent.iter().any(is_named), "{silent:?}");
+    sys::signal_process(process, rustix::process::Signal::CONT);
 }
 
 #[test]
 fn a_view_that_no_terminal_shows_is_printed_once() {
-    let directory = BusDirectory::new("once");
-    let _receiver = directory.receiver(&[]);
-    let bus = directory.bus();
-    let vbus = ["vbus", "top", "--bus", &bus];
-    for view in [&vbus[..], &["task", "top"], &["guest", "top"]] {
-        let shown = run(&[view, &["--interval", "50ms"]].concat());
+    for kind in ["bus", "task", "guest"] {
+        let shown = run(&["top", "--kind", kind, "--interval", "50ms"]);
         assert!(shown.status.success(), "{}", stderr(&shown));
         assert!(!shown.stdout.is_empty());
     }
 }
 
 #[test]
-fn a_tap_that_is_ended_before_its_count_is_interrupted() {
-    let directory = BusDirectory::new("ended");
-    let _receiver = directory.receiver(&[]);
-    let bus = directory.bus();
-    let tap = ["vbus", "tap", "motor.7", "--bus", &bus];
-    for (more, expected) in [(&["--count", "5"][..], 130), (&[], 0)] {
-        let mut tap = taut(&[&tap[..], more].concat());
-        let mut tap = tap.stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(tap.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("watching") {
-            assert!(said.read_line(&mut line).unwrap() > 0, "{line}");
-        }
-        sys::signal_process(tap.id(), rustix::process::Signal::INT);
-        said.read_to_string(&mut line).unwrap();
-        assert_eq!(tap.wait().unwrap().code(), Some(expected), "{line}");
-        assert!(!line.contains("in time"), "{line}");
-    }
-}
-
-#[test]
 fn a_view_ends_when_its_reader_has_gone() {
-    let directory = BusDirectory::new("head");
-    let _receiver = directory.receiver(&[]);
-    let bus = directory.bus();
-    let top = ["vbus", "top", "--json", "--interval", "50ms", "--bus", &bus];
+    let top = ["top", "--kind", "bus", "--json", "--interval", "50ms"];
     let mut top = taut(&top).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut reader = BufReader::new(top.stdout.take().unwrap());
@@ -402,7 +338,7 @@ fn a_receiver_whose_reader_has_gone_takes_no_more_messages() {
     let mut said = BufReader::new(receiver.stderr.take().unwrap()).lines();
     assert!(said.any(|line| line.unwrap().contains("listening on port 7")));
     drop(receiver.stdout.take());
-    let list = run(&["vbus", "list", "--json", "--bus", &bus]);
+    let list = run(&["bus", "show", "--json", &bus]);
     let port = json(&list)["buses"][0]["ports"][0]["port"].clone();
     let (node, _) = port.as_str().unwrap().split_once('.').unwrap().to_owned();
     let sent = run(&["send", node, "7", "one", "--bus", &bus]);
@@ -462,10 +398,14 @@ fn a_home_directory_that_is_named_as_a_bus_is_left_as_it_is() {
             &["recv", "9", "--timeout", "0.2"][..],
             &["send", "motor", "9", "one"],
             &["echo", "--count", "1"],
-            &["vbus", "list"],
+            &["bus", "show"],
         ] {
+            let is_refused = words[0] != "bus";
             let mut command = taut(words);
-            command.args(["--bus", name]).current_dir("/");
+            command
+                .args(is_refused.then_some("--bus"))
+                .arg(name)
+                .current_dir("/");
             if let Some(user) = user {
                 command.uid(user).gid(user);
             }
@@ -474,7 +414,6 @@ fn a_home_directory_that_is_named_as_a_bus_is_left_as_it_is() {
                 Err(error) if user.is_some() => return println!("SKIPPED: as a user: {error}"),
                 output => output.unwrap(),
             };
-            let is_refused = words[0] != "vbus";
             assert_eq!(
                 output.status.success(),
                 !is_refused,
@@ -503,44 +442,17 @@ fn wrong_use_is_answered_with_what_to_do() {
     let receiver = directory.receiver(&[]);
     let bus = directory.bus();
     let nowhere = directory.0.join("nowhere").to_str().unwrap().to_owned();
+    let port = ["capture", "--bus", &bus, "--port", "motor.7"];
+    let never = [&port[..], &["--for", "-1"]].concat();
+    let too_few = [&port[..], &["--count", "1", "--for", "50ms"]].concat();
     let cases: [(&[&str], i32, &str); 7] = [
-        (
-            &["vbus", "tap", "motor", "--bus", &bus],
-            2,
-            "does not name a port",
-        ),
-        (
-            &["vbus", "tap", "motor.8", "--bus", &bus],
-            1,
-            "no bus has a port motor.8",
-        ),
-        (
-            &["vbus", "tap", "motor.7", "--bus", &nowhere],
-            1,
-            "there is no bus",
-        ),
-        (&["vbus", "list", "--bus", &nowhere], 1, "there is no bus"),
-        (&["vbus", "top", "--interval", "0"], 2, "a time above zero"),
-        (
-            &["vbus", "tap", "motor.7", "--bus", &bus, "--timeout", "-1"],
-            2,
-            "a time such as 5s",
-        ),
-        (
-            &[
-                "vbus",
-                "tap",
-                "motor.7",
-                "--bus",
-                &bus,
-                "--count",
-                "1",
-                "--timeout",
-                "0.05",
-            ],
-            1,
-            "only 0 of 1 came in time",
-        ),
+        (&["capture", "--port", "motor"], 2, "NODE.NUMBER on a bus"),
+        (&["capture", "--bus", &nowhere], 1, "there is no bus"),
+        (&["bus", "show", &nowhere], 1, "there is no bus"),
+        (&["top", "--kind", "vbus"], 2, "task, bus, guest"),
+        (&["top", "--interval", "0"], 2, "a time above zero"),
+        (&never, 2, "a time such as 5s"),
+        (&too_few, 1, "only 0 of 1 came in time"),
     ];
     for (arguments, status, reason) in cases {
         let output = run(arguments);

@@ -1,6 +1,6 @@
-//! `taut neigh`: the neighbours that a control process has for all its clients.
+//! `taut node show`: the neighbours that a control process has for all its clients.
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 use tautline::control::{self, SharedNeighbours};
 use tautline::{MacAddress, Neighbour, NeighbourTableError};
@@ -10,32 +10,14 @@ use crate::commands::output::JsonArguments;
 use tautline_report::table;
 use tautline_testbed::interface;
 
-/// Arguments of `taut neigh`.
+/// Arguments of `taut node show`.
 #[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Show the [[neighbour]] entries of the control process's file.
-    Show(ShowArguments),
-}
-
-#[derive(Debug, Args)]
-struct ShowArguments {
+pub(super) struct Arguments {
     /// Interface whose control process it is [default: the only one that there is].
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]
     json: JsonArguments,
-}
-
-/// Runs the subcommand.
-pub fn run(arguments: Arguments) -> Result<(), CommandError> {
-    let Command::Show(arguments) = arguments.command;
-    show(&arguments)
 }
 
 fn error(error: NeighbourTableError) -> CommandError {
@@ -46,7 +28,7 @@ fn error(error: NeighbourTableError) -> CommandError {
     build(error.to_string(), error.remedy().to_owned())
 }
 
-impl ShowArguments {
+impl Arguments {
     /// The interface that is named, or the only one with a control process.
     fn interface(&self) -> Result<String, CommandError> {
         if let Some(name) = &self.interface {
@@ -95,7 +77,8 @@ fn known(mac: MacAddress) -> Option<String> {
     (!mac.is_unspecified()).then(|| mac.to_string())
 }
 
-fn show(arguments: &ShowArguments) -> Result<(), CommandError> {
+/// Prints the [[neighbour]] entries of the control process's file.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let (interface, shared) = arguments.shared()?;
     let json = || {
         let entry = |entry: &Neighbour| {

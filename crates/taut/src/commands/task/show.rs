@@ -1,4 +1,4 @@
-//! `taut task list`: the tasks that run on this machine.
+//! `taut task show`: the tasks that run on this machine.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::units::ns;
 
 use super::{RunArguments, ends, latency_line, name, slack, time_cell};
 
-/// Arguments of `taut task list`.
+/// Arguments of `taut task show`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]

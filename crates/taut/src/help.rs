@@ -1,0 +1,645 @@
+//! Help of `taut` around its grammar: groups of commands, examples, and the words of earlier versions.
+
+use clap::Command;
+use clap::builder::styling::Styles;
+
+use crate::external;
+
+/// Headings of `taut --help` and the commands below each, in this order.
+const GROUPS: [(&str, &[&str]); 6] = [
+    (
+        "Send and receive",
+        &[
+            "exec", "send", "recv", "ping", "echo", "capture", "record", "replay",
+        ],
+    ),
+    ("See", &["status", "top", "serve"]),
+    ("Configure", &["init", "key", "types"]),
+    ("Tasks and CPUs", &["task", "partition"]),
+    ("Several processes", &["node", "bus"]),
+    ("Machine", &["doctor", "smooth", "guest"]),
+];
+
+/// An example: its purpose, and what to type.
+type Example = (&'static str, &'static str);
+
+/// Two examples for each command, by its words.
+const EXAMPLES: [(&str, [Example; 2]); 36] = [
+    (
+        "exec",
+        [
+            (
+                "Run a program whose waits end awake; needs no privilege",
+                "taut exec -- ./controller",
+            ),
+            (
+                "Report how late its waits and sleeps are, and change nothing",
+                "taut exec --watch -- sleep 0.1",
+            ),
+        ],
+    ),
+    (
+        "send",
+        [
+            (
+                "Send a message to port 7 of the neighbour motor",
+                "taut send motor 7 hello --config node.toml",
+            ),
+            (
+                "Send what a command prints, at the highest priority",
+                "date | taut send motor 7 --config node.toml --priority 7",
+            ),
+        ],
+    ),
+    (
+        "recv",
+        [
+            (
+                "Wait for one message on port 7",
+                "taut recv 7 --config node.toml",
+            ),
+            (
+                "Wait at most 5 seconds for ten messages, as lines of JSON",
+                "taut recv 7 --config node.toml --count 10 --timeout 5s --json",
+            ),
+        ],
+    ),
+    (
+        "ping",
+        [
+            (
+                "Measure 1,000 round trips to a host that runs `taut echo`",
+                "taut ping 10.0.0.2 --interface eth0 --count 1000 --interval 1ms",
+            ),
+            (
+                "Try it on this host, without any privilege",
+                "taut ping 127.0.0.1 --address 127.0.0.2",
+            ),
+        ],
+    ),
+    (
+        "echo",
+        [
+            ("Answer on an interface", "taut echo --interface eth0"),
+            (
+                "Answer on this host, without any privilege",
+                "taut echo --address 127.0.0.1",
+            ),
+        ],
+    ),
+    (
+        "capture",
+        [
+            (
+                "Write what all ports send and receive within a second into a file for Wireshark",
+                "taut capture --for 1s --write ports.pcapng",
+            ),
+            (
+                "Show ten messages of a port of a bus with their bytes",
+                "taut capture --port motor.7 --count 10 --json",
+            ),
+        ],
+    ),
+    (
+        "record",
+        [
+            (
+                "Record all messages of this machine until ^C",
+                "taut record run.mcap",
+            ),
+            (
+                "Record port 7 of one interface for a minute",
+                "taut record run.mcap --interface eth0 --port 7 --for 1min",
+            ),
+        ],
+    ),
+    (
+        "replay",
+        [
+            (
+                "Send a recording again, with its spacing",
+                "taut replay run.mcap --to motor --config node.toml",
+            ),
+            (
+                "Replay it in the simulator and compare what arrives",
+                "taut replay run.mcap --sim",
+            ),
+        ],
+    ),
+    (
+        "status",
+        [
+            ("Show the nodes of this user", "taut status"),
+            ("Write everything as JSON", "taut status --json"),
+        ],
+    ),
+    (
+        "top",
+        [
+            ("Watch everything until q", "taut top"),
+            (
+                "Write one look at the real-time tasks as JSON",
+                "taut top --kind task --once --json",
+            ),
+        ],
+    ),
+    (
+        "serve",
+        [
+            ("Serve the page on this host", "taut serve"),
+            (
+                "Serve it to others, who need the token that is printed",
+                "taut serve --listen 0.0.0.0:8080",
+            ),
+        ],
+    ),
+    (
+        "init",
+        [
+            (
+                "Write node.toml for a node with one neighbour, which is asked for its MAC address",
+                "taut init --interface eth0 --peer motor=10.0.0.2",
+            ),
+            (
+                "Print the file; nothing is asked",
+                "taut init --interface lo --peer motor=02:00:00:00:00:02 --file -",
+            ),
+        ],
+    ),
+    (
+        "key create",
+        [
+            ("Make a key for two nodes", "taut key create motor.key"),
+            (
+                "Choose the cipher",
+                "taut key create arm.key --cipher chacha20-poly1305",
+            ),
+        ],
+    ),
+    (
+        "key add",
+        [
+            (
+                "Add a key that senders use in ten minutes",
+                "taut key add motor.key",
+            ),
+            (
+                "Leave an hour to bring the file to the other node",
+                "taut key add motor.key --after 1h",
+            ),
+        ],
+    ),
+    (
+        "types",
+        [
+            ("Show the types of a file", "taut types node.toml"),
+            ("Write a header of C", "taut types node.toml --c"),
+        ],
+    ),
+    (
+        "task check",
+        [
+            (
+                "Show whether every deadline holds",
+                "taut task check tasks.toml",
+            ),
+            (
+                "Write a page with the picture",
+                "taut task check tasks.toml --html tasks.html",
+            ),
+        ],
+    ),
+    (
+        "task run",
+        [
+            (
+                "Run the set for a second",
+                "taut task run tasks.toml --for 1s",
+            ),
+            ("Run it until ^C", "taut task run tasks.toml --for 0"),
+        ],
+    ),
+    (
+        "task show",
+        [
+            (
+                "Show every task that runs on this machine",
+                "taut task show",
+            ),
+            ("Show the run of one process", "taut task show 4711 --json"),
+        ],
+    ),
+    (
+        "task trace",
+        [
+            (
+                "Record for a second, and draw its beginning",
+                "taut task trace --for 1s",
+            ),
+            (
+                "Write the jobs for ui.perfetto.dev",
+                "taut task trace --perfetto jobs.json",
+            ),
+        ],
+    ),
+    (
+        "partition create",
+        [
+            ("Set CPU 3 aside", "taut partition create control --cpus 3"),
+            (
+                "Show the changes, and make none",
+                "taut partition create control --cpus 0 --dry-run",
+            ),
+        ],
+    ),
+    (
+        "partition run",
+        [
+            (
+                "Run a program in a partition that exists",
+                "taut partition run control -- ./controller",
+            ),
+            (
+                "Make a partition that lasts as long as the program",
+                "taut partition run control --cpus 3 --priority 40 -- ./controller",
+            ),
+        ],
+    ),
+    (
+        "partition show",
+        [
+            ("List the partitions of this user", "taut partition show"),
+            (
+                "Count for a minute what else runs on the CPUs of one",
+                "taut partition show control --for 1min",
+            ),
+        ],
+    ),
+    (
+        "partition remove",
+        [
+            ("Remove a partition", "taut partition remove control"),
+            (
+                "Remove one in which programs run",
+                "taut partition remove control --force",
+            ),
+        ],
+    ),
+    (
+        "node run",
+        [
+            (
+                "Give ports of an interface to other processes",
+                "taut node run --config node.toml",
+            ),
+            (
+                "Detach what a predecessor left with other settings",
+                "taut node run --config node.toml --replace",
+            ),
+        ],
+    ),
+    (
+        "node show",
+        [
+            (
+                "Show the neighbours that the only control process shares",
+                "taut node show",
+            ),
+            (
+                "Show those of one interface as JSON",
+                "taut node show --interface eth0 --json",
+            ),
+        ],
+    ),
+    (
+        "node tune",
+        [
+            (
+                "Poll the interface in threads of its own, on CPU 2",
+                "taut node tune --interface eth0 --threaded --cpu 2",
+            ),
+            (
+                "Put everything back",
+                "taut node tune --interface eth0 --undo",
+            ),
+        ],
+    ),
+    (
+        "bus show",
+        [
+            ("Show the buses of this user", "taut bus show"),
+            ("Show one bus as JSON", "taut bus show cell --json"),
+        ],
+    ),
+    (
+        "doctor",
+        [
+            ("Show what this machine supports", "taut doctor"),
+            (
+                "Put back what killed processes left",
+                "taut doctor --put-back",
+            ),
+        ],
+    ),
+    (
+        "smooth run",
+        [
+            (
+                "Hold other traffic back until ^C",
+                "taut smooth run --config node.toml",
+            ),
+            (
+                "The same in the background, as a service of systemd",
+                "systemd-run taut smooth run --config /etc/tautline/node.toml",
+            ),
+        ],
+    ),
+    (
+        "smooth show",
+        [
+            ("Show grants, rates and waits", "taut smooth show"),
+            ("Write them as JSON", "taut smooth show --json"),
+        ],
+    ),
+    (
+        "smooth stop",
+        [
+            ("End the smoother of an interface", "taut smooth stop eth0"),
+            (
+                "Put back what a killed one left on another interface",
+                "taut smooth stop eth1",
+            ),
+        ],
+    ),
+    (
+        "guest run",
+        [
+            (
+                "Run an image, its console on standard output",
+                "taut guest run echo.elf --console -",
+            ),
+            (
+                "Run it in a partition, and again when it fails",
+                "taut guest run echo.elf --partition control --restart on-failure",
+            ),
+        ],
+    ),
+    (
+        "guest show",
+        [
+            ("List the guests of this user", "taut guest show"),
+            (
+                "Compare the clock of one with this machine's",
+                "taut guest show echo --clock",
+            ),
+        ],
+    ),
+    (
+        "guest console",
+        [
+            (
+                "Type lines to a guest, and read its messages",
+                "taut guest console echo",
+            ),
+            (
+                "Send one line, and wait 2 seconds for the answer",
+                "echo hello | taut guest console echo --timeout 2s",
+            ),
+        ],
+    ),
+    (
+        "guest stop",
+        [
+            ("Stop a guest", "taut guest stop echo"),
+            ("Report that as JSON", "taut guest stop echo --json"),
+        ],
+    ),
+    (
+        "guest restart",
+        [
+            ("End a guest and start it again", "taut guest restart echo"),
+            (
+                "Show its new process as JSON",
+                "taut guest restart echo --json",
+            ),
+        ],
+    ),
+];
+
+/// Words of earlier versions, an option that they had if the words are still there, and what to write now. The table
+/// goes with version 0.2.
+const FORMER: [(&str, Option<&str>, &str); 20] = [
+    ("vbus list", None, "taut bus show"),
+    ("vbus top", None, "taut top --kind bus"),
+    ("vbus tap", None, "taut capture --port NODE.NUMBER"),
+    ("vbus", None, "taut bus"),
+    ("neigh", None, "taut node show"),
+    ("node untune", None, "taut node tune --undo"),
+    ("smooth on", None, "taut smooth run"),
+    ("smooth off", None, "taut smooth stop"),
+    ("smooth status", None, "taut smooth show"),
+    ("key new", None, "taut key create"),
+    ("task list", None, "taut task show"),
+    ("task top", None, "taut top --kind task"),
+    ("task trace", Some("--process"), "taut task trace PID"),
+    ("partition list", None, "taut partition show"),
+    ("guest list", None, "taut guest show"),
+    ("guest top", None, "taut top --kind guest"),
+    ("guest clock", None, "taut guest show NAME --clock"),
+    ("capture", Some("--timeout"), "taut capture --for"),
+    ("record", Some("--timeout"), "taut record --for"),
+    (
+        "partition show",
+        Some("--seconds"),
+        "taut partition show --for",
+    ),
+];
+
+/// The grammar of `taut` with its groups and examples.
+pub(crate) fn with_groups_and_examples(grammar: Command) -> Command {
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{{options}}",
+        groups(&grammar)
+    );
+    with_examples(grammar.help_template(template), "")
+}
+
+/// Lines of all commands below their headings, and the heading of the options.
+fn groups(grammar: &Command) -> String {
+    let heading = Styles::styled().get_header().to_owned();
+    let literal = Styles::styled().get_literal().to_owned();
+    let line = |name: &&str| {
+        let command = grammar.find_subcommand(name);
+        let command = command.expect("each group names commands of the grammar");
+        let about = command.get_about().map(ToString::to_string);
+        let actions: Vec<&str> = command
+            .get_subcommands()
+            .filter(|one| !one.is_hide_set())
+            .map(Command::get_name)
+            .collect();
+        let actions = match actions.as_slice() {
+            [] => String::new(),
+            actions => format!(": {}", actions.join(", ")),
+        };
+        format!(
+            "  {literal}{name:<10}{literal:#} {}{actions}\n",
+            about.unwrap_or_default()
+        )
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let lines: String = names.iter().map(line).collect();
+        format!("{heading}{title}:{heading:#}\n{lines}\n")
+    };
+    let groups: String = GROUPS.iter().map(group).collect();
+    let others: Vec<&str> = grammar
+        .get_subcommands()
+        .map(Command::get_name)
+        .filter(|name| external::is_external(name))
+        .collect();
+    format!(
+        "{groups}{heading}Programs of their own:{heading:#}\n  {}\n\n{heading}Options:{heading:#}\n",
+        others.join(", ")
+    )
+}
+
+fn with_examples(command: Command, before: &str) -> Command {
+    command.mut_subcommands(|command| {
+        let words = format!("{before}{}", command.get_name());
+        let command = match examples(&words) {
+            Some(text) => command.after_long_help(text),
+            None => command,
+        };
+        with_examples(command, &format!("{words} "))
+    })
+}
+
+fn examples(words: &str) -> Option<String> {
+    let (_, two) = EXAMPLES.iter().find(|(of, _)| *of == words)?;
+    let heading = Styles::styled().get_header().to_owned();
+    let text = two.map(|(purpose, line)| format!("  {purpose}:\n    {line}\n"));
+    Some(format!(
+        "{heading}Examples:{heading:#}\n{}",
+        text.concat().trim_end()
+    ))
+}
+
+/// Sentence that names the new words for those of an earlier version.
+pub(crate) fn new_words(arguments: &[String]) -> Option<String> {
+    let begins = |words: &str| {
+        let count = words.split(' ').count();
+        arguments.len() >= count && words.split(' ').eq(&arguments[..count])
+    };
+    let has = |option: &str| {
+        let name = |word: &String| word.split('=').next() == Some(option);
+        arguments.iter().any(name)
+    };
+    let is_meant =
+        |(words, option, _): &&(&str, Option<&str>, &str)| begins(words) && option.is_none_or(has);
+    let (words, option, new) = FORMER.iter().find(is_meant)?;
+    let option = option.map_or_else(String::new, |option| format!(" {option}"));
+    Some(format!("`taut {words}{option}` is now `{new}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Visible commands without further ones below them, by their words.
+    fn leaves(command: &Command, before: &str, found: &mut Vec<String>) {
+        let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+        for one in shown.filter(|one| !(before.is_empty() && external::is_external(one.get_name())))
+        {
+            let words = format!("{before}{}", one.get_name());
+            match one.has_subcommands() {
+                true => leaves(one, &format!("{words} "), found),
+                false => found.push(words),
+            }
+        }
+    }
+
+    #[test]
+    fn each_command_stands_in_one_group_and_has_two_examples() {
+        let grammar = crate::cli::grammar();
+        let mut found = Vec::new();
+        leaves(&grammar, "", &mut found);
+        let mut with_examples: Vec<String> = EXAMPLES
+            .iter()
+            .map(|(words, _)| (*words).to_owned())
+            .collect();
+        found.sort();
+        with_examples.sort();
+        assert_eq!(found, with_examples);
+        assert!(found.len() <= 36, "{}", found.len());
+        let mut grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        let mut first: Vec<&str> = found
+            .iter()
+            .filter_map(|words| words.split(' ').next())
+            .collect();
+        first.dedup();
+        grouped.sort_unstable();
+        assert_eq!(first, grouped);
+    }
+
+    #[test]
+    fn the_help_has_headings_and_short_lines() {
+        let help = crate::cli::grammar().render_help().to_string();
+        for (title, names) in GROUPS {
+            let (_, below) = help.split_once(&format!("\n{title}:\n")).expect(title);
+            assert!(below.starts_with(&format!("  {}", names[0])), "{help}");
+        }
+        for line in help.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        assert!(!help.contains("completions"), "{help}");
+    }
+
+    /// Those that would do something elsewhere are only parsed; tests/machine/help.rs runs the others.
+    #[test]
+    fn every_example_is_in_the_grammar() {
+        for (words, two) in EXAMPLES {
+            for (purpose, line) in two {
+                assert!(line.contains(&format!("taut {words}")), "{line}");
+                assert!(!purpose.ends_with('.'), "{purpose}");
+                let own = &line[line.find("taut ").expect("checked above")..];
+                let parsed =
+                    crate::cli::grammar().try_get_matches_from(shell_words::split(own).expect(own));
+                assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+            }
+        }
+    }
+
+    #[test]
+    fn former_words_name_new_ones_that_exist() {
+        for (words, option, new) in FORMER {
+            let arguments: Vec<String> =
+                words.split(' ').chain(option).map(str::to_owned).collect();
+            let said = new_words(&arguments).expect(words);
+            assert!(said.ends_with(&format!("is now `{new}`")), "{said}");
+            let mut command = &crate::cli::grammar();
+            for word in new
+                .split(' ')
+                .skip(1)
+                .take_while(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+            {
+                command = command.find_subcommand(word).expect(new);
+            }
+            for long in new.split(' ').filter_map(|word| word.strip_prefix("--")) {
+                let has = command
+                    .get_arguments()
+                    .any(|one| one.get_long() == Some(long));
+                assert!(has, "{new}");
+            }
+            // The words of before mean nothing else.
+            let parsed = crate::cli::grammar()
+                .try_get_matches_from(["taut"].into_iter().chain(words.split(' ')).chain(option));
+            assert!(parsed.is_err(), "{words}");
+        }
+        let now = ["capture", "--for", "1s"].map(str::to_owned);
+        assert_eq!(new_words(&now), None);
+        assert_eq!(new_words(&[]), None);
+    }
+}
