@@ -8,7 +8,8 @@ use tautline_awake::cpu;
 
 use crate::{next, report, table};
 
-/// Variable of the environment: words separated by commas (`watch`, `report`).
+/// Variable of the environment: words separated by commas (`watch`, `report`, and the number of the process that
+/// `taut exec` started).
 const VARIABLE: &str = "TAUTLINE_AWAKE";
 
 const AWAKE: u8 = 0;
@@ -18,6 +19,7 @@ const OFF: u8 = 2;
 static MODE: AtomicU8 = AtomicU8::new(OFF);
 static IS_LIMITED: AtomicBool = AtomicBool::new(false);
 static REPORTS: AtomicBool = AtomicBool::new(false);
+static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
 /// Whether waits may end awake now.
 #[inline]
@@ -41,6 +43,11 @@ pub(crate) fn reports() -> bool {
     REPORTS.load(Relaxed)
 }
 
+/// Whether this is the process that `taut exec` started, and not one that it started itself.
+pub(crate) fn is_program() -> bool {
+    IS_PROGRAM.load(Relaxed)
+}
+
 /// Whether a cgroup limits the CPU time, so that nobody looks.
 pub(crate) fn is_limited() -> bool {
     IS_LIMITED.load(Relaxed)
@@ -58,6 +65,7 @@ extern "C" fn start() {
     let is_limited = cpu::is_limited();
     IS_LIMITED.store(is_limited, Relaxed);
     REPORTS.store(has("watch") || has("report"), Relaxed);
+    IS_PROGRAM.store(has(&std::process::id().to_string()), Relaxed);
     MODE.store(
         if has("watch") || is_limited {
             WATCHING
@@ -71,6 +79,7 @@ extern "C" fn start() {
 }
 
 extern "C" fn in_child() {
+    IS_PROGRAM.store(false, Relaxed);
     cpu::reset_after_fork();
     table::reset_after_fork();
 }

@@ -56,11 +56,10 @@ fn write_to(text: &mut String) -> fmt::Result {
         (true, _) => "watched, nothing changed",
         _ => thread::settings(),
     };
-    writeln!(
-        text,
-        "taut exec: {what}; awake for {} ms in all",
+    let head = format!(
+        "taut exec: {what}; awake for {} ms in all\n",
         cpu::looked().as_millis()
-    )?;
+    );
     for (fd, mut held) in table::all() {
         write_flow(text, fd, held.flow())?;
     }
@@ -70,6 +69,10 @@ fn write_to(text: &mut String) -> fmt::Result {
             text,
             "taut exec: sleeps: late by {p50} (p50), {p99} (p99), {p999} (p99.9)"
         )?;
+    }
+    // A shell script starts many programs that wait for nothing.
+    if options::is_program() || !text.is_empty() {
+        text.insert_str(0, &head);
     }
     Ok(())
 }

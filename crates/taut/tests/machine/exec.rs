@@ -491,6 +491,14 @@ fn waits_of_a_program_end_awake_without_privileges_and_are_reported() {
 }
 
 #[test]
+fn children_that_wait_for_nothing_are_not_reported() {
+    let script = "import subprocess\nfor k in range(3): subprocess.run(['ls', '/'])";
+    let output = taut(&["exec", "--watch", "--", "python3", "-c", script]);
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("awake for ").count(), 1, "{said}");
+}
+
+#[test]
 fn a_program_that_cannot_be_helped_runs_with_a_line_that_says_why() {
     let scratch = Scratch::new("exec-static");
     let (source, fixed) = (scratch.0.join("main.c"), scratch.0.join("fixed"));

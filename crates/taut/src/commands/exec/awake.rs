@@ -33,10 +33,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         ),
         None => {
             let words = [(arguments.watch, "watch"), (arguments.report, "report")];
-            let words: Vec<&str> = words
-                .iter()
-                .filter_map(|(is_set, word)| is_set.then_some(*word))
-                .collect();
+            let set = words.iter().filter(|(is_set, _)| *is_set);
+            let mut words: Vec<String> = set.map(|(_, word)| (*word).to_owned()).collect();
+            words.push(std::process::id().to_string());
             command
                 .env("LD_PRELOAD", preloaded(&library(LIBRARY)?))
                 .env("TAUTLINE_AWAKE", words.join(","));
