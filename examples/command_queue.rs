@@ -13,8 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let motor = Node::open(NodeConfig::udp(motor))?;
 
     let options = QueuingOptions::default();
-    let mut sender = controller.queuing_port(20.try_into()?, &options)?;
-    let mut receiver = motor.queuing_port(21.try_into()?, &options)?;
+    let mut sender = controller.queuing(20).options(&options).open()?;
+    let mut receiver = motor.queuing(21).options(&options).open()?;
     let to = sender.destination("motor", receiver.number())?;
 
     sender.send(to, Priority::LOWEST, b"log your temperature")?;

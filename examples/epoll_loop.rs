@@ -24,10 +24,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("here", here))?)?;
     let options = QueuingOptions::default();
     let mut ports = [
-        node.queuing_port(30.try_into()?, &options)?,
-        node.queuing_port(31.try_into()?, &options)?,
+        node.queuing(30).options(&options).open()?,
+        node.queuing(31).options(&options).open()?,
     ];
-    let mut sender = node.queuing_port(32.try_into()?, &options)?;
+    let mut sender = node.queuing(32).options(&options).open()?;
     let to = [
         sender.destination("here", 30.try_into()?)?,
         sender.destination("here", 31.try_into()?)?,

@@ -6,7 +6,7 @@
 
 use std::net::UdpSocket;
 
-use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions};
+use tautline::{Instant, Node, NodeConfig, Priority};
 
 /// Bytes of the picture: more than a frame, so it leaves in fragments on the links that make frames.
 const PICTURE_BYTES: usize = 30_000;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
 
     let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
-    let mut port = node.udp_port(15_600, &QueuingOptions::default())?;
+    let mut port = node.udp(15_600).open()?;
     let display = port.destination("127.0.0.1", display_port)?;
 
     let mut picture = port.lend_buffer(PICTURE_BYTES)?;

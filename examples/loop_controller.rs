@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let node = Node::open(NodeConfig::from_file(file)?)?;
     println!("{}", node.report());
-    let mut states: TypedSamplingPort<State> = node.typed_sampling_port_named("state")?;
-    let mut commands: TypedQueuingPort<Command> = node.typed_queuing_port_named("command")?;
+    let mut states: TypedSamplingPort<State> = node.sampling("state").typed().open()?;
+    let mut commands: TypedQueuingPort<Command> = node.queuing("command").typed().open()?;
     // Port 8 of the neighbour "motor", which is a queuing port over there.
     let motor = commands.destination("motor", 8.try_into()?)?;
 

@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(NodeConfig::from_file(file)?)?;
     println!("{}", node.report());
     // Receives commands and sends states.
-    let mut port: TypedQueuingPort<Command, State> = node.typed_queuing_port_named("command")?;
+    let mut port: TypedQueuingPort<Command, State> = node.queuing("command").typed().open()?;
     // Port 7 of the neighbour "controller", which is a sampling port over there.
     let controller = port.destination("controller", 7.try_into()?)?;
 

@@ -36,8 +36,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut executive = Executive::from_file(set)?; // refused if the task could miss its deadline
     let node = Node::open(NodeConfig::from_file(node)?)?;
     println!("{}", node.report());
-    let mut states: TypedSamplingPort<State> = node.typed_sampling_port_named("state")?;
-    let mut commands: TypedQueuingPort<Command> = node.typed_queuing_port_named("command")?;
+    let mut states: TypedSamplingPort<State> = node.sampling("state").typed().open()?;
+    let mut commands: TypedQueuingPort<Command> = node.queuing("command").typed().open()?;
     let motor = commands.destination("motor", 8.try_into()?)?;
     let deadline = tautline::now() + Duration::from_secs(60);
     if states.read_new_until(deadline)?.is_none() {

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u32 = arguments.next().unwrap_or("3".to_owned()).parse()?;
 
     let node = Node::open(NodeConfig::from_file(file)?)?;
-    let port = node.queuing_port_named("talk")?;
+    let port = node.queuing("talk").open()?;
     println!("link {}", node.report().link);
     // A node that has an `answerer` among its neighbours asks.
     if node.neighbours().by_name("answerer").is_some() {

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", node.report());
 
     // A sender needs a port too: it says where the state comes from. This one receives commands.
-    let mut port = node.queuing_port_named("command")?;
+    let mut port = node.queuing("command").open()?;
     // Port 7 of the neighbour that the file names. Resolved once, used for every message.
     let reader = port.destination("controller", 7.try_into()?)?;
 

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let node = Node::open(NodeConfig::from_file(file)?)?;
     println!("{}", node.report());
-    let mut port = node.sampling_port_named("state")?;
+    let mut port = node.sampling("state").open()?;
     let mut buffer = [0; SamplingPort::VALUE_BYTES_MAX];
 
     // Wait for the first state; from then on there is always one.

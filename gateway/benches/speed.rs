@@ -615,8 +615,8 @@ impl Program {
             ..QueuingOptions::default()
         };
         Ok(Self {
-            sends: node.queuing_port(6.try_into()?, &options)?,
-            receives: node.queuing_port(8.try_into()?, &options)?,
+            sends: node.queuing(6).options(&options).open()?,
+            receives: node.queuing(8).options(&options).open()?,
             _node: node,
         })
     }

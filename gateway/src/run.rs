@@ -105,7 +105,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         let port = Port::open(&node, &subscription.port)?;
         inbound.push(Inbound::new(subscription, port, Arc::clone(&activity)));
     }
-    let queue = |port: &tautline::config::PortConfig| node.queuing_port_named(&port.name);
+    let queue = |port: &tautline::config::PortConfig| node.queuing(&port.name).open();
     let (mut answering, mut asking) = (Vec::new(), Vec::new());
     let (mut answering_ports, mut asking_ports) = (Vec::new(), Vec::new());
     for answer in config.answers {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Cell, Gateway, Network, eventually, participant};
 use serde_json::{Value, json};
-use tautline::{Message, PortNumber, Priority, QueuingOptions, QueuingPort, now};
+use tautline::{Message, PortNumber, Priority, QueuingPort, now};
 use tautline_testbed::hosts::Host::{A, B};
 
 /// Time within which a test looks for a message.
@@ -23,7 +23,7 @@ fn number(number: u16) -> PortNumber {
 /// A port of a node in a cell, and the node, which lives as long.
 fn port(cell: &Cell, name: &str, of: u16) -> (tautline::Node, QueuingPort) {
     let node = cell.node(name, &["one", "two"]);
-    let port = node.queuing_port(number(of), &QueuingOptions::default());
+    let port = node.queuing(number(of)).open();
     (node, port.unwrap())
 }
 

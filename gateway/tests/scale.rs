@@ -135,7 +135,7 @@ fn play_nodes(buses: &[Value]) {
         let numbers = 1..=NODES as u16;
         let ports: Vec<_> = numbers
             .map(|number| {
-                let port = node.queuing_port(number.try_into().unwrap(), &options);
+                let port = node.queuing(number).options(&options).open();
                 (port.expect("a port"), None)
             })
             .collect();

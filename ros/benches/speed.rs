@@ -15,7 +15,7 @@ use common::{Cell, Network, eventually};
 use serde_json::{Value, json};
 use tautline::{
     BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, Spin, bus_neighbour, now,
+    Spin, bus_neighbour, now,
 };
 use tautline_testbed::hosts::Host::{A, B};
 use tautline_testbed::sys;
@@ -237,7 +237,7 @@ fn soon() -> tautline::Instant {
 #[allow(clippy::cast_precision_loss)] // numbers of messages
 fn stream(bus: &str, count: u64) -> Result<(), Failure> {
     let node = node(bus, "arm", "ros")?;
-    let mut port = node.sampling_port(5.try_into()?, &SamplingOptions::default())?;
+    let mut port = node.sampling(5).open()?;
     let to = port.destination_until("ros", 1.try_into()?, soon())?;
     let began_ns = sys::monotonic_ns();
     for number in 0..count {
@@ -257,7 +257,7 @@ fn side(bus: &str, name: &str, peer: &str) -> Result<(Node, QueuingPort, Destina
         spin: Spin::from(Duration::ZERO),
         ..QueuingOptions::default()
     };
-    let mut port = node.queuing_port(8.try_into()?, &options)?;
+    let mut port = node.queuing(8).options(&options).open()?;
     let to = port.destination_until(peer, 8.try_into()?, soon())?;
     tautline_state::memory::lock_all()?;
     Ok((node, port, to))

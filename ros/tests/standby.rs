@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{Cell, Network, Peer, Program, Ros, eventually, participant};
 use serde_json::{Value, json};
-use tautline::{Priority, SamplingOptions};
+use tautline::{Priority, };
 use tautline_bridge::election::Heartbeat;
 use tautline_bridge::testing::checked;
 use tautline_state::TemporaryDirectory;
@@ -324,7 +324,7 @@ fn a_peer_that_lies_is_shown_and_silences_no_longer_than_it_speaks() {
     {
         let liar = cell.node("two", &["one"]);
         let number = 9.try_into().expect("a port");
-        let port = liar.sampling_port(number, &SamplingOptions::default());
+        let port = liar.sampling(number).open();
         let mut port = port.expect("a port");
         eventually("it stands by beside the liar", || {
             if let Ok(to) = port.destination("one", number) {

@@ -24,8 +24,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sites::Sites;
 use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, Spin, bus_neighbour, now,
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingPort, Spin, bus_neighbour, now,
 };
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::interrupt::interrupted;
@@ -624,9 +623,9 @@ fn router(config: &str) -> Result<(), Failure> {
 fn desk(bus: &str) -> Result<(), Failure> {
     let config = NodeConfig::vbus(BusConfig::new(bus, "program".parse()?));
     let node = Node::open(config.with_neighbour(bus_neighbour("gateway".parse()?))?)?;
-    let mut state: SamplingPort = node.sampling_port(8.try_into()?, &SamplingOptions::default())?;
+    let mut state: SamplingPort = node.sampling(8).open()?;
     let mut waypoints: QueuingPort =
-        node.queuing_port(6.try_into()?, &QueuingOptions::default())?;
+        node.queuing(6).open()?;
     let patience = now() + PATIENCE;
     let to = waypoints.destination_until("gateway", 1.try_into()?, patience)?;
     let mut buffer = vec![0; state.value_bytes_max()];
@@ -705,7 +704,7 @@ fn open(bus: &str, name: &str, peer: &str) -> Result<(Node, QueuingPort), Failur
         spin: Spin::from(Duration::ZERO),
         ..QueuingOptions::default()
     };
-    let port = node.queuing_port(8.try_into()?, &options)?;
+    let port = node.queuing(8).options(&options).open()?;
     Ok((node, port))
 }
 

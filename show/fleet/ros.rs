@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tautline::{
-    BusConfig, Node, NodeConfig, Priority, SamplingOptions, SamplingPort, bus_neighbour, now,
+    BusConfig, Node, NodeConfig, Priority, SamplingPort, bus_neighbour, now,
 };
 use tautline_testbed::{python, sys};
 
@@ -195,7 +195,7 @@ fn participant(
 pub(crate) fn arm(bus: &str) -> Result<(), Failure> {
     let config = NodeConfig::vbus(BusConfig::new(bus, "arm".parse()?));
     let node = Node::open(config.with_neighbour(bus_neighbour("ros".parse()?))?)?;
-    let mut port: SamplingPort = node.sampling_port(5.try_into()?, &SamplingOptions::default())?;
+    let mut port: SamplingPort = node.sampling(5).open()?;
     let to = port.destination_until("ros", 1.try_into()?, now() + PATIENCE)?;
     let began_ns = sys::monotonic_ns();
     for number in 0_u64.. {

@@ -311,11 +311,11 @@ pub unsafe extern "C" fn tautline_port_open(
         // SAFETY: the caller's promise.
         let (name, out) = unsafe { (pointer::text(name)?, Out::new(port)?) };
         let node = self::node(node)?;
-        let kind = match node.queuing_port_named(name) {
+        let kind = match node.queuing(name).open() {
             Err(PortError::OtherKind { configured, .. }) => match configured {
-                "udp" => Kind::Datagram(node.udp_port_named(name)?),
-                "raw" => Kind::Raw(node.raw_port_named(name)?),
-                _ => Kind::Sampling(node.sampling_port_named(name)?),
+                "udp" => Kind::Datagram(node.udp(name).open()?),
+                "raw" => Kind::Raw(node.raw(name).open()?),
+                _ => Kind::Sampling(node.sampling(name).open()?),
             },
             queuing => Kind::Queuing(queuing?),
         };
@@ -338,7 +338,10 @@ pub unsafe extern "C" fn tautline_queuing_port_open(
         // SAFETY: the caller's promise.
         let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
         let node = self::node(node)?;
-        let port = node.queuing_port(port_number(number)?, &queuing_options(given))?;
+        let port = node
+            .queuing(port_number(number)?)
+            .options(&queuing_options(given))
+            .open()?;
         opened(Kind::Queuing(port), node, out)
     })
 }
@@ -358,7 +361,10 @@ pub unsafe extern "C" fn tautline_udp_port_open(
         // SAFETY: the caller's promise.
         let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
         let node = self::node(node)?;
-        let port = node.udp_port(number, &queuing_options(given))?;
+        let port = node
+            .udp(number)
+            .options(&(&queuing_options(given)).into())
+            .open()?;
         opened(Kind::Datagram(port), node, out)
     })
 }
@@ -395,7 +401,10 @@ pub unsafe extern "C" fn tautline_sampling_port_open(
             set(&mut options.refresh_period, refresh_period);
             set_spin(&mut options.spin, given.spin_ns);
         }
-        let port = node.sampling_port(port_number(number)?, &options)?;
+        let port = node
+            .sampling(port_number(number)?)
+            .options(&options)
+            .open()?;
         opened(Kind::Sampling(port), node, out)
     })
 }

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn tautline_raw_port_open(
             set(&mut options.depth, given.depth);
             set_spin(&mut options.spin, given.spin_ns);
         }
-        let port = node.raw_port(ethertype, &options)?;
+        let port = node.raw(ethertype).options(&options).open()?;
         opened(Kind::Raw(port), node, out)
     })
 }

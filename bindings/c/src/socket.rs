@@ -12,9 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libc::{sockaddr, sockaddr_in, socklen_t};
-use tautline::{
-    Instant, LentBuffer, Node, NodeConfig, PortError, Priority, QueuingOptions, UdpPort,
-};
+use tautline::{Instant, LentBuffer, Node, NodeConfig, PortError, Priority, UdpOptions, UdpPort};
 use tautline_state::fork::OwnerProcess;
 
 use crate::border::{Fault, coded, numbered};
@@ -100,7 +98,7 @@ pub unsafe extern "C" fn rt_socket(
         // SAFETY: the caller's promise.
         let local = unsafe { address(local, local_bytes) }?;
         let options = options(message_bytes_max);
-        UdpPort::check(&options).map_err(PortError::from)?;
+        options.check().map_err(PortError::from)?;
         let (node, shared) = node_of(*local.ip())?;
         let own = node.report().ip;
         if !local.ip().is_unspecified() && own != Some(*local.ip()) {
@@ -120,8 +118,8 @@ pub unsafe extern "C" fn rt_socket(
     })
 }
 
-fn options(message_bytes_max: usize) -> QueuingOptions {
-    let default = QueuingOptions::default();
+fn options(message_bytes_max: usize) -> UdpOptions {
+    let default = UdpOptions::default();
     let slots = message_bytes_max.div_ceil(FRAGMENT_BYTES);
     let depth = match slots {
         0 | 1 => default.depth,
@@ -133,7 +131,7 @@ fn options(message_bytes_max: usize) -> QueuingOptions {
                 depth.clamp(default.depth, tautline::port::DEPTH_MAX)
             }),
     };
-    QueuingOptions {
+    UdpOptions {
         depth,
         message_bytes_max,
         ..default
@@ -169,13 +167,13 @@ fn node_of(ip: Ipv4Addr) -> Result<(Node, Option<Arc<Node>>), Fault> {
     Ok((Node::clone(&node), Some(node)))
 }
 
-fn open_port(node: &Node, number: u16, options: &QueuingOptions) -> Result<UdpPort, Fault> {
+fn open_port(node: &Node, number: u16, options: &UdpOptions) -> Result<UdpPort, Fault> {
     if number != 0 {
-        return Ok(node.udp_port(number, options)?);
+        return Ok(node.udp(number).options(options).open()?);
     }
     let mut refused = Fault::from(Code::PortTaken);
     for number in EPHEMERAL.rev() {
-        match node.udp_port(number, options) {
+        match node.udp(number).options(options).open() {
             Err(error @ (PortError::OpenHere { .. } | PortError::Taken { .. })) => {
                 refused = error.into();
             }

@@ -183,11 +183,11 @@ impl Node {
             policing(police_rate, police_burst),
         );
         let opened = match name_of(py, port, given == (None, None, None, None))? {
-            Some(name) => py.detach(|| node.queuing_port_named(&name)),
+            Some(name) => py.detach(|| node.queuing(&name).open()),
             None => {
                 let number = port_number(py, port.extract()?)?;
                 let options = queuing_options(py, given)?;
-                py.detach(|| node.queuing_port(number, &options))
+                py.detach(|| node.queuing(number).options(&options).open())
             }
         };
         let opened = opened.map_err(|error| error.raise(py))?;
@@ -217,7 +217,7 @@ impl Node {
         let policing = policing(police_rate, police_burst);
         let plain = (refresh_period, sources, value_bytes_max, spin) == (None, None, None, None);
         let opened = match name_of(py, port, plain && policing.is_none())? {
-            Some(name) => py.detach(|| node.sampling_port_named(&name)),
+            Some(name) => py.detach(|| node.sampling(&name).open()),
             None => {
                 let number = port_number(py, port.extract()?)?;
                 let mut options = SamplingOptions {
@@ -234,7 +234,7 @@ impl Node {
                     &mut options.spin,
                     seconds(py, "a spin", spin)?.map(Spin::For),
                 );
-                py.detach(|| node.sampling_port(number, &options))
+                py.detach(|| node.sampling(number).options(&options).open())
             }
         };
         let opened = opened.map_err(|error| error.raise(py))?;
@@ -263,11 +263,11 @@ impl Node {
             policing(police_rate, police_burst),
         );
         let opened = match name_of(py, port, given == (None, None, None, None))? {
-            Some(name) => py.detach(|| node.udp_port_named(&name)),
+            Some(name) => py.detach(|| node.udp(&name).open()),
             None => {
                 let number: u16 = port.extract()?;
-                let options = queuing_options(py, given)?;
-                py.detach(|| node.udp_port(number, &options))
+                let options = (&queuing_options(py, given)?).into();
+                py.detach(|| node.udp(number).options(&options).open())
             }
         };
         let opened = opened.map_err(|error| error.raise(py))?;
@@ -290,7 +290,7 @@ impl Node {
         let policing = policing(police_rate, police_burst);
         let plain = (depth, spin, policing) == (None, None, None);
         let opened = match name_of(py, port, plain)? {
-            Some(name) => py.detach(|| node.raw_port_named(&name)),
+            Some(name) => py.detach(|| node.raw(&name).open()),
             None => {
                 let number: u16 = port.extract()?;
                 let ethertype = EtherType::new(number)
@@ -301,7 +301,7 @@ impl Node {
                     spin: options.spin,
                     policing: options.policing,
                 };
-                py.detach(|| node.raw_port(ethertype, &options))
+                py.detach(|| node.raw(ethertype).options(&options).open())
             }
         };
         let opened = opened.map_err(|error| error.raise(py))?;

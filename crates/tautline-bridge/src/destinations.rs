@@ -128,7 +128,7 @@ pub fn look(all: &[&Destinations], stop: &AtomicBool) {
 
 #[cfg(test)]
 mod tests {
-    use tautline::{BusConfig, Node, NodeConfig, SamplingOptions, bus_neighbour};
+    use tautline::{BusConfig, Node, NodeConfig, bus_neighbour};
     use tautline_state::TemporaryDirectory;
 
     use super::*;
@@ -140,7 +140,7 @@ mod tests {
         let others = others.iter().map(|one| bus_neighbour(one.parse().unwrap()));
         let config = others.fold(config, |config, one| config.with_neighbour(one).unwrap());
         let node = Node::open(config).unwrap();
-        let port = node.sampling_port(7.try_into().unwrap(), &SamplingOptions::default());
+        let port = node.sampling(7).open();
         (node, Port::Sampling(port.unwrap()))
     }
 

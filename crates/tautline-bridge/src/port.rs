@@ -39,8 +39,8 @@ impl Port {
     /// Those of the node.
     pub fn open(node: &Node, port: &PortConfig) -> Result<Self, PortError> {
         Ok(match port.kind {
-            PortOptions::Queuing(_) => Self::Queuing(node.queuing_port_named(&port.name)?),
-            PortOptions::Sampling(_) => Self::Sampling(node.sampling_port_named(&port.name)?),
+            PortOptions::Queuing(_) => Self::Queuing(node.queuing(&port.name).open()?),
+            PortOptions::Sampling(_) => Self::Sampling(node.sampling(&port.name).open()?),
         })
     }
 

@@ -325,7 +325,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::VecDeque;
 
-    use tautline::{BusConfig, Destination, Node, NodeConfig, QueuingOptions, bus_neighbour};
+    use tautline::{BusConfig, Destination, Node, NodeConfig, bus_neighbour};
     use tautline_state::TemporaryDirectory;
 
     use super::*;
@@ -544,7 +544,7 @@ mod tests {
         let bus = bus.path().join("bus").display().to_string();
         let config = |name: &str| NodeConfig::vbus(BusConfig::new(&bus, name.parse().unwrap()));
         let open = |node: &Node| {
-            let port = node.queuing_port(7.try_into().unwrap(), &QueuingOptions::default());
+            let port = node.queuing(7).open();
             port.unwrap()
         };
         let bridge = Node::open(config("bridge")).unwrap();

@@ -219,7 +219,7 @@ impl Votes {
         process: u64,
         grace: Duration,
     ) -> Result<Self, Failure> {
-        let port = node.sampling_port_named(&standby.port)?;
+        let port = node.sampling(&standby.port).open()?;
         let peers = standby.peers.iter().cloned();
         Ok(Self {
             buffer: vec![0; port.value_bytes_max()],

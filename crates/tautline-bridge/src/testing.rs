@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, SendError, bus_neighbour,
+    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingPort,
+    SendError, bus_neighbour,
 };
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::python;
@@ -131,7 +131,7 @@ impl Cell {
             depth: 1024,
             ..QueuingOptions::default()
         };
-        let port = node.queuing_port(number.try_into().expect("a port"), &options);
+        let port = node.queuing(number).options(&options).open();
         (node, port.expect("a port"))
     }
 }
@@ -168,12 +168,12 @@ impl Program {
         let node = node(bus, name, others);
         let sampling = |number: u16| {
             let number = number.try_into().expect("a port");
-            let port = node.sampling_port(number, &SamplingOptions::default());
+            let port = node.sampling(number).open();
             port.expect("a port")
         };
         let queuing = |number: u16| {
             let number = number.try_into().expect("a port");
-            let port = node.queuing_port(number, &QueuingOptions::default());
+            let port = node.queuing(number).open();
             port.expect("a port")
         };
         let mut state = sampling(5);

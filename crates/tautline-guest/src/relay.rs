@@ -88,7 +88,11 @@ impl Half {
                 value_bytes_max: bytes,
                 ..SamplingOptions::default()
             };
-            let half = node.sampling_port(number, &options).map_err(failed)?;
+            let half = node
+                .sampling(number)
+                .options(&options)
+                .open()
+                .map_err(failed)?;
             return Ok(Half::Sampling(half));
         }
         let options = QueuingOptions {
@@ -96,7 +100,11 @@ impl Half {
             message_bytes_max: bytes,
             ..QueuingOptions::default()
         };
-        let half = node.queuing_port(number, &options).map_err(failed)?;
+        let half = node
+            .queuing(number)
+            .options(&options)
+            .open()
+            .map_err(failed)?;
         Ok(Half::Queuing(half))
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
-use tautline::{EtherType, Node, PortError, QueuingOptions, RawOptions, RawPort, UdpPort};
+use tautline::{EtherType, Node, PortError, RawOptions, RawPort, UdpOptions, UdpPort};
 
 use crate::policy::policy;
 use crate::{next, process};
@@ -85,12 +85,12 @@ pub(crate) fn open_port(descriptor: RawFd, number: u16) -> Result<UdpPort, Strin
     noting_descriptors(|| {
         let node = node()?;
         let copy = copy_of(descriptor)?;
-        let options = QueuingOptions {
+        let options = UdpOptions {
             depth: DEPTH,
             message_bytes_max: 65_507,
-            ..QueuingOptions::default()
+            ..UdpOptions::default()
         };
-        let port = node.udp_port_beside(copy, number, &options);
+        let port = node.udp(number).options(&options).alongside(copy).open();
         port.map_err(|error| error.to_string())
     })
 }
@@ -110,7 +110,9 @@ pub(crate) fn open_raw_port(ethertype: EtherType) -> Result<RawPort, NoRawPort> 
             depth: DEPTH,
             ..RawOptions::default()
         };
-        node.raw_port(ethertype, &options)
+        node.raw(ethertype)
+            .options(&options)
+            .open()
             .map_err(|error| match error {
                 PortError::OpenHere { .. } => NoRawPort::OpenHere,
                 error => NoRawPort::Other(error.to_string()),

@@ -54,7 +54,12 @@ impl Cell {
             value_bytes_max: BYTES,
             ..SamplingOptions::default()
         };
-        let port = |node: &Node, own: u16| node.sampling_port(number(own), &options).expect("open");
+        let port = |node: &Node, own: u16| {
+            node.sampling(number(own))
+                .options(&options)
+                .open()
+                .expect("open")
+        };
         let mut nodes = vec![open("camera")];
         let mut camera = port(&nodes[0], 5);
         let to = camera.readers().expect("a bus");

@@ -52,11 +52,25 @@ fn main() {
     let mut receiver = match kind.as_str() {
         "sampling" => {
             let options = SamplingOptions::default();
-            Receiver::Sampling(far.sampling_port(number(RECEIVER), &options).expect("open"))
+            Receiver::Sampling(
+                far.sampling(number(RECEIVER))
+                    .options(&options)
+                    .open()
+                    .expect("open"),
+            )
         }
-        _ => Receiver::Queuing(far.queuing_port(number(RECEIVER), &options).expect("open")),
+        _ => Receiver::Queuing(
+            far.queuing(number(RECEIVER))
+                .options(&options)
+                .open()
+                .expect("open"),
+        ),
     };
-    let mut sender = near.queuing_port(number(SENDER), &options).expect("open");
+    let mut sender = near
+        .queuing(number(SENDER))
+        .options(&options)
+        .open()
+        .expect("open");
     let until = tautline::now() + Duration::from_secs(60);
     let to = sender
         .destination_until("far", number(RECEIVER), until)

@@ -6,14 +6,14 @@
 //! [`Node::report`] says which.
 //!
 //! ```
-//! use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
+//! use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
 //!
 //! // Two nodes of one process on the link that needs no privilege.
 //! let here = [127, 0, 0, 1].into();
 //! let there = neighbour("there", here);
 //! let node = Node::open(NodeConfig::udp(here).with_neighbour(there)?)?;
-//! let mut sender = node.queuing_port(2001.try_into()?, &QueuingOptions::default())?;
-//! let mut receiver = node.queuing_port(2002.try_into()?, &QueuingOptions::default())?;
+//! let mut sender = node.queuing(2001).open()?;
+//! let mut receiver = node.queuing(2002).open()?;
 //!
 //! let to = sender.destination("there", receiver.number())?;
 //! sender.send(to, Priority::HIGHEST, b"hold altitude")?;
@@ -85,7 +85,7 @@ pub use policing::Policing;
 pub use port::{
     AdaptiveSpin, Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan,
     Message, Outgoing, QueuingOptions, QueuingPort, RawOptions, RawPort, ReceivedFrame, Sample,
-    SamplingOptions, SamplingPort, Spin, TypedQueuingPort, TypedSamplingPort, UdpPort,
+    SamplingOptions, SamplingPort, Spin, TypedQueuingPort, TypedSamplingPort, UdpOptions, UdpPort,
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{

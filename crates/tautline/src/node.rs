@@ -7,29 +7,24 @@ mod owner;
 mod simulated;
 
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tautline_proto::time::Instant;
+use tautline_proto::wire::MacAddress;
 use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{MacAddress, PortKey, PortNumber};
 use tautline_state::fork::OwnerProcess;
 
-use crate::error::{OpenError, PortError, SendError};
+use crate::error::{OpenError, SendError};
 use crate::keys::{KeyFileError, Keys};
 use crate::kind::LinkKind;
 use crate::link::Link;
 use crate::link::frame::Marking;
 use crate::link::vbus::place_of_bus;
 use crate::link::xdp::seen_first;
-use crate::message::Destination;
 use crate::neighbours::{Neighbours, Own};
 use crate::port::open_list::Ports;
 use crate::port::owner::PortOwner;
-use crate::port::{
-    QueuingOptions, QueuingPort, RawOptions, RawPort, SamplingOptions, SamplingPort,
-    TypedQueuingPort, TypedSamplingPort, UdpPort,
-};
+use crate::port::{PortId, QueuingBuilder, RawBuilder, SamplingBuilder, UdpBuilder};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolStatus};
 use crate::status::{
     InterfaceStatus, NodeStatus, NotBetter, OpenReport, PortStatus, StatusServer, Told,
@@ -37,7 +32,6 @@ use crate::status::{
 use crate::sys::clock;
 use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::namespace::{self, Namespace};
-use crate::types::{PortTypes, Typed};
 
 pub use config::{NodeConfig, PortConfig, PortOptions};
 pub(crate) use neighbours::neighbours_status;
@@ -56,7 +50,7 @@ use opening::{best_link, no_claims, send_pool};
 ///
 /// let node = Node::open(NodeConfig::from_file("node.toml")?)?;
 /// println!("{}", node.report());
-/// let mut command = node.queuing_port_named("command")?;
+/// let mut command = node.queuing("command").open()?;
 /// let motor = command.destination("motor", 8.try_into()?)?;
 /// command.send(motor, Priority::HIGHEST, b"stop")?;
 /// let mut buffer = [0; 1484];
@@ -262,173 +256,47 @@ impl Node {
         self.inner.status()
     }
 
-    /// Opens a queuing port.
+    /// Begins a queuing port: by the name that the configuration gives it, or by a number.
     ///
-    /// # Errors
-    /// [`PortError`].
-    pub fn queuing_port(
-        &self,
-        number: PortNumber,
-        options: &QueuingOptions,
-    ) -> Result<QueuingPort, PortError> {
-        QueuingPort::open(&self.owner(), number, None, options, &PortTypes::default())
+    /// ```
+    /// use tautline::{Node, NodeConfig};
+    ///
+    /// let config = r#"
+    ///     link = "udp"
+    ///     address = "127.0.0.1"
+    ///     [[port]]
+    ///     name = "command"
+    ///     kind = "queuing"
+    ///     number = 2043
+    ///     depth = 16
+    /// "#;
+    /// let node = Node::open(config.parse::<NodeConfig>()?)?;
+    /// let command = node.queuing("command").open()?;
+    /// let log = node.queuing(2044).message_bytes_max(4096).open()?;
+    /// // The configuration and the program say different things.
+    /// let error = node.queuing("command").depth(32).open().unwrap_err();
+    /// assert!(error.to_string().contains("`depth` is 16 in the configuration and 32"), "{error}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn queuing<'n>(&'n self, port: impl Into<PortId<'n, u16>>) -> QueuingBuilder<'n> {
+        QueuingBuilder::new(self, port.into())
     }
 
-    /// Opens a sampling port.
-    ///
-    /// # Errors
-    /// [`PortError`].
-    pub fn sampling_port(
-        &self,
-        number: PortNumber,
-        options: &SamplingOptions,
-    ) -> Result<SamplingPort, PortError> {
-        SamplingPort::open(&self.owner(), number, None, options, &PortTypes::default())
+    /// Begins a sampling port: by the name that the configuration gives it, or by a number.
+    pub fn sampling<'n>(&'n self, port: impl Into<PortId<'n, u16>>) -> SamplingBuilder<'n> {
+        SamplingBuilder::new(self, port.into())
     }
 
-    /// Opens a queuing port whose messages are bytes to this program, and of declared types to its peers and to
-    /// watchers.
-    ///
-    /// # Errors
-    /// As [`Node::queuing_port`].
-    pub fn declared_queuing_port(
-        &self,
-        number: PortNumber,
-        options: &QueuingOptions,
-        types: &PortTypes,
-    ) -> Result<QueuingPort, PortError> {
-        QueuingPort::open(&self.owner(), number, None, options, types)
+    /// Begins a port of plain UDP, for peers that do not run Tautline: by the name that the configuration gives it, or
+    /// by its UDP port. Every other UDP port of the address stays with Linux.
+    pub fn udp<'n>(&'n self, port: impl Into<PortId<'n, u16>>) -> UdpBuilder<'n> {
+        UdpBuilder::new(self, port.into())
     }
 
-    /// Opens a queuing port as the configuration describes it.
-    ///
-    /// # Errors
-    /// [`PortError::UnknownName`], [`PortError::OtherKind`], and as [`Node::queuing_port`].
-    pub fn queuing_port_named(&self, name: &str) -> Result<QueuingPort, PortError> {
-        let port = self.configured(name)?;
-        match (port.key, &port.kind) {
-            (PortKey::Message(number), PortOptions::Queuing(options)) => {
-                let opened =
-                    QueuingPort::open(&self.owner(), number, Some(name), options, &port.types)?;
-                begin_one_to_many(opened, port, QueuingPort::readers, QueuingPort::follow)
-            }
-            _ => Err(other_kind(port)),
-        }
-    }
-
-    /// Opens a sampling port as the configuration describes it.
-    ///
-    /// # Errors
-    /// As [`Node::queuing_port_named`].
-    pub fn sampling_port_named(&self, name: &str) -> Result<SamplingPort, PortError> {
-        let port = self.configured(name)?;
-        match (port.key, &port.kind) {
-            (PortKey::Message(number), PortOptions::Sampling(options)) => {
-                let opened =
-                    SamplingPort::open(&self.owner(), number, Some(name), options, &port.types)?;
-                begin_one_to_many(opened, port, SamplingPort::readers, SamplingPort::follow)
-            }
-            _ => Err(other_kind(port)),
-        }
-    }
-
-    /// Opens a queuing port that receives values of `R` and sends values of `S`. Its largest message is an `R`,
-    /// whatever the options say.
-    ///
-    /// # Errors
-    /// [`PortError::Options`], and as [`Node::queuing_port`].
-    pub fn typed_queuing_port<R: Typed, S: Typed>(
-        &self,
-        number: PortNumber,
-        options: &QueuingOptions,
-    ) -> Result<TypedQueuingPort<R, S>, PortError> {
-        TypedQueuingPort::open(&self.owner(), number, None, options)
-    }
-
-    /// Opens a sampling port that keeps values of `R` and sends values of `S`. Its largest value is an `R`, whatever
-    /// the options say.
-    ///
-    /// # Errors
-    /// [`PortError::Options`], and as [`Node::sampling_port`].
-    pub fn typed_sampling_port<R: Typed, S: Typed>(
-        &self,
-        number: PortNumber,
-        options: &SamplingOptions,
-    ) -> Result<TypedSamplingPort<R, S>, PortError> {
-        TypedSamplingPort::open(&self.owner(), number, None, options)
-    }
-
-    /// The same as the configuration describes the port; types that it declares must be these.
-    ///
-    /// # Errors
-    /// [`PortError::OtherType`] names the field that differs; else as [`Node::queuing_port_named`].
-    pub fn typed_queuing_port_named<R: Typed, S: Typed>(
-        &self,
-        name: &str,
-    ) -> Result<TypedQueuingPort<R, S>, PortError> {
-        let port = self.configured(name)?;
-        let configured = Some((name, &port.types));
-        match (port.key, &port.kind) {
-            (PortKey::Message(number), PortOptions::Queuing(options)) => {
-                let opened = TypedQueuingPort::open(&self.owner(), number, configured, options)?;
-                begin_one_to_many(
-                    opened,
-                    port,
-                    |typed| typed.untyped().readers(),
-                    |typed, name, port| typed.untyped().follow(name, port),
-                )
-            }
-            _ => Err(other_kind(port)),
-        }
-    }
-
-    /// The same as the configuration describes the port; types that it declares must be these.
-    ///
-    /// # Errors
-    /// As [`Node::typed_queuing_port_named`].
-    pub fn typed_sampling_port_named<R: Typed, S: Typed>(
-        &self,
-        name: &str,
-    ) -> Result<TypedSamplingPort<R, S>, PortError> {
-        let port = self.configured(name)?;
-        let configured = Some((name, &port.types));
-        match (port.key, &port.kind) {
-            (PortKey::Message(number), PortOptions::Sampling(options)) => {
-                let opened = TypedSamplingPort::open(&self.owner(), number, configured, options)?;
-                begin_one_to_many(
-                    opened,
-                    port,
-                    |typed| typed.untyped().readers(),
-                    |typed, name, port| typed.untyped().follow(name, port),
-                )
-            }
-            _ => Err(other_kind(port)),
-        }
-    }
-
-    /// Opens a port of plain UDP, for peers that do not run Tautline. Every other UDP port of the address stays
-    /// with Linux.
-    ///
-    /// # Errors
-    /// [`PortError::Taken`] names the process that has a socket there; else [`PortError`].
-    pub fn udp_port(&self, number: u16, options: &QueuingOptions) -> Result<UdpPort, PortError> {
-        UdpPort::open(&self.owner(), number, None, options, None)
-    }
-
-    /// Opens a port of plain UDP beside a socket that is bound to that UDP port, on this node's address or on all: on
-    /// link `xdp`, without a control process. The socket keeps the port reserved, and receives what does not come
-    /// through the node's interface: from this host, from other interfaces, for groups. Its datagrams are the caller's
-    /// to read.
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on other links; else [`PortError`].
-    pub fn udp_port_beside(
-        &self,
-        socket: OwnedFd,
-        number: u16,
-        options: &QueuingOptions,
-    ) -> Result<UdpPort, PortError> {
-        UdpPort::open(&self.owner(), number, None, options, Some(socket))
+    /// Begins a raw port, for the frames of a protocol that is neither Linux's nor this node's: by the name that the
+    /// configuration gives it, or by its EtherType. Links `xdp`, `xsk` and `packet`.
+    pub fn raw<'n>(&'n self, port: impl Into<PortId<'n, EtherType>>) -> RawBuilder<'n> {
+        RawBuilder::new(self, port.into())
     }
 
     /// Lends a send buffer for a message of `length` bytes, as [`UdpPort::lend_buffer`].
@@ -445,87 +313,14 @@ impl Node {
         self.inner.send_pool.status()
     }
 
-    /// Opens a port of plain UDP as the configuration describes it.
-    ///
-    /// # Errors
-    /// [`PortError::UnknownName`], [`PortError::OtherKind`], and as [`Node::udp_port`].
-    pub fn udp_port_named(&self, name: &str) -> Result<UdpPort, PortError> {
-        let port = self.configured(name)?;
-        match (port.key, &port.kind) {
-            (PortKey::Udp(number), PortOptions::Queuing(options)) => {
-                UdpPort::open(&self.owner(), number.get(), Some(name), options, None)
-            }
-            _ => Err(other_kind(port)),
-        }
-    }
-
-    /// Opens a raw port, for the frames of a protocol that is neither Linux's nor this node's. Links `xdp`, without a
-    /// control process, and `packet`.
-    ///
-    /// # Errors
-    /// [`PortError::Taken`] names the process that has the EtherType on this interface;
-    /// [`PortError::NotOnLink`] on other links; else [`PortError`].
-    pub fn raw_port(
-        &self,
-        ethertype: EtherType,
-        options: &RawOptions,
-    ) -> Result<RawPort, PortError> {
-        RawPort::open(&self.owner(), ethertype, None, options)
-    }
-
-    /// Opens a raw port as the configuration describes it.
-    ///
-    /// # Errors
-    /// [`PortError::UnknownName`], [`PortError::OtherKind`], and as [`Node::raw_port`].
-    pub fn raw_port_named(&self, name: &str) -> Result<RawPort, PortError> {
-        let port = self.configured(name)?;
-        match (port.key, &port.kind) {
-            (PortKey::Raw(ethertype), PortOptions::Queuing(options)) => {
-                RawPort::open(&self.owner(), ethertype, Some(name), &options.into())
-            }
-            _ => Err(other_kind(port)),
-        }
-    }
-
-    fn owner(&self) -> Arc<dyn PortOwner> {
+    pub(crate) fn owner(&self) -> Arc<dyn PortOwner> {
         Arc::clone(&self.inner) as Arc<dyn PortOwner>
     }
 
-    fn configured(&self, name: &str) -> Result<&PortConfig, PortError> {
-        self.inner
-            .configured
-            .iter()
-            .find(|port| port.name == name)
-            .ok_or_else(|| PortError::UnknownName {
-                name: name.to_owned(),
-            })
-    }
-}
-
-/// Gives a port that was opened by its name the readers of its entry, and the ports to follow.
-fn begin_one_to_many<P>(
-    mut opened: P,
-    configured: &PortConfig,
-    readers: fn(&mut P) -> Result<Destination, PortError>,
-    follow: fn(&mut P, &str, PortNumber) -> Result<(), PortError>,
-) -> Result<P, PortError> {
-    if configured.readers {
-        readers(&mut opened)?;
-    }
-    for publisher in &configured.follow {
-        match follow(&mut opened, publisher.node.as_str(), publisher.port) {
-            // It may start later.
-            Ok(()) | Err(PortError::PeerAbsent { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(opened)
-}
-
-fn other_kind(port: &PortConfig) -> PortError {
-    PortError::OtherKind {
-        name: port.name.clone(),
-        configured: port.kind_name(),
+    /// Entry of the configuration.
+    pub(crate) fn configured(&self, name: &str) -> Option<&PortConfig> {
+        let mut ports = self.inner.configured.iter();
+        ports.find(|port| port.name == name)
     }
 }
 

@@ -26,6 +26,32 @@ pub struct PortTypes {
 }
 
 impl PortTypes {
+    /// Declarations of two types of the program.
+    pub(crate) fn of<R: Typed, S: Typed>() -> Result<Self, TypeError> {
+        Ok(Self {
+            receives: Some(Arc::new(Declaration::of::<R>()?)),
+            sends: Some(Arc::new(Declaration::of::<S>()?)),
+        })
+    }
+
+    /// Compares the types with those of the configuration, as far as both declare some.
+    ///
+    /// # Errors
+    /// The first difference; "here" is the program.
+    pub(crate) fn check_against(&self, configured: &Self) -> Result<(), String> {
+        let pairs = [
+            (&self.receives, &configured.receives),
+            (&self.sends, &configured.sends),
+        ];
+        for (own, configured) in pairs {
+            let both = own.as_ref().zip(configured.as_ref());
+            if let Some(difference) = both.and_then(|(own, other)| own.difference(other)) {
+                return Err(difference);
+            }
+        }
+        Ok(())
+    }
+
     /// Byte of the port's own messages on a network.
     pub(crate) fn sent_byte(&self) -> u8 {
         self.sends.as_ref().map_or(0, |sends| sends.type_byte())

@@ -14,7 +14,7 @@ use tautline::keys::{Cipher, Key, KeyRing};
 use tautline::link::PlainUdp;
 use tautline::{
     Cycle, CycleOptions, KeySource, LentBuffer, LinkKind, Node, NodeConfig, Outgoing, Priority,
-    Protection, QueuingOptions, SamplingOptions, Typed, TypedQueuingPort, neighbour,
+    Protection, QueuingOptions, SamplingOptions, Typed, TypedQueuingPort, UdpOptions, neighbour,
 };
 
 thread_local! {
@@ -137,9 +137,9 @@ fn a_protected_port_allocates_nothing() {
         protection: Some(Protection::Authenticated),
         ..SamplingOptions::default()
     };
-    let mut sender = nodes[0].queuing_port(port(11), &queue).unwrap();
-    let mut receiver = nodes[1].queuing_port(port(12), &queue).unwrap();
-    let mut reader = nodes[1].sampling_port(port(13), &value).unwrap();
+    let mut sender = nodes[0].queuing(port(11)).options(&queue).open().unwrap();
+    let mut receiver = nodes[1].queuing(port(12)).options(&queue).open().unwrap();
+    let mut reader = nodes[1].sampling(port(13)).options(&value).open().unwrap();
     let to = sender.destination("peer", port(12)).unwrap();
     let to_value = sender.destination("peer", port(13)).unwrap();
     let mut buffer = vec![0; 20_000];
@@ -244,10 +244,10 @@ fn typed(pair: &Pair) {
     }
     let options = QueuingOptions::default();
     let mut sender: TypedQueuingPort<State> = pair
-        .on_a(|node| node.typed_queuing_port(port(31), &options))
+        .on_a(|node| node.queuing(port(31)).options(&options).typed().open())
         .unwrap();
     let mut receiver: TypedQueuingPort<State> = pair
-        .on_b(|node| node.typed_queuing_port(port(32), &options))
+        .on_b(|node| node.queuing(port(32)).options(&options).typed().open())
         .unwrap();
     let to = sender.destination("peer", port(32)).unwrap();
     let calls = allocations(|| {
@@ -275,10 +275,10 @@ fn sampling(pair: &Pair) {
         ..SamplingOptions::default()
     };
     let mut publisher = pair
-        .on_a(|node| node.sampling_port(port(21), &options))
+        .on_a(|node| node.sampling(port(21)).options(&options).open())
         .unwrap();
     let mut reader = pair
-        .on_b(|node| node.sampling_port(port(22), &options))
+        .on_b(|node| node.sampling(port(22)).options(&options).open())
         .unwrap();
     let to = publisher.destination("peer", port(22)).unwrap();
     let mut buffer = [0; 1484];
@@ -327,9 +327,13 @@ fn lending(pair: &Pair) {
 
 /// Plain UDP: copied and lent, both ways, long ones too, in batches, in vain, and a pool that is exhausted.
 fn plain_udp(pair: &Pair) {
-    let options = QueuingOptions::default();
-    let mut sender = pair.on_a(|node| node.udp_port(5001, &options)).unwrap();
-    let mut receiver = pair.on_b(|node| node.udp_port(5002, &options)).unwrap();
+    let options = UdpOptions::default();
+    let mut sender = pair
+        .on_a(|node| node.udp(5001).options(&options).open())
+        .unwrap();
+    let mut receiver = pair
+        .on_b(|node| node.udp(5002).options(&options).open())
+        .unwrap();
     let to = sender.destination("peer", 5002).unwrap();
     let long = vec![7; 65_507];
     let mut buffer = [0; 1484];
@@ -382,12 +386,16 @@ fn plain_udp(pair: &Pair) {
 
 /// Datagrams in fragments, put together: copied and lent.
 fn long_datagrams(pair: &Pair) {
-    let options = QueuingOptions {
+    let options = UdpOptions {
         message_bytes_max: 65_507,
-        ..QueuingOptions::default()
+        ..UdpOptions::default()
     };
-    let mut sender = pair.on_a(|node| node.udp_port(5003, &options)).unwrap();
-    let mut receiver = pair.on_b(|node| node.udp_port(5004, &options)).unwrap();
+    let mut sender = pair
+        .on_a(|node| node.udp(5003).options(&options).open())
+        .unwrap();
+    let mut receiver = pair
+        .on_b(|node| node.udp(5004).options(&options).open())
+        .unwrap();
     let to = sender.destination("peer", 5004).unwrap();
     let mut buffer = vec![0; 65_507];
     let calls = allocations(|| {
@@ -432,10 +440,10 @@ fn lending_over_a_bus(pair: &Pair) {
         ..SamplingOptions::default()
     };
     let mut publisher = pair
-        .on_a(|node| node.sampling_port(port(23), &options))
+        .on_a(|node| node.sampling(port(23)).options(&options).open())
         .unwrap();
     let mut reader = pair
-        .on_b(|node| node.sampling_port(port(24), &options))
+        .on_b(|node| node.sampling(port(24)).options(&options).open())
         .unwrap();
     let to_value = publisher.destination("peer", port(24)).unwrap();
     let calls = allocations(|| {
@@ -521,7 +529,7 @@ fn a_port_of_default_depth_costs_at_most_2_mib() {
         let before = (map_bytes(), resident_bytes());
         let options = QueuingOptions::default();
         let queue = pair
-            .on_b(|node| node.queuing_port(port(70), &options))
+            .on_b(|node| node.queuing(port(70)).options(&options).open())
             .unwrap();
         let maps = map_bytes() - before.0;
         // The mapping of a map is resident too: the same pages.

@@ -203,7 +203,7 @@ impl Ends {
             let config = NodeConfig::on(&interface).with_link(LinkKind::Packet);
             let config = config.with_neighbour(neighbour).expect("the only one");
             let node = Node::open(config)?;
-            let port = node.queuing_port(number(MEASURED)?, &QueuingOptions::default())?;
+            let port = node.queuing(number(MEASURED)?).open()?;
             Ok((node, port))
         };
         let (a, mut sender) = hosts.inside(Host::A, sending)??;
@@ -221,10 +221,10 @@ impl Ends {
                 policing: Some(POLICING),
                 ..QueuingOptions::default()
             };
-            let reader = node.queuing_port(number(MEASURED)?, &deep)?;
+            let reader = node.queuing(number(MEASURED)?).options(&deep).open()?;
             let unread = [
-                node.queuing_port(number(FLOODED)?, &QueuingOptions::default())?,
-                node.queuing_port(number(POLICED)?, &policed)?,
+                node.queuing(number(FLOODED)?).open()?,
+                node.queuing(number(POLICED)?).options(&policed).open()?,
             ];
             Ok((node, reader, unread))
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tautline::link::XdpMode;
-use tautline::{LinkKind, Node, NodeConfig, OpenError, PortError, QueuingOptions, QueuingPort};
+use tautline::{LinkKind, Node, NodeConfig, OpenError, PortError, QueuingPort};
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::hosts::{EndKind, Host, Hosts, HostsError, HostsOptions};
@@ -380,9 +380,7 @@ fn attach(
     let mut config = NodeConfig::on(&interface).with_link(LinkKind::Xdp);
     config.xdp_mode = mode;
     let node = hosts.inside(host, || Node::open(config))??;
-    let port = hosts.inside(host, || {
-        node.queuing_port(port_number(PORT), &QueuingOptions::default())
-    })??;
+    let port = hosts.inside(host, || node.queuing(port_number(PORT)).open())??;
     Ok((port, node))
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tautline::control::Server;
 use tautline::{
     Destination, Form, LentBuffer, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError,
-    PortError, Priority, QueuingOptions, SendError, ServiceConfig, UdpPort,
+    PortError, Priority, SendError, ServiceConfig, UdpPort,
 };
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
@@ -323,7 +323,7 @@ impl Sender {
         let config = NodeConfig::on(&interface).with_link(LinkKind::Xdp);
         let config = config.with_neighbour(neighbour).expect("the only one");
         let node = Node::open(config)?;
-        let mut port = node.udp_port(PORT, &QueuingOptions::default())?;
+        let mut port = node.udp(PORT).open()?;
         let to = port.destination("nobody", PORT)?;
         Ok(Self { port, to, node })
     }

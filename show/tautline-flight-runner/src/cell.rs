@@ -11,8 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, Typed,
-    TypedQueuingPort, TypedSamplingPort,
+    BusConfig, Destination, Node, NodeConfig, Priority, Typed, TypedQueuingPort, TypedSamplingPort,
 };
 use tautline_exec::{Job, OverrunPolicy, Task, TaskSet};
 use tautline_flight::flight::Flight;
@@ -173,13 +172,16 @@ struct Craft {
 
 impl Craft {
     fn open(node: &Node, seed: u64, counts: Arc<Counts>) -> io::Result<Self> {
-        let number = |number: u16| number.try_into().map_err(io::Error::other);
         let mut state: TypedSamplingPort<CraftState> = node
-            .typed_sampling_port(number(STATE_PORT)?, &SamplingOptions::default())
+            .sampling(STATE_PORT)
+            .typed()
+            .open()
             .map_err(io::Error::other)?;
         let readers = state.untyped().readers().map_err(io::Error::other)?;
         let waypoints = node
-            .typed_queuing_port(number(WAYPOINT_PORT)?, &QueuingOptions::default())
+            .queuing(WAYPOINT_PORT)
+            .typed()
+            .open()
             .map_err(io::Error::other)?;
         let scene = Scene {
             seed,
@@ -306,9 +308,7 @@ mod tests {
         };
         let (craft_node, desk_node) = (open("craft"), open("desk"));
         let mut craft = Craft::open(&craft_node, 1, Arc::default()).unwrap();
-        let mut desk: TypedQueuingPort<WayPoint> = desk_node
-            .typed_queuing_port(1.try_into().unwrap(), &QueuingOptions::default())
-            .unwrap();
+        let mut desk: TypedQueuingPort<WayPoint> = desk_node.queuing(1).typed().open().unwrap();
         let to = desk
             .destination("craft", WAYPOINT_PORT.try_into().unwrap())
             .unwrap();

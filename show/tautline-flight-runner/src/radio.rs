@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tautline::{
-    Destination, Form, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority,
-    QueuingOptions, QueuingPort,
+    Destination, Form, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, QueuingPort,
 };
 use tautline_flight::message::{MESSAGE_BYTES_MAX, Order, Remote, decode, encode};
 use tautline_state::memory::lock_all;
@@ -78,7 +77,7 @@ impl End {
         let config = NodeConfig::on(INTERFACE).with_neighbour(peer);
         let node = Node::open(config.map_err(io::Error::other)?).map_err(io::Error::other)?;
         let number = PortNumber::try_from(number).map_err(io::Error::other)?;
-        let port = node.queuing_port(number, &QueuingOptions::default());
+        let port = node.queuing(number).open();
         Ok((node, port.map_err(io::Error::other)?))
     }
 }

@@ -89,7 +89,9 @@ impl Wires {
             value_bytes_max,
             ..SamplingOptions::default()
         };
-        node.sampling_port(number, &options)
+        node.sampling(number)
+            .options(&options)
+            .open()
             .map_err(io::Error::other)
     }
 

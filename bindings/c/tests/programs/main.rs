@@ -549,7 +549,7 @@ fn handles_in_c_belong_to_the_process_that_opened_them() {
         ("udp", LinkKind::Udp, Form::Udp),
     ] {
         let peer = node(&hosts, Host::A, own, form);
-        let open = || peer.queuing_port(41.try_into().unwrap(), &QueuingOptions::default());
+        let open = || peer.queuing(41).open();
         let mut port = hosts.inside(Host::A, open).unwrap().unwrap();
         let ports = "[[port]]\nname = 'port'\nnumber = 40\nkind = 'queuing'";
         let file = configuration(&hosts, Host::B, link, &form.to_string(), ports);
@@ -619,7 +619,7 @@ fn a_receiver_in_c_goes_on_without_a_command() {
     let node = node(&hosts, Host::A, LinkKind::Packet, Form::Ethernet);
     let open = || {
         let options = QueuingOptions::default();
-        node.queuing_port(9.try_into().unwrap(), &options).unwrap()
+        node.queuing(9).options(&options).open().unwrap()
     };
     let mut port = hosts.inside(Host::A, open).unwrap();
     let to = port.destination("peer", 8.try_into().unwrap()).unwrap();

@@ -57,7 +57,7 @@ impl Told {
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let number = arguments.node.port_number(&arguments.port)?;
     let node = peer::open(arguments.node.node_config()?)?;
-    let port = node.queuing_port(number, &peer::any_size());
+    let port = node.queuing(number).options(&peer::any_size()).open();
     let mut port = port.map_err(peer::port_error)?;
     cli::print(&format!("{}\nanswering on port {number}\n", node.report()))?;
     let mut buffer = vec![0; port.message_bytes_max()];

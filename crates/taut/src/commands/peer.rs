@@ -412,7 +412,11 @@ pub fn open_declared(
         ..any_size()
     };
     if let Some(own) = own {
-        let port = node.declared_queuing_port(own, &options, types);
+        let port = node
+            .queuing(own)
+            .options(&options)
+            .types(types.clone())
+            .open();
         return port.map_err(port_error);
     }
     let mut refused = None;
@@ -420,7 +424,12 @@ pub fn open_declared(
     for attempt in 0..ATTEMPTS {
         let number = ECHO_PORT - 1 - (first + attempt) % ATTEMPTS;
         let number = PortNumber::new(number).expect("the numbers below the highest are in range");
-        match node.declared_queuing_port(number, &options, types) {
+        match node
+            .queuing(number)
+            .options(&options)
+            .types(types.clone())
+            .open()
+        {
             Err(error @ PortError::Taken { .. }) => refused = Some(error),
             Err(error @ PortError::NotAllowed { .. }) => {
                 let remedy = "send from a port that is allowed: --from N";

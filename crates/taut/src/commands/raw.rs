@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use tautline::{
-    EtherType, Instant, MacAddress, Node, Priority, RAW_FRAME_BYTES_MAX, RawOptions, RawPort,
-    ReceivedFrame,
+    EtherType, Instant, MacAddress, Node, Priority, RAW_FRAME_BYTES_MAX, RawPort, ReceivedFrame,
 };
 
 use crate::cli::CommandError;
@@ -42,8 +41,8 @@ pub fn open(
     name: Option<&str>,
 ) -> Result<RawPort, CommandError> {
     let port = match name {
-        Some(name) => node.raw_port_named(name),
-        None => node.raw_port(ethertype, &RawOptions::default()),
+        Some(name) => node.raw(name).open(),
+        None => node.raw(ethertype).open(),
     };
     port.map_err(peer::port_error)
 }

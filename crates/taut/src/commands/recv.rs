@@ -169,8 +169,8 @@ impl ReceivingPort {
         match kind {
             PortOptions::Sampling(options) => {
                 let port = match name {
-                    Some(name) => node.sampling_port_named(name),
-                    None => node.sampling_port(number, options),
+                    Some(name) => node.sampling(name).open(),
+                    None => node.sampling(number).options(options).open(),
                 };
                 let port = port.map_err(peer::port_error)?;
                 let buffer = vec![0; SamplingPort::VALUE_BYTES_MAX];
@@ -178,8 +178,8 @@ impl ReceivingPort {
             }
             PortOptions::Queuing(options) => {
                 let port = match name {
-                    Some(name) => node.queuing_port_named(name),
-                    None => node.queuing_port(number, options),
+                    Some(name) => node.queuing(name).open(),
+                    None => node.queuing(number).options(options).open(),
                 };
                 let port = port.map_err(peer::port_error)?;
                 let buffer = vec![0; port.message_bytes_max()];

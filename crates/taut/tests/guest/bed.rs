@@ -320,7 +320,11 @@ impl Running {
             message_bytes_max: 1_400,
             ..QueuingOptions::default()
         };
-        let port = node.queuing_port(port_number(number), &options).unwrap();
+        let port = node
+            .queuing(port_number(number))
+            .options(&options)
+            .open()
+            .unwrap();
         (node, port)
     }
 

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, bus_neighbour,
-};
+use tautline::{BusConfig, Node, NodeConfig, Priority, bus_neighbour};
 
 mod bed;
 #[path = "../common/mod.rs"]
@@ -184,9 +182,7 @@ fn values_go_both_ways(monitor: Monitor) {
     let config = BusConfig::new(&running.bus, "viewer".parse().unwrap());
     let lamp = bus_neighbour(running.name.parse().unwrap());
     let node = Node::open(NodeConfig::vbus(config).with_neighbour(lamp).unwrap()).unwrap();
-    let mut viewer = node
-        .sampling_port(port_number(20), &SamplingOptions::default())
-        .unwrap();
+    let mut viewer = node.sampling(port_number(20)).open().unwrap();
     let mut buffer = [0; 1_484];
     let mut see = || {
         let sample = viewer.read_new_until(in_time(), &mut buffer).unwrap();
@@ -200,9 +196,7 @@ fn values_go_both_ways(monitor: Monitor) {
     assert!(second > first, "values get newer");
 
     // A period of zero puts the lamp out for good.
-    let mut knob = node
-        .queuing_port(port_number(21), &QueuingOptions::default())
-        .unwrap();
+    let mut knob = node.queuing(port_number(21)).open().unwrap();
     let to = knob
         .destination_until(&running.name, port_number(11), in_time())
         .unwrap();

@@ -41,9 +41,7 @@ fn tasks_run_by_the_guests_timer_and_talk_to_linux(monitor: Monitor) {
     let config = BusConfig::new(&running.bus, "viewer".parse().unwrap());
     let peer = bus_neighbour(running.name.parse().unwrap());
     let node = Node::open(NodeConfig::vbus(config).with_neighbour(peer).unwrap()).unwrap();
-    let mut viewer = node
-        .sampling_port(port_number(20), &SamplingOptions::default())
-        .unwrap();
+    let mut viewer = node.sampling(port_number(20)).open().unwrap();
     let first = see(&mut viewer);
     wait_until("each task has run", || {
         let state = see(&mut viewer);
@@ -136,8 +134,16 @@ fn the_flight_controller_speaks_with_its_world(monitor: Monitor) {
     let peer = bus_neighbour(running.name.parse().unwrap());
     let node = Node::open(NodeConfig::vbus(config).with_neighbour(peer).unwrap()).unwrap();
     let options = SamplingOptions::default();
-    let mut motors = node.sampling_port(port_number(3), &options).unwrap();
-    let mut status = node.sampling_port(port_number(8), &options).unwrap();
+    let mut motors = node
+        .sampling(port_number(3))
+        .options(&options)
+        .open()
+        .unwrap();
+    let mut status = node
+        .sampling(port_number(8))
+        .options(&options)
+        .open()
+        .unwrap();
     let mut buffer = [0; 1_484];
     // The first field of each command is its count.
     let first = newest(&mut motors, &mut buffer);

@@ -264,7 +264,7 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
     );
     let opened = hosts.inside(Host::A, || {
         let node = Node::open(config.parse().unwrap()).unwrap();
-        let port = node.udp_port_named("sensor").unwrap();
+        let port = node.udp("sensor").open().unwrap();
         (node, port)
     });
     let (_node, mut port) = opened.unwrap();
@@ -391,7 +391,7 @@ fn ports_and_neighbours_are_called_by_their_names() {
     );
     let opened = hosts.inside(Host::A, || {
         let node = Node::open(config.parse().unwrap()).unwrap();
-        let port = node.queuing_port_named("command").unwrap();
+        let port = node.queuing("command").open().unwrap();
         (node, port)
     });
     let (_node, mut port) = opened.unwrap();

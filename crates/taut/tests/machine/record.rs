@@ -317,7 +317,7 @@ fn channels_are_called_by_the_names_of_ports_and_neighbours() {
     );
     let opened = hosts.inside(Host::B, || {
         let node = Node::open(config.parse().unwrap()).unwrap();
-        let port = node.queuing_port_named("state").unwrap();
+        let port = node.queuing("state").open().unwrap();
         (node, port)
     });
     let (_node, mut port) = opened.unwrap();
@@ -439,8 +439,8 @@ fn a_message_on_loopback_is_recorded_once_and_replayed() {
             let (one, other) = (open(1, 2), open(2, 1));
             let options = QueuingOptions::default();
             let port = |number| PortNumber::new(number).unwrap();
-            let _receiver = other.queuing_port(port(12), &options).unwrap();
-            let mut sender = one.queuing_port(port(11), &options).unwrap();
+            let _receiver = other.queuing(port(12)).options(&options).open().unwrap();
+            let mut sender = one.queuing(port(11)).options(&options).open().unwrap();
             let to = sender.destination("peer", port(12)).unwrap();
             for _ in 0..5 {
                 sender.send(to, Priority::NORMAL, b"once").unwrap();
@@ -719,9 +719,7 @@ fn send_typed(bus: &str, is_enough: &AtomicBool) {
     let motor = bus_neighbour("motor".parse().unwrap());
     let node = Node::open(NodeConfig::vbus(bus).with_neighbour(motor).unwrap()).unwrap();
     let number = |number: u16| number.try_into().unwrap();
-    let mut port: TypedQueuingPort<State> = node
-        .typed_queuing_port(number(9), &QueuingOptions::default())
-        .unwrap();
+    let mut port: TypedQueuingPort<State> = node.queuing(number(9)).typed().open().unwrap();
     let to = port.destination("motor", number(7)).unwrap();
     while !is_enough.load(Relaxed) {
         let state = State {

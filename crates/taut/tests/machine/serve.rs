@@ -31,9 +31,7 @@ fn node(ip: [u8; 4]) -> (Node, tautline::QueuingPort) {
         .with_neighbour(neighbour("self", ip.into()))
         .unwrap();
     let node = Node::open(config).unwrap();
-    let mut port = node
-        .queuing_port_named("<img src=x onerror=alert(1)>")
-        .unwrap();
+    let mut port = node.queuing("<img src=x onerror=alert(1)>").open().unwrap();
     let to = port.destination("self", port.number()).unwrap();
     let mut buffer = [0; 1484];
     for _ in 0..17 {

@@ -226,14 +226,14 @@ fn a_value_of_a_type_is_shown_by_the_names_of_its_fields() {
         path.display()
     );
     let node = Node::open(configuration.parse().unwrap()).unwrap();
-    let mut port = node.sampling_port_named("angle").unwrap();
+    let mut port = node.sampling("angle").open().unwrap();
     let hub = BusConfig::new(path.to_str().unwrap(), "hub".parse().unwrap());
     let hub = NodeConfig::vbus(hub)
         .with_neighbour(bus_neighbour("arm".parse().unwrap()))
         .unwrap();
     let hub = Node::open(hub).unwrap();
     let options = QueuingOptions::default();
-    let mut sender = hub.queuing_port(78.try_into().unwrap(), &options).unwrap();
+    let mut sender = hub.queuing(78).options(&options).open().unwrap();
     let until = tautline::now() + PATIENCE;
     let to = sender
         .destination_until("arm", port.number(), until)
@@ -287,7 +287,7 @@ fn a_part_of_the_view_ends_by_q_and_by_interrupt() {
     let config = BusConfig::new(&directory, "arm".parse().unwrap());
     let node = Node::open(NodeConfig::vbus(config)).unwrap();
     let options = QueuingOptions::default();
-    let _port = node.queuing_port(77.try_into().unwrap(), &options);
+    let _port = node.queuing(77).options(&options).open();
     for key in ["xq", "\u{3}"] {
         // ^C is a signal to those whose terminal it is.
         let mut command = Command::new("setsid");
@@ -317,10 +317,7 @@ fn child_that_opens_ports() {
     let config = BusConfig::new(bus, node.parse().unwrap());
     let node = Node::open(NodeConfig::vbus(config)).unwrap();
     let options = SamplingOptions::default();
-    let open = |number: u16| {
-        node.sampling_port(number.try_into().unwrap(), &options)
-            .unwrap()
-    };
+    let open = |number: u16| node.sampling(number).options(&options).open().unwrap();
     let _ports: Vec<_> = (1..=PORTS_EACH).map(open).collect();
     println!("{ALL_OPEN}");
     loop {
@@ -460,9 +457,7 @@ fn taut(arguments: &[&str]) -> Command {
 fn without_a_terminal_there_is_one_picture() {
     let here = [127, 0, 12, 1].into();
     let node = Node::open(NodeConfig::udp(here)).unwrap();
-    let _port = node
-        .queuing_port(55.try_into().unwrap(), &QueuingOptions::default())
-        .unwrap();
+    let _port = node.queuing(55).open().unwrap();
     let output = taut(&["top", "--interval", "50ms"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());

@@ -16,7 +16,7 @@ use crate::error::OptionsError;
 use crate::kind::LinkKind;
 use crate::link::vbus::PRODUCERS_MAX;
 use crate::policing::{Policing, RATE_MAX};
-use crate::port::{QueuingOptions, RawOptions, SamplingOptions, UdpPort};
+use crate::port::{QueuingOptions, RawOptions, SamplingOptions, UdpOptions};
 use crate::types::PortTypes;
 
 #[derive(Deserialize)]
@@ -119,6 +119,20 @@ impl PortEntry {
         ]
     }
 
+    /// Names of the options that the entry sets.
+    fn option_names(&self) -> Vec<&'static str> {
+        let given = self.given().into_iter();
+        let others = [
+            ("spin_us", self.spin_us.is_some()),
+            ("police_rate", self.police_rate.is_some()),
+        ];
+        given
+            .map(|(key, place)| (key, place.is_some()))
+            .chain(others)
+            .filter_map(|(key, is_given)| is_given.then_some(key))
+            .collect()
+    }
+
     /// The port's key, in a node whose messages have the EtherType `own`, and its place.
     fn key(&self, own: u16) -> Result<(PortKey, Range<usize>), Wrong> {
         let (name, given) = match self.kind.get_ref().as_str() {
@@ -184,11 +198,13 @@ pub(super) fn port(mut entry: PortEntry, config: &NodeConfig) -> Result<PortConf
         "sampling" => PortOptions::Sampling(sampling(&entry, received, link)?),
         _ => PortOptions::Queuing(queuing(&entry, key, received, link)?),
     };
+    let given = entry.option_names();
     let readers = entry.readers.filter(|given| *given.get_ref());
     if let Some(given) = &readers {
         has_readers(link).map_err(|message| (given.span(), message))?;
     }
     Ok(PortConfig {
+        given,
         name: entry.name.into_inner(),
         key,
         kind,
@@ -329,7 +345,7 @@ fn queuing(
     options.message_bytes_max = largest(bytes, received, options.message_bytes_max)?;
     let checked = match key {
         PortKey::Message(_) => options.check_on(link),
-        PortKey::Udp(_) => UdpPort::check(&options),
+        PortKey::Udp(_) => UdpOptions::from(&options).check(),
         PortKey::Raw(_) => RawOptions::from(&options).check(),
     };
     checked.map_err(|error| {

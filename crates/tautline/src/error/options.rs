@@ -39,6 +39,20 @@ pub enum OptionsError {
         /// Frames at once.
         burst: u32,
     },
+    /// The program sets an option to another value than the configuration.
+    #[error(
+        "port `{name}`: `{option}` is {configured} in the configuration and {program} in the program"
+    )]
+    Contradiction {
+        /// Name of the port.
+        name: String,
+        /// Key of the option in the configuration.
+        option: &'static str,
+        /// The configuration's value.
+        configured: String,
+        /// The program's value.
+        program: String,
+    },
     /// A type of the program is beyond the limits of types.
     #[error(transparent)]
     Type(#[from] tautline_types::TypeError),
@@ -55,6 +69,7 @@ impl OptionsError {
             Self::Policing { .. } => {
                 "use a rate of 1 to 10,000,000 messages a second and a burst of 1 to 1,000,000"
             }
+            Self::Contradiction { .. } => "set the option in one of the two, or to the same value",
             Self::Type(_) => "use names and sizes within the limits of docs/reference/types.md",
         }
     }

@@ -73,6 +73,8 @@ pub struct PortConfig {
     pub key: PortKey,
     /// Discipline and options of the port; UDP and raw ports are queuing.
     pub kind: PortOptions,
+    /// Keys of the options that the entry sets: a program cannot set another value.
+    pub given: Vec<&'static str>,
     /// Types of its messages.
     pub types: PortTypes,
     /// Whether it publishes for [readers](crate::QueuingPort::readers) from its opening on (link `vbus`).

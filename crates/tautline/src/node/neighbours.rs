@@ -23,11 +23,11 @@ impl Node {
     /// node's first port opens. Ours and peers of plain UDP are in one table, and so is the gateway.
     ///
     /// ```
-    /// use tautline::{NeighbourTableError, Node, NodeConfig, QueuingOptions, neighbour};
+    /// use tautline::{NeighbourTableError, Node, NodeConfig, neighbour};
     ///
     /// let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
     /// node.add_neighbour(neighbour("arm", [127, 0, 0, 2].into()))?;
-    /// let mut port = node.queuing_port(2003.try_into()?, &QueuingOptions::default())?;
+    /// let mut port = node.queuing(2003).open()?;
     /// port.destination("arm", 7.try_into()?)?;
     ///
     /// let late = node.add_neighbour(neighbour("leg", [127, 0, 0, 3].into()));

@@ -187,7 +187,7 @@ impl QueuingPort {
     ///
     /// ```
     /// use tautline::{
-    ///     BusConfig, Instant, Node, NodeConfig, Priority, QueuingOptions, bus_neighbour,
+    ///     BusConfig, Instant, Node, NodeConfig, Priority, bus_neighbour,
     /// };
     ///
     /// # let bus = format!("/run/taut-doc-messages-{}", std::process::id());
@@ -196,9 +196,9 @@ impl QueuingPort {
     ///     Ok(Node::open(config.with_neighbour(bus_neighbour(peer.parse()?))?)?)
     /// };
     /// let (planner, logger) = (open("planner", "logger")?, open("logger", "planner")?);
-    /// let mut events = planner.queuing_port(5.try_into()?, &QueuingOptions::default())?;
+    /// let mut events = planner.queuing(5).open()?;
     /// let readers = events.readers()?;
-    /// let mut log = logger.queuing_port(6.try_into()?, &QueuingOptions::default())?;
+    /// let mut log = logger.queuing(6).open()?;
     /// log.follow("planner", events.number())?;
     /// events.send(readers, Priority::NORMAL, b"gripper closed")?;
     /// let message = log.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");
@@ -260,11 +260,11 @@ impl QueuingPort {
     /// the sender is stopped. The 32 ports that were answered last stay connected.
     ///
     /// ```
-    /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
+    /// # use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
     /// # let here = [127, 0, 0, 1].into();
     /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("server", here))?)?;
-    /// # let mut client = node.queuing_port(2025.try_into()?, &QueuingOptions::default())?;
-    /// # let mut server = node.queuing_port(2026.try_into()?, &QueuingOptions::default())?;
+    /// # let mut client = node.queuing(2025).open()?;
+    /// # let mut server = node.queuing(2026).open()?;
     /// # let to = client.destination("server", server.number())?;
     /// # client.send(to, Priority::NORMAL, b"position?")?;
     /// # let mut buffer = [0; 1484];
@@ -318,11 +318,11 @@ impl QueuingPort {
     /// bundles (`docs/reference/wire.md`).
     ///
     /// ```
-    /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
+    /// # use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
     /// # let here = [127, 0, 0, 1].into();
     /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("there", here))?)?;
-    /// # let mut sender = node.queuing_port(2021.try_into()?, &QueuingOptions::default())?;
-    /// # let mut receiver = node.queuing_port(2022.try_into()?, &QueuingOptions::default())?;
+    /// # let mut sender = node.queuing(2021).open()?;
+    /// # let mut receiver = node.queuing(2022).open()?;
     /// let to = sender.destination("there", receiver.number())?;
     /// for joint in 0..6_u8 {
     ///     sender.merge(to, Priority::NORMAL, &[joint; 16])?;
@@ -378,11 +378,11 @@ impl QueuingPort {
     /// until then the slot is not written, and counts as taken in its class. Never waits.
     ///
     /// ```
-    /// # use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, neighbour};
+    /// # use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
     /// # let here = [127, 0, 0, 1].into();
     /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("there", here))?)?;
-    /// # let mut sender = node.queuing_port(2023.try_into()?, &QueuingOptions::default())?;
-    /// # let mut receiver = node.queuing_port(2024.try_into()?, &QueuingOptions::default())?;
+    /// # let mut sender = node.queuing(2023).open()?;
+    /// # let mut receiver = node.queuing(2024).open()?;
     /// let to = sender.destination("there", receiver.number())?;
     /// let mut loan = sender.lend(to, Priority::NORMAL, 5)?;
     /// loan.copy_from_slice(b"ready");

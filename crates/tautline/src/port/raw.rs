@@ -93,10 +93,10 @@ pub struct ReceivedFrame {
 /// sender's address, and a tag; through a control process, what the policy gives.
 ///
 /// ```no_run
-/// use tautline::{EtherType, Instant, LinkKind, Node, NodeConfig, RAW_FRAME_BYTES_MAX, RawOptions};
+/// use tautline::{EtherType, Instant, LinkKind, Node, NodeConfig, RAW_FRAME_BYTES_MAX};
 ///
 /// let node = Node::open(NodeConfig::on("eth0").with_link(LinkKind::Xdp))?;
-/// let mut port = node.raw_port(EtherType::ETHERCAT, &RawOptions::default())?;
+/// let mut port = node.raw(EtherType::ETHERCAT).open()?;
 /// let mut question = vec![0xFF; 6]; // to all
 /// question.extend([0x02, 0, 0, 0, 0, 1, 0x88, 0xA4]);
 /// question.extend([0x0E, 0x10, 7, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);

@@ -94,9 +94,9 @@ impl SamplingOptions {
 /// let here = [127, 0, 0, 1].into();
 /// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("hub", here))?)?;
 /// let fleet = SamplingOptions { sources: 24, ..SamplingOptions::default() };
-/// let mut hub = node.sampling_port(2010.try_into()?, &fleet)?;
+/// let mut hub = node.sampling(2010).options(&fleet).open()?;
 /// for number in [2011_u16, 2012, 2013] {
-///     let mut arm = node.sampling_port(number.try_into()?, &SamplingOptions::default())?;
+///     let mut arm = node.sampling(number).open()?;
 ///     let to_hub = arm.destination("hub", hub.number())?;
 ///     arm.send(to_hub, Priority::NORMAL, &number.to_be_bytes())?;
 /// }
@@ -206,9 +206,9 @@ impl SamplingPort {
     /// };
     /// let picture = SamplingOptions { value_bytes_max: 65_536, ..SamplingOptions::default() };
     /// let (camera, viewer) = (open("camera", "viewer")?, open("viewer", "camera")?);
-    /// let mut lens = camera.sampling_port(5.try_into()?, &picture)?;
+    /// let mut lens = camera.sampling(5).options(&picture).open()?;
     /// let readers = lens.readers()?;
-    /// let mut screen = viewer.sampling_port(6.try_into()?, &picture)?;
+    /// let mut screen = viewer.sampling(6).options(&picture).open()?;
     /// screen.follow("camera", lens.number())?;
     /// lens.send(readers, Priority::NORMAL, &[7; 65_536])?;
     /// let mut buffer = vec![0; screen.value_bytes_max()];

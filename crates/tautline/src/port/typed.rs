@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
-use tautline_types::{Declaration, Typed, WithRoom};
+use tautline_types::{Typed, WithRoom};
 
 use super::owner::PortOwner;
 use super::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
@@ -14,9 +14,6 @@ use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::VALUE_BYTES_DEFAULT;
 use crate::message::{Destination, Message, Sample};
 use crate::types::PortTypes;
-
-/// A port's name and the types that the configuration declares for it.
-pub(crate) type Configured<'c> = Option<(&'c str, &'c PortTypes)>;
 
 /// A queuing port that receives values of `R` and sends values of `S`.
 ///
@@ -37,8 +34,8 @@ pub(crate) type Configured<'c> = Option<(&'c str, &'c PortTypes)>;
 /// let here = [127, 0, 0, 1].into();
 /// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("motor", here))?)?;
 /// let options = QueuingOptions::default();
-/// let mut motor: TypedQueuingPort<Command> = node.typed_queuing_port(2031.try_into()?, &options)?;
-/// let mut controller: TypedQueuingPort<Command> = node.typed_queuing_port(2032.try_into()?, &options)?;
+/// let mut motor: TypedQueuingPort<Command> = node.queuing(2031).options(&options).typed().open()?;
+/// let mut controller: TypedQueuingPort<Command> = node.queuing(2032).options(&options).typed().open()?;
 ///
 /// let to = controller.destination("motor", motor.number())?;
 /// let command = Command { torque: [0.0, 0.5, 1.0], mode: 2 };
@@ -67,7 +64,7 @@ pub struct TypedQueuingPort<R: Typed, S: Typed = R> {
 /// let here = [127, 0, 0, 1].into();
 /// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("arm", here))?)?;
 /// let options = SamplingOptions::default();
-/// let mut arm: TypedSamplingPort<State> = node.typed_sampling_port(2033.try_into()?, &options)?;
+/// let mut arm: TypedSamplingPort<State> = node.sampling(2033).options(&options).typed().open()?;
 /// let to = arm.destination("arm", arm.number())?;
 /// arm.send(to, Priority::NORMAL, &State { position: [1.0, 2.0, 3.0] })?;
 /// let (state, sample) = arm.read_new_until(Instant::FAR_FUTURE)?.expect("no deadline");
@@ -84,17 +81,16 @@ impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
     pub(crate) fn open(
         node: &Arc<dyn PortOwner>,
         number: PortNumber,
-        configured: Configured<'_>,
+        name: Option<&str>,
         options: &QueuingOptions,
+        types: &PortTypes,
     ) -> Result<Self, PortError> {
-        let types = declared::<R, S>(configured)?;
         let options = QueuingOptions {
             // A message of the port is a value: a longer one is refused where it arrives.
             message_bytes_max: size_of::<R>(),
             ..options.clone()
         };
-        let name = configured.map(|(name, _)| name);
-        let mut port = QueuingPort::open(node, number, name, &options, &types)?;
+        let mut port = QueuingPort::open(node, number, name, &options, types)?;
         port.make_other_types_errors();
         Ok(Self {
             port,
@@ -149,16 +145,15 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
     pub(crate) fn open(
         node: &Arc<dyn PortOwner>,
         number: PortNumber,
-        configured: Configured<'_>,
+        name: Option<&str>,
         options: &SamplingOptions,
+        types: &PortTypes,
     ) -> Result<Self, PortError> {
-        let types = declared::<R, S>(configured)?;
         let options = SamplingOptions {
             value_bytes_max: value_bytes_max(size_of::<R>()),
             ..options.clone()
         };
-        let name = configured.map(|(name, _)| name);
-        let mut port = SamplingPort::open(node, number, name, &options, &types)?;
+        let mut port = SamplingPort::open(node, number, name, &options, types)?;
         port.make_other_types_errors();
         Ok(Self {
             port,
@@ -293,27 +288,6 @@ macro_rules! common_functions {
 
 common_functions!(TypedQueuingPort, QueuingPort);
 common_functions!(TypedSamplingPort, SamplingPort);
-
-/// Declarations of the two types, which must be those of the configuration where that has them.
-fn declared<R: Typed, S: Typed>(configured: Configured<'_>) -> Result<PortTypes, PortError> {
-    let (receives, sends) = (Declaration::of::<R>()?, Declaration::of::<S>()?);
-    if let Some((name, types)) = configured {
-        let pairs = [(&receives, &types.receives), (&sends, &types.sends)];
-        for (own, declared) in pairs {
-            let difference = declared.as_ref().and_then(|other| own.difference(other));
-            if let Some(difference) = difference {
-                return Err(PortError::OtherType {
-                    name: name.to_owned(),
-                    difference,
-                });
-            }
-        }
-    }
-    Ok(PortTypes {
-        receives: Some(Arc::new(receives)),
-        sends: Some(Arc::new(sends)),
-    })
-}
 
 /// Largest value of a sampling port for a type of this size. Sampling ports cut longer values off, so there is room for
 /// one more byte, by which a longer value shows; but not beyond one frame, which is the most that can come there.

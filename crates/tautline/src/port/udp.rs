@@ -22,6 +22,7 @@ use crate::error::{MAC_UNKNOWN, OptionsError, PortError, ReceiveError, SendError
 use crate::limits::BATCH_FRAMES;
 use crate::link::{OutFrame, PortLink};
 use crate::message::{Destination, Outgoing, bytes_of};
+use crate::policing::Policing;
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 use crate::sys::memory::lock_slice;
@@ -29,6 +30,62 @@ use crate::sys::memory::lock_slice;
 use self::datagrams::Datagrams;
 pub use self::datagrams::LentDatagram;
 use self::routes::Routes;
+
+/// Options of a UDP port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// Slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX). A datagram takes
+    /// one slot, a fragment one.
+    pub depth: u32,
+    /// Bytes of the longest datagram that the port takes, up to 65,507. A class must be deep enough for one whole
+    /// datagram.
+    pub message_bytes_max: usize,
+    /// How long a wait spins before it sleeps.
+    pub spin: Spin,
+    /// Limits beyond which frames are dropped on arrival; `None`: no limits.
+    pub policing: Option<Policing>,
+}
+
+impl Default for UdpOptions {
+    fn default() -> Self {
+        Self::from(&QueuingOptions::default())
+    }
+}
+
+impl From<&QueuingOptions> for UdpOptions {
+    fn from(options: &QueuingOptions) -> Self {
+        Self {
+            depth: options.depth,
+            message_bytes_max: options.message_bytes_max,
+            spin: options.spin,
+            policing: options.policing,
+        }
+    }
+}
+
+impl UdpOptions {
+    /// Checks the options against the limits above.
+    ///
+    /// # Errors
+    /// [`OptionsError::Depth`], [`OptionsError::MessageSize`], [`OptionsError::Policing`].
+    pub fn check(&self) -> Result<(), OptionsError> {
+        let options = QueuingOptions {
+            depth: self.depth,
+            message_bytes_max: self.message_bytes_max,
+            spin: self.spin,
+            policing: self.policing,
+            protection: None,
+        };
+        options.check_on(None)?;
+        if self.message_bytes_max > DATAGRAM_BYTES_MAX {
+            return Err(OptionsError::MessageSize {
+                bytes: self.message_bytes_max,
+                why: "a datagram has at most 65,507",
+            });
+        }
+        Ok(())
+    }
+}
 
 /// A datagram that was received; its bytes are in the caller's buffer, or [lent](LentDatagram).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +110,10 @@ pub struct Datagram {
 /// sent as such. All other UDP ports of the same address stay with Linux.
 ///
 /// ```
-/// use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions};
+/// use tautline::{Instant, Node, NodeConfig, Priority};
 ///
 /// let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
-/// let mut port = node.udp_port(15_000, &QueuingOptions::default())?;
+/// let mut port = node.udp(15_000).open()?;
 /// // Anybody's socket.
 /// let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
 /// peer.send_to(b"position?", "127.0.0.1:15000")?;
@@ -75,29 +132,14 @@ pub struct UdpPort {
 }
 
 impl UdpPort {
-    /// Checks the options against the limits of [`QueuingOptions`] and those of UDP.
-    ///
-    /// # Errors
-    /// [`OptionsError::Depth`], [`OptionsError::MessageSize`].
-    pub fn check(options: &QueuingOptions) -> Result<(), OptionsError> {
-        options.check_on(None)?;
-        if options.message_bytes_max > DATAGRAM_BYTES_MAX {
-            return Err(OptionsError::MessageSize {
-                bytes: options.message_bytes_max,
-                why: "a datagram has at most 65,507",
-            });
-        }
-        Ok(())
-    }
-
     pub(crate) fn open(
         node: &Arc<dyn PortOwner>,
         number: u16,
         name: Option<&str>,
-        options: &QueuingOptions,
+        options: &UdpOptions,
         beside: Option<OwnedFd>,
     ) -> Result<Self, PortError> {
-        Self::check(options)?;
+        options.check()?;
         let key = PortKey::udp(number)?;
         let bytes_max = options.message_bytes_max;
         let opening = Opening {
@@ -225,9 +267,9 @@ impl UdpPort {
     /// is no room or one cannot be sent; the rest may be sent again later. Never waits.
     ///
     /// ```
-    /// # use tautline::{Node, NodeConfig, Outgoing, Priority, QueuingOptions};
+    /// # use tautline::{Node, NodeConfig, Outgoing, Priority};
     /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
-    /// # let mut port = node.udp_port(15_004, &QueuingOptions::default())?;
+    /// # let mut port = node.udp(15_004).open()?;
     /// # let peers = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0"));
     /// # let [left, right] = peers; let (left, right) = (left?, right?);
     /// # let to_left = port.destination("127.0.0.1", left.local_addr()?.port())?;
@@ -309,9 +351,9 @@ impl UdpPort {
     /// it; the configuration's `[send_pool]` sets their numbers. Lock-free.
     ///
     /// ```
-    /// # use tautline::{Node, NodeConfig, Priority, QueuingOptions};
+    /// # use tautline::{Node, NodeConfig, Priority};
     /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
-    /// # let mut port = node.udp_port(15_001, &QueuingOptions::default())?;
+    /// # let mut port = node.udp(15_001).open()?;
     /// # let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
     /// # let camera = port.destination("127.0.0.1", peer.local_addr()?.port())?;
     /// let mut picture = port.lend_buffer(30_000)?;
@@ -393,9 +435,9 @@ impl UdpPort {
     /// until then the slot is not written, and counts as taken in its class. Never waits.
     ///
     /// ```
-    /// # use tautline::{Instant, Node, NodeConfig, QueuingOptions};
+    /// # use tautline::{Instant, Node, NodeConfig};
     /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
-    /// # let mut port = node.udp_port(15_002, &QueuingOptions::default())?;
+    /// # let mut port = node.udp(15_002).open()?;
     /// # let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
     /// # peer.send_to(b"position?", "127.0.0.1:15002")?;
     /// let datagram = port.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");

@@ -133,9 +133,7 @@ fn forbid_and_open_in(
 
 /// Answers every message on `number` until the parent is gone.
 pub fn echo_for_ever(node: &Node, number: u16) {
-    let mut port = node
-        .queuing_port(port(number), &QueuingOptions::default())
-        .unwrap();
+    let mut port = node.queuing(port(number)).open().unwrap();
     std::thread::spawn(|| {
         child::ready();
         std::process::exit(0);
@@ -156,7 +154,11 @@ pub fn echo_for_ever(node: &Node, number: u16) {
 pub fn answers(hosts: &Hosts, node: &Node, number: u16) -> bool {
     let ask = || {
         let options = QueuingOptions::default();
-        let mut port = node.queuing_port(super::port(4001), &options).unwrap();
+        let mut port = node
+            .queuing(super::port(4001))
+            .options(&options)
+            .open()
+            .unwrap();
         let to = port.destination("peer", super::port(number)).unwrap();
         let mut buffer = [0; 1484];
         port.send(to, Priority::HIGHEST, b"are you there?").unwrap();

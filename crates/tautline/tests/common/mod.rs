@@ -80,10 +80,10 @@ impl Pair {
         options: &QueuingOptions,
     ) -> (QueuingPort, QueuingPort, tautline::Destination) {
         let mut sender = self
-            .on_a(|node| node.queuing_port(port(11), options))
+            .on_a(|node| node.queuing(port(11)).options(options).open())
             .unwrap();
         let receiver = self
-            .on_b(|node| node.queuing_port(port(12), options))
+            .on_b(|node| node.queuing(port(12)).options(options).open())
             .unwrap();
         let to = sender.destination("peer", port(12)).unwrap();
         (sender, receiver, to)

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
-use tautline::{Datagram, MacAddress, Node, Priority, QueuingOptions, UdpPort};
+use tautline::{Datagram, MacAddress, Node, Priority, UdpOptions, UdpPort};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::internet_checksum;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -22,12 +22,12 @@ pub struct Meeting {
 
 impl Meeting {
     pub fn new(hosts: Hosts, side: Side) -> Self {
-        Self::with(hosts, side, &QueuingOptions::default())
+        Self::with(hosts, side, &UdpOptions::default())
     }
 
-    pub fn with(hosts: Hosts, side: Side, options: &QueuingOptions) -> Self {
+    pub fn with(hosts: Hosts, side: Side, options: &UdpOptions) -> Self {
         let node = open(&hosts, Host::B, side);
-        let port = hosts.inside(Host::B, || node.udp_port(PORT, options));
+        let port = hosts.inside(Host::B, || node.udp(PORT).options(options).open());
         let socket = hosts.inside(Host::A, || UdpSocket::bind((ip(&hosts, Host::A), 0)));
         let socket = socket.unwrap().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -40,10 +40,7 @@ impl Meeting {
     }
 
     /// The same, the node through a control process that serves until the other value is dropped.
-    pub fn controlled(
-        side: Side,
-        options: &QueuingOptions,
-    ) -> Option<(Self, super::control::Thread)> {
+    pub fn controlled(side: Side, options: &UdpOptions) -> Option<(Self, super::control::Thread)> {
         let hosts = hosts()?;
         let control = super::control::Thread::start(&hosts, side);
         let meeting = Self::with(hosts, side, options);

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use serde_json::Value;
 use tautline::link::NodeCounters;
-use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
+use tautline::{MacAddress, Node, Priority, QueuingPort};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, Header, ethernet};
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -115,9 +115,7 @@ impl Fence {
     /// Opens the port on `node`, in the calling thread's namespace.
     pub fn open(node: &Node) -> Self {
         Self {
-            port: node
-                .queuing_port(port(4000), &QueuingOptions::default())
-                .unwrap(),
+            port: node.queuing(port(4000)).open().unwrap(),
             mac: node.report().mac.as_deref().unwrap().parse().unwrap(),
             sequence: 0,
         }

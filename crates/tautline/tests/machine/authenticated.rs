@@ -175,11 +175,11 @@ fn every_message_passes(pair: &Pair) {
 
 fn every_value_passes(pair: &Pair) {
     let mut sender = pair
-        .on_a(|node| node.sampling_port(port(21), &value(1)))
+        .on_a(|node| node.sampling(port(21)).options(&value(1)).open())
         .unwrap();
     for sources in [1, 4] {
         let mut reader = pair
-            .on_b(|node| node.sampling_port(port(22), &value(sources)))
+            .on_b(|node| node.sampling(port(22)).options(&value(sources)).open())
             .unwrap();
         let to = sender.destination("peer", port(22)).unwrap();
         let mut buffer = [0; 1_484];
@@ -399,15 +399,22 @@ fn no_forged_message_passes(side: Side) {
     }
     // After a restart of the receiver nothing that was sent before is taken.
     drop(receiver);
-    let reopen = |node: &Node| node.queuing_port(port(12), &queue(Protection::Encrypted, 1_000));
+    let reopen = |node: &Node| {
+        node.queuing(port(12))
+            .options(&queue(Protection::Encrypted, 1_000))
+            .open()
+    };
     let mut receiver = pair.on_b(reopen).unwrap();
     for (header, payload) in recorded.iter().rev().take(100) {
         stranger.send(header, payload);
     }
     // Nor after a restart of the sender, whose numbers begin anew.
     drop(sender);
-    let reopen =
-        |node: &Node| node.queuing_port(port(11), &queue(Protection::Authenticated, 1_000));
+    let reopen = |node: &Node| {
+        node.queuing(port(11))
+            .options(&queue(Protection::Authenticated, 1_000))
+            .open()
+    };
     let mut sender = pair.on_a(reopen).unwrap();
     let to = sender.destination("peer", port(12)).unwrap();
     for number in 0..100_u32 {
@@ -446,10 +453,10 @@ fn no_forged_value_passes(side: Side, sources: usize) {
     let hosts = pair.hosts.as_ref().unwrap();
     let mut stranger = Stranger::on(hosts);
     let mut sender = pair
-        .on_a(|node| node.sampling_port(port(21), &value(1)))
+        .on_a(|node| node.sampling(port(21)).options(&value(1)).open())
         .unwrap();
     let mut reader = pair
-        .on_b(|node| node.sampling_port(port(22), &value(sources)))
+        .on_b(|node| node.sampling(port(22)).options(&value(sources)).open())
         .unwrap();
     let to = sender.destination("peer", port(22)).unwrap();
     let mut buffer = [0; 1_484];
@@ -580,8 +587,8 @@ fn other_keys_are_refused_and_say_so() {
     for (last, wrong) in [(1, other), (2, cipher)] {
         let (a, b) = nodes(wrong, keys(), last);
         let options = queue(Protection::Authenticated, 1_000);
-        let mut sender = a.queuing_port(port(11), &options).unwrap();
-        let mut receiver = b.queuing_port(port(12), &options).unwrap();
+        let mut sender = a.queuing(port(11)).options(&options).open().unwrap();
+        let mut receiver = b.queuing(port(12)).options(&options).open().unwrap();
         let to = sender.destination("peer", port(12)).unwrap();
         for _ in 0..100 {
             sender.send(to, Priority::NORMAL, b"stop").unwrap();
@@ -603,13 +610,11 @@ fn ports_without_protection_and_ports_with_do_not_mix() {
     let (a, b) = nodes(keys(), keys(), 3);
     let plain = QueuingOptions::default();
     let protected = queue(Protection::Encrypted, 1_000);
-    let mut from_plain = a.queuing_port(port(30), &plain).unwrap();
-    let mut from_protected = a.queuing_port(port(31), &protected).unwrap();
-    let mut to_plain = b.queuing_port(port(32), &plain).unwrap();
-    let mut to_protected = b.queuing_port(port(33), &protected).unwrap();
-    let mut value = b
-        .sampling_port(port(34), &SamplingOptions::default())
-        .unwrap();
+    let mut from_plain = a.queuing(port(30)).options(&plain).open().unwrap();
+    let mut from_protected = a.queuing(port(31)).options(&protected).open().unwrap();
+    let mut to_plain = b.queuing(port(32)).options(&plain).open().unwrap();
+    let mut to_protected = b.queuing(port(33)).options(&protected).open().unwrap();
+    let mut value = b.sampling(port(34)).open().unwrap();
     let soon = || tautline::now() + Duration::from_millis(100);
     let to = from_plain.destination("peer", port(33)).unwrap();
     from_plain.send(to, Priority::NORMAL, b"plain").unwrap();
@@ -652,14 +657,14 @@ fn a_port_is_not_protected_without_keys() {
     };
     let options = queue(Protection::Authenticated, 1_000);
     let node = Node::open(neighbours()).unwrap();
-    let refused = node.queuing_port(port(11), &options).unwrap_err();
+    let refused = node.queuing(port(11)).options(&options).open().unwrap_err();
     assert!(
         matches!(refused, PortError::NoKeys { name: None }),
         "{refused}"
     );
     drop(node);
     let node = Node::open(neighbours().with_keys("known", keys())).unwrap();
-    let mut opened = node.queuing_port(port(11), &options).unwrap();
+    let mut opened = node.queuing(port(11)).options(&options).open().unwrap();
     opened.destination("known", port(12)).unwrap();
     let refused = opened.destination("stranger", port(12)).unwrap_err();
     assert!(
@@ -668,7 +673,12 @@ fn a_port_is_not_protected_without_keys() {
     );
     assert!(Node::open(neighbours().with_keys("nobody", keys())).is_err());
     let bus = crate::common::bus_pair();
-    let refused = bus.a.queuing_port(port(11), &options).unwrap_err();
+    let refused = bus
+        .a
+        .queuing(port(11))
+        .options(&options)
+        .open()
+        .unwrap_err();
     assert!(
         matches!(
             refused,
@@ -705,8 +715,8 @@ fn new_keys_lose_no_message() {
         6,
     );
     let options = queue(Protection::Encrypted, 1_000);
-    let mut sender = a.queuing_port(port(11), &options).unwrap();
-    let mut receiver = b.queuing_port(port(12), &options).unwrap();
+    let mut sender = a.queuing(port(11)).options(&options).open().unwrap();
+    let mut receiver = b.queuing(port(12)).options(&options).open().unwrap();
     let to = sender.destination("peer", port(12)).unwrap();
     let (mut number, mut after) = (0_u32, 0);
     while after < 500 {

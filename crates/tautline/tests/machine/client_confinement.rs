@@ -11,7 +11,7 @@ use crate::common::control::{
 };
 use crate::common::wire::{Wire, frame};
 use crate::common::{XDP, open, port};
-use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort, Vlan};
+use tautline::{MacAddress, Node, Priority, QueuingPort, Vlan};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::{Endpoints, UdpTemplate};
 use tautline_proto::wire::{HEADER_BYTES, Header, PortNumber, UDP_PORT_BASE};
@@ -55,9 +55,7 @@ struct Attacker {
 impl Attacker {
     fn new(vlan: Vlan) -> Self {
         let node = client_node_in(vlan, NOBODY).unwrap();
-        let port = node
-            .queuing_port(port(OWN), &QueuingOptions::default())
-            .unwrap();
+        let port = node.queuing(port(OWN)).open().unwrap();
         let mut attacker = Self {
             node,
             port: Some(port),
@@ -505,7 +503,7 @@ fn a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else() {
             be_attacker(|attacker| {
                 attacker.port = None;
                 let node = &attacker.node;
-                let plain = node.udp_port(5_001, &QueuingOptions::default()).unwrap();
+                let plain = node.udp(5_001).open().unwrap();
                 attacker.copy_descriptors();
                 for frame in attacker.hostile_frames() {
                     attacker.send_everywhere(&frame);
@@ -547,7 +545,9 @@ fn attack_with_raw_port(attacker: &mut Attacker) -> Vec<String> {
     let options = tautline::RawOptions::default();
     let raw = attacker
         .node
-        .raw_port(tautline::EtherType::ETHERCAT, &options)
+        .raw(tautline::EtherType::ETHERCAT)
+        .options(&options)
+        .open()
         .unwrap();
     attacker.copy_descriptors();
     let own = attacker.mac();
@@ -658,11 +658,7 @@ fn a_successor_takes_it_from_a_client_of_its_predecessor() {
                 attacker.send_everywhere(&attacker.honest_frame());
                 println!("sent once");
                 // Until there is a successor.
-                while attacker
-                    .node
-                    .queuing_port(port(65), &QueuingOptions::default())
-                    .is_err()
-                {
+                while attacker.node.queuing(port(65)).open().is_err() {
                     std::thread::sleep(std::time::Duration::from_millis(50));
                 }
                 attacker.send_everywhere(&attacker.honest_frame());

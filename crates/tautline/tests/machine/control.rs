@@ -24,7 +24,7 @@ fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
         let node = client_node(NOBODY).unwrap();
         assert_eq!(node.report().control_process, role.parse().ok());
         let options = SamplingOptions::default();
-        let mut state = node.sampling_port(port(61), &options).unwrap();
+        let mut state = node.sampling(port(61)).options(&options).open().unwrap();
         let mut buffer = [0; 1484];
         assert_eq!(state.read(&mut buffer).unwrap(), None);
         assert_eq!(node.status().ports[0].key, port(61).into());
@@ -90,7 +90,7 @@ fn what_a_client_may_not_have_names_rule_and_user() {
             depth: 2,
             ..QueuingOptions::default()
         };
-        let error = refused(node.queuing_port(port(70), &small));
+        let error = refused(node.queuing(port(70)).options(&small).open());
         assert!(
             error.starts_with("port 70 is not allowed: user "),
             "{error}"
@@ -100,9 +100,9 @@ fn what_a_client_may_not_have_names_rule_and_user() {
             "{error}"
         );
         // They fit twice into what the entry gives.
-        let mut first = node.queuing_port(port(60), &small).unwrap();
-        let second = node.queuing_port(port(61), &small).unwrap();
-        let error = refused(node.queuing_port(port(62), &small));
+        let mut first = node.queuing(port(60)).options(&small).open().unwrap();
+        let second = node.queuing(port(61)).options(&small).open().unwrap();
+        let error = refused(node.queuing(port(62)).options(&small).open());
         let (bytes, gives) = (small_bytes(), memory_bytes_max());
         let taken = 2 * bytes;
         let memory = format!(
@@ -114,10 +114,10 @@ fn what_a_client_may_not_have_names_rule_and_user() {
             depth: 4096,
             ..QueuingOptions::default()
         };
-        let error = refused(node.queuing_port(port(62), &much));
+        let error = refused(node.queuing(port(62)).options(&much).open());
         assert!(error.contains("; the port needs 51"), "{error}");
         drop(second);
-        let _third = node.queuing_port(port(62), &small).unwrap();
+        let _third = node.queuing(port(62)).options(&small).open().unwrap();
         let sender = tautline::Source {
             address: tautline::Address::Ethernet(mac),
             port: port(2),
@@ -255,10 +255,10 @@ fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
             depth: 2,
             ..QueuingOptions::default()
         };
-        let mut open = vec![first.queuing_port(port(60), &options).unwrap()];
-        open.push(second.queuing_port(port(61), &options).unwrap());
+        let mut open = vec![first.queuing(port(60)).options(&options).open().unwrap()];
+        open.push(second.queuing(port(61)).options(&options).open().unwrap());
         for node in [&first, &second] {
-            let error = node.queuing_port(port(62), &options).unwrap_err();
+            let error = node.queuing(port(62)).options(&options).open().unwrap_err();
             assert!(
                 error.to_string().ends_with(
                     "[[allow]] entry 1 (user 65534) gives 2 ports at a time, which are open; raise its ports_max"
@@ -267,7 +267,7 @@ fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
             );
         }
         drop(open.pop());
-        let _room = first.queuing_port(port(62), &options).unwrap();
+        let _room = first.queuing(port(62)).options(&options).open().unwrap();
         return;
     }
     let Some(hosts) = hosts() else { return };

@@ -175,11 +175,11 @@ fn die(round: u32) {
     let options = QueuingOptions::default();
     match round % 4 {
         0 => {}
-        1 => drop(node.queuing_port(port(61), &options)),
-        2 => std::mem::forget(node.queuing_port(port(62), &options)),
+        1 => drop(node.queuing(port(61)).options(&options).open()),
+        2 => std::mem::forget(node.queuing(port(62)).options(&options).open()),
         // Killed from outside, at whatever it is doing.
         _ => loop {
-            let _port = node.queuing_port(port(63), &options);
+            let _port = node.queuing(port(63)).options(&options).open();
         },
     }
     std::mem::forget(node);
@@ -240,9 +240,7 @@ fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
         if role == "echo" {
             return echo_for_ever(&node, 61);
         }
-        let mut port = node
-            .queuing_port(port(60), &QueuingOptions::default())
-            .unwrap();
+        let mut port = node.queuing(port(60)).open().unwrap();
         println!("{}", child::READY);
         let (mut buffer, mut received) = ([0; 1484], Vec::new());
         while received.last() != Some(&u32::MAX) {
@@ -263,10 +261,7 @@ fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
     let node = open(&hosts, Host::A, XDP);
     reader.signal(Signal::SIGSTOP);
     let mut sender = hosts
-        .inside(Host::A, || {
-            node.queuing_port(port(59), &QueuingOptions::default())
-                .unwrap()
-        })
+        .inside(Host::A, || node.queuing(port(59)).open().unwrap())
         .unwrap();
     let to = sender.destination("peer", port(60)).unwrap();
     let to_neighbour = sender.destination("peer", port(61)).unwrap();

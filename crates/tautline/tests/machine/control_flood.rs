@@ -74,10 +74,12 @@ fn open_patiently(number: u16, depth: u32) -> (Node, QueuingPort) {
     loop {
         let opened = forbid_and_open(NOBODY, &mut unprivileged)
             .map_err(|error| error.to_string())
-            .and_then(|node| match node.queuing_port(port(number), &options) {
-                Ok(port) => Ok((node, port)),
-                Err(error) => Err(error.to_string()),
-            });
+            .and_then(
+                |node| match node.queuing(port(number)).options(&options).open() {
+                    Ok(port) => Ok((node, port)),
+                    Err(error) => Err(error.to_string()),
+                },
+            );
         match opened {
             Ok(opened) => return opened,
             Err(error) => assert!(started.elapsed() < PATIENCE, "port {number}: {error}"),
@@ -99,7 +101,12 @@ struct Traffic<'t> {
 impl Traffic<'_> {
     fn run(&self) {
         let options = QueuingOptions::default();
-        let mut sender = self.node.queuing_port(port(4001), &options).unwrap();
+        let mut sender = self
+            .node
+            .queuing(port(4001))
+            .options(&options)
+            .open()
+            .unwrap();
         let clients = (0..CLIENTS).map(|index| {
             let to = sender.destination("peer", port(FIRST_PORT + index));
             (to.unwrap(), Priority::new((index % 8) as u8).unwrap())

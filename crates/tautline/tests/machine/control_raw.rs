@@ -25,7 +25,9 @@ fn raw_port(node: &Node, ethertype: u16) -> Result<RawPort, PortError> {
         depth: 8,
         ..RawOptions::default()
     };
-    node.raw_port(EtherType::new(ethertype).unwrap(), &options)
+    node.raw(EtherType::new(ethertype).unwrap())
+        .options(&options)
+        .open()
 }
 
 fn frame(from: [u8; 6], tag: &[u8], ethertype: u16, payload: &[u8]) -> Vec<u8> {

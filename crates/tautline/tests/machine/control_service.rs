@@ -18,8 +18,7 @@ use crate::common::{PACKET, XDP, hosts, open, port, stranger};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
 use tautline::control::{Server, look};
 use tautline::{
-    LinkKind, Node, NodeConfig, OpenError, PortError, QueuingOptions, QueuingPort, ServiceConfig,
-    Typed,
+    LinkKind, Node, NodeConfig, OpenError, PortError, QueuingPort, ServiceConfig, Typed,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -47,7 +46,7 @@ fn was_child() -> bool {
     }
     if let Some(number) = number(&role, "udp ") {
         let node = client_node(NOBODY).unwrap();
-        let _port = node.udp_port(number, &QueuingOptions::default()).unwrap();
+        let _port = node.udp(number).open().unwrap();
         child::ready();
         return true;
     }
@@ -67,7 +66,7 @@ fn root_node(hosts: &Hosts) -> Result<Node, OpenError> {
 }
 
 fn open_port(hosts: &Hosts, node: &Node, number: u16) -> Result<QueuingPort, PortError> {
-    let open = || node.queuing_port(port(number), &QueuingOptions::default());
+    let open = || node.queuing(port(number)).open();
     hosts.inside(Host::B, open).unwrap()
 }
 

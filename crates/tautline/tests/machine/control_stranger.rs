@@ -14,7 +14,7 @@ use crate::common::control::{NOBODY, STRANGER, allow, served, start_client, star
 use crate::common::unprivileged::become_user;
 use crate::common::{hosts, port, stranger};
 use tautline::control::Server;
-use tautline::{Node, NodeConfig, OpenError, QueuingOptions, ServiceConfig};
+use tautline::{Node, NodeConfig, OpenError, ServiceConfig};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::lingering;
 use tautline_testbed::sys::{fork, signal_process, wait_for};
@@ -23,10 +23,7 @@ use tautline_testbed::sys::{fork, signal_process, wait_for};
 fn root_is_served(hosts: &Hosts) {
     let open = || {
         let node = Node::open(NodeConfig::on("taut0").with_link(tautline::LinkKind::Xdp)).unwrap();
-        drop(
-            node.queuing_port(port(90), &QueuingOptions::default())
-                .unwrap(),
-        );
+        drop(node.queuing(port(90)).open().unwrap());
     };
     hosts.inside(Host::B, open).unwrap();
 }
@@ -256,10 +253,7 @@ fn names_taken_by_a_stranger_hinder_nobody() {
         let node =
             Node::open(NodeConfig::on("taut0").with_link(tautline::LinkKind::Packet)).unwrap();
         assert_eq!(node.report().limits, [""; 0]);
-        drop(
-            node.queuing_port(port(91), &QueuingOptions::default())
-                .unwrap(),
-        );
+        drop(node.queuing(port(91)).open().unwrap());
         tautline::status::nodes().unwrap()
     });
     let (states, silent) = own.unwrap();

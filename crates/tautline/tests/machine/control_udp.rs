@@ -12,9 +12,7 @@ use crate::common::control::{
 use crate::common::udp::{Meeting, PORT, bytes, ip, set};
 use crate::common::{PATIENCE, XDP, XDP_GENERIC, XDP_TC, here, hosts};
 use tautline::link::PlainUdp;
-use tautline::{
-    Node, PortError, Priority, QueuingOptions, Reason, ReceiveError, SendError, UdpPort,
-};
+use tautline::{Node, PortError, Priority, Reason, ReceiveError, SendError, UdpOptions, UdpPort};
 use tautline_testbed::hosts::{Host, Hosts};
 
 #[test]
@@ -55,7 +53,7 @@ fn datagrams_of_a_client_pass_the_stack_by() {
 
 #[test]
 fn a_client_is_told_what_did_not_arrive() {
-    let Some((mut meeting, _control)) = Meeting::controlled(XDP, &QueuingOptions::default()) else {
+    let Some((mut meeting, _control)) = Meeting::controlled(XDP, &UdpOptions::default()) else {
         return;
     };
     let mut closed = meeting.peer();
@@ -84,25 +82,25 @@ fn a_client_is_told_what_did_not_arrive() {
 }
 
 /// Options of a port that takes datagrams of every size.
-fn any_size() -> QueuingOptions {
-    QueuingOptions {
+fn any_size() -> UdpOptions {
+    UdpOptions {
         depth: 64,
         message_bytes_max: 65_507,
-        ..QueuingOptions::default()
+        ..UdpOptions::default()
     }
 }
 
 fn udp_port(node: &Node, number: u16) -> Result<UdpPort, PortError> {
-    let options = QueuingOptions {
+    let options = UdpOptions {
         depth: 2,
-        ..QueuingOptions::default()
+        ..UdpOptions::default()
     };
-    node.udp_port(number, &options)
+    node.udp(number).options(&options).open()
 }
 
 /// Answers every datagram until the parent is gone.
 fn echo(node: &Node) -> ! {
-    let mut port = node.udp_port(PORT, &any_size()).unwrap();
+    let mut port = node.udp(PORT).options(&any_size()).open().unwrap();
     std::thread::spawn(|| {
         child::ready();
         std::process::exit(0);

@@ -140,11 +140,11 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
     };
     let (mut queue, mut sample, mut policed, mut fleet, mut fence) = hosts
         .inside(Host::B, || {
-            let queue = node.queuing_port(port(20), &small).unwrap();
+            let queue = node.queuing(port(20)).options(&small).open().unwrap();
             let options = SamplingOptions::default();
-            let sample = node.sampling_port(port(21), &options).unwrap();
-            let policed = node.queuing_port(port(22), &policed).unwrap();
-            let fleet = node.sampling_port(port(23), &fleet).unwrap();
+            let sample = node.sampling(port(21)).options(&options).open().unwrap();
+            let policed = node.queuing(port(22)).options(&policed).open().unwrap();
+            let fleet = node.sampling(port(23)).options(&fleet).open().unwrap();
             (queue, sample, policed, fleet, Fence::open(&node))
         })
         .unwrap();
@@ -284,7 +284,7 @@ fn the_kernel_polices_by_the_same_clock(side: Side) {
     };
     let (mut queue, mut fence) = hosts
         .inside(Host::B, || {
-            let queue = node.queuing_port(port(20), &options).unwrap();
+            let queue = node.queuing(port(20)).options(&options).open().unwrap();
             (queue, Fence::open(&node))
         })
         .unwrap();

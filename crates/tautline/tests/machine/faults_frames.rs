@@ -10,9 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
 use tautline::link::NodeCounters;
-use tautline::{
-    MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-};
+use tautline::{MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort};
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, FLAG_BUNDLE, Header, ParseError, PortNumber, Rejected, bundle, ethernet, udp,
 };
@@ -43,7 +41,7 @@ fn open_station(hosts: &Hosts, side: Side) -> Node {
 
 /// The ports that the vectors are for, on one node.
 fn open_ports(hosts: &Hosts, node: &Node) -> Vec<QueuingPort> {
-    let open = |number| node.queuing_port(port(number), &QueuingOptions::default());
+    let open = |number| node.queuing(port(number)).open();
     let open = || [1, 2, 3, 4095].map(|number| open(number).unwrap()).into();
     hosts.inside(Host::B, open).unwrap()
 }
@@ -422,8 +420,8 @@ fn bundles(side: Side) {
     let node = open_station(&hosts, side);
     let (mut receiver, mut reader, mut fence) = hosts
         .inside(Host::B, || {
-            let receiver = node.queuing_port(port(2), &QueuingOptions::default());
-            let reader = node.sampling_port(port(3), &SamplingOptions::default());
+            let receiver = node.queuing(port(2)).open();
+            let reader = node.sampling(port(3)).open();
             (receiver.unwrap(), reader.unwrap(), Fence::open(&node))
         })
         .unwrap();
@@ -501,7 +499,7 @@ fn fragments(side: Side) {
     };
     let (mut receiver, mut fence) = hosts
         .inside(Host::B, || {
-            let receiver = node.queuing_port(port(2), &options).unwrap();
+            let receiver = node.queuing(port(2)).options(&options).open().unwrap();
             (receiver, Fence::open(&node))
         })
         .unwrap();
@@ -581,7 +579,7 @@ fn a_restarted_sender_is_not_mixed_up(side: Side) {
         message_bytes_max: 3 * 1408,
         ..QueuingOptions::default()
     };
-    let open = || node.queuing_port(port(2), &options).unwrap();
+    let open = || node.queuing(port(2)).options(&options).open().unwrap();
     let mut receiver = hosts.inside(Host::B, open).unwrap();
     let wire = Wire::on(&hosts, Host::A);
     let send = |index: u8, fill: u8| {

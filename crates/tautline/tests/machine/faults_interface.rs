@@ -244,7 +244,7 @@ fn a_deleted_interface_is_an_error_and_no_more() {
         let status = pair.on_a(Node::status);
         assert_eq!(status.interface_up, Some(false));
         assert_eq!(status.ports[0].send_errors, 1);
-        let port_again = pair.on_a(|node| node.queuing_port(port(99), &QueuingOptions::default()));
+        let port_again = pair.on_a(|node| node.queuing(port(99)).open());
         // Sockets can be opened for an address that has gone with its interface only on `udp`,
         // and not even there.
         assert!(port_again.is_err(), "{:?}", side.link);
@@ -399,16 +399,14 @@ fn two_nodes_share_an_interface() {
     let mut second_port = hosts
         .inside(Host::B, || {
             // Each number belongs to one of them.
-            let taken = second.queuing_port(port(12), &QueuingOptions::default());
+            let taken = second.queuing(port(12)).open();
             assert!(
                 taken
                     .unwrap_err()
                     .to_string()
                     .contains("is taken by process")
             );
-            second
-                .queuing_port(port(13), &QueuingOptions::default())
-                .unwrap()
+            second.queuing(port(13)).open().unwrap()
         })
         .unwrap();
     let to_second = sender.destination("peer", port(13)).unwrap();

@@ -36,9 +36,13 @@ fn hold_ports(role: &str) {
     let node = Node::open(config).unwrap();
     let first = if role == "other ports" { 62 } else { 60 };
     let options = QueuingOptions::default();
-    let _queue = node.queuing_port(port(first), &options).unwrap();
+    let _queue = node.queuing(port(first)).options(&options).open().unwrap();
     let options = SamplingOptions::default();
-    let _sample = node.sampling_port(port(first + 1), &options).unwrap();
+    let _sample = node
+        .sampling(port(first + 1))
+        .options(&options)
+        .open()
+        .unwrap();
     child::ready();
 }
 
@@ -48,7 +52,7 @@ fn start(hosts: &Hosts, test: &str, role: &str) -> Helper {
 }
 
 fn open_60(hosts: &Hosts, node: &Node) -> Result<(), PortError> {
-    let open = || node.queuing_port(port(60), &QueuingOptions::default());
+    let open = || node.queuing(port(60)).open();
     hosts.inside(Host::B, open).unwrap().map(drop)
 }
 
@@ -205,17 +209,14 @@ fn a_port_of_one_process_is_not_opened_twice_on_any_link() {
     let Some(hosts) = hosts() else { return };
     for side in [XDP, PACKET, UDP] {
         let node = open(&hosts, Host::B, side);
-        let open = || {
-            node.queuing_port(port(60), &QueuingOptions::default())
-                .unwrap()
-        };
+        let open = || node.queuing(port(60)).open().unwrap();
         let held = hosts.inside(Host::B, open).unwrap();
         let again = open_60(&hosts, &node).unwrap_err();
         assert!(matches!(again, PortError::OpenHere { .. }), "{again}");
         drop(held);
         open_60(&hosts, &node).unwrap();
         // From elsewhere it would get sockets of another network.
-        let elsewhere = || node.queuing_port(port(60), &QueuingOptions::default());
+        let elsewhere = || node.queuing(port(60)).open();
         let refused = hosts.inside(Host::A, elsewhere).unwrap().unwrap_err();
         assert!(matches!(refused, PortError::OtherNamespace), "{refused}");
     }
@@ -228,11 +229,7 @@ fn two_nodes_of_one_process_do_not_share_a_port() {
     let Some(hosts) = hosts() else { return };
     let side = |side: Side| hosts.inside(Host::B, || Node::open(config(&hosts, Host::B, side)));
     let (first, second) = (side(XDP).unwrap().unwrap(), side(PACKET).unwrap().unwrap());
-    let open = || {
-        first
-            .queuing_port(port(60), &QueuingOptions::default())
-            .unwrap()
-    };
+    let open = || first.queuing(port(60)).open().unwrap();
     let _held = hosts.inside(Host::B, open).unwrap();
     let refused = open_60(&hosts, &second).unwrap_err();
     let own = std::process::id();
@@ -269,7 +266,7 @@ fn a_port_that_fails_to_open_takes_no_frames() {
                     ..usual
                 };
                 setrlimit(Resource::Nofile, few).unwrap();
-                let opened = node.queuing_port(port(12), &QueuingOptions::default());
+                let opened = node.queuing(port(12)).open();
                 setrlimit(Resource::Nofile, usual).unwrap();
                 if opened.is_ok() {
                     return failures;

@@ -28,8 +28,7 @@ fn flood(hosts: &Hosts, third: &ThirdHost, started: &AtomicBool, stop: &AtomicBo
     let mut flooder = third
         .inside(|| {
             let node = Node::open(config).unwrap();
-            node.queuing_port(port(41), &QueuingOptions::default())
-                .unwrap()
+            node.queuing(port(41)).open().unwrap()
         })
         .unwrap();
     let to = flooder.destination("peer", port(41)).unwrap();
@@ -85,11 +84,14 @@ fn a_flood_takes_nothing_from_others(side: Side, policing: Option<Policing>) {
         ..QueuingOptions::default()
     };
     let mut sender = pair
-        .on_a(|node| node.queuing_port(port(40), &options))
+        .on_a(|node| node.queuing(port(40)).options(&options).open())
         .unwrap();
     let (mut reader, _flooded) = pair.on_b(|node| {
-        let reader = node.queuing_port(port(40), &options).unwrap();
-        (reader, node.queuing_port(port(41), &flooded).unwrap())
+        let reader = node.queuing(port(40)).options(&options).open().unwrap();
+        (
+            reader,
+            node.queuing(port(41)).options(&flooded).open().unwrap(),
+        )
     });
     let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let (frames, received) = thread::scope(|scope| {
@@ -204,11 +206,11 @@ fn queues_that_deliver_at_once_keep_their_sources_apart() {
         ..SamplingOptions::default()
     };
     let mut hub = pair
-        .on_b(|node| node.sampling_port(port(22), &options))
+        .on_b(|node| node.sampling(port(22)).options(&options).open())
         .unwrap();
     let mut publishers = [31, 32].map(|number| {
         let options = SamplingOptions::default();
-        pair.on_a(|node| node.sampling_port(port(number), &options))
+        pair.on_a(|node| node.sampling(port(number)).options(&options).open())
             .unwrap()
     });
     let mut newest = [0; 2];

@@ -7,8 +7,7 @@ use crate::common::{
 use tautline::link::RawFrames;
 use tautline::{
     EtherType, Instant, KeySource, Node, NodeConfig, PortError, Priority, Protection,
-    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawOptions, ReceiveError, SamplingOptions,
-    SendError, neighbour, status,
+    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, ReceiveError, SendError, neighbour, status,
 };
 use tautline_proto::authentication::{Cipher, Key, KeyRing};
 use tautline_testbed::hosts::Host;
@@ -103,11 +102,11 @@ fn a_child_harms_nothing(pair: Pair) {
                 name(receiver.receive_until(Instant::FAR_FUTURE, &mut buffer)),
             ),
             ("receive_lent", name(receiver.receive_lent().map(drop))),
-            ("port of a", name(a.queuing_port(port(99), &options))),
             (
-                "port of b",
-                name(b.sampling_port(port(99), &SamplingOptions::default())),
+                "port of a",
+                name(a.queuing(port(99)).options(&options).open()),
             ),
+            ("port of b", name(b.sampling(port(99)).open())),
         ]);
         let descriptor = receiver
             .descriptor()
@@ -132,10 +131,7 @@ fn a_child_harms_nothing(pair: Pair) {
         "nothing of the child's"
     );
     // A port that was not connected before finds the other one by its name.
-    let open = || {
-        a.queuing_port(port(13), &QueuingOptions::default())
-            .unwrap()
-    };
+    let open = || a.queuing(port(13)).open().unwrap();
     let mut late = match &hosts {
         Some(hosts) => hosts.inside(Host::A, open).unwrap(),
         None => open(),
@@ -176,15 +172,10 @@ fn a_child_of_a_client_asks_nothing_of_the_control_process() {
 fn other_kinds(side: Side) -> Option<()> {
     let pair = pair(PACKET, side)?;
     let soon = pair.soon();
-    let options = QueuingOptions::default();
     let open = |node: &Node| {
-        let value = node
-            .sampling_port(port(20), &SamplingOptions::default())
-            .unwrap();
-        let datagrams = node.udp_port(PLAIN_UDP, &options).unwrap();
-        let raw = node
-            .raw_port(EtherType::ETHERCAT, &RawOptions::default())
-            .unwrap();
+        let value = node.sampling(port(20)).open().unwrap();
+        let datagrams = node.udp(PLAIN_UDP).open().unwrap();
+        let raw = node.raw(EtherType::ETHERCAT).open().unwrap();
         (value, datagrams, raw)
     };
     assert_ne!(pair.b.report().capabilities.raw_frames, RawFrames::None);
@@ -299,8 +290,8 @@ fn a_protected_port_uses_no_nonce_twice() {
         protection: Some(Protection::Encrypted),
         ..QueuingOptions::default()
     };
-    let mut sender = node.queuing_port(port(3_701), &options).unwrap();
-    let mut receiver = node.queuing_port(port(3_702), &options).unwrap();
+    let mut sender = node.queuing(port(3_701)).options(&options).open().unwrap();
+    let mut receiver = node.queuing(port(3_702)).options(&options).open().unwrap();
     let to = sender.destination("peer", receiver.number()).unwrap();
     sender.send(to, HIGH, b"first").unwrap();
     let faults =

@@ -46,7 +46,8 @@ fn every_link_sends_to_groups_and_receives_from_them() {
         }
         let sender = open_with_groups(&hosts, Host::A, from);
         let receiver = open(&hosts, Host::B, to);
-        let queue = |node: &Node, number| node.queuing_port(port(number), &options).unwrap();
+        let queue =
+            |node: &Node, number| node.queuing(port(number)).options(&options).open().unwrap();
         let mut out = hosts.inside(Host::A, || queue(&sender, 11)).unwrap();
         let mut members = hosts
             .inside(Host::B, || [queue(&receiver, 12), queue(&receiver, 13)])
@@ -73,7 +74,7 @@ fn a_group_is_no_sender() {
     let Some(hosts) = hosts() else { return };
     for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET, XSK]) {
         let node = open(&hosts, Host::B, side);
-        let open = || node.queuing_port(port(12), &QueuingOptions::default());
+        let open = || node.queuing(port(12)).open();
         let mut queue = hosts.inside(Host::B, open).unwrap().unwrap();
         let wire = Wire::on(&hosts, Host::A);
         let own = MacAddress(hosts.end(Host::B, 0).mac());

@@ -327,7 +327,7 @@ fn client(peer: &str) {
         }
     };
     let options = QueuingOptions::default();
-    let mut receiver = node.queuing_port(port(60), &options).unwrap();
+    let mut receiver = node.queuing(port(60)).options(&options).open().unwrap();
     let to = receiver.destination("peer", port(12)).unwrap();
     receiver.send(to, Priority::NORMAL, b"before").unwrap();
     println!("{}", child::READY);
@@ -345,7 +345,7 @@ fn client(peer: &str) {
         other => println!("sent: {other:?}"),
     }
     let opened = loop {
-        match node.queuing_port(port(61), &options) {
+        match node.queuing(port(61)).options(&options).open() {
             Ok(_) if tautline::now() < give_up => {}
             opened => break opened,
         }

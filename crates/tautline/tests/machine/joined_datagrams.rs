@@ -73,11 +73,8 @@ fn the_kernel_s_socket_receives_what_is_left_to_linux() {
                 .unwrap()
         });
         beside.set_read_timeout(Some(PATIENCE)).unwrap();
-        let options = QueuingOptions::default();
         let copy = beside.try_clone().unwrap();
-        let _port = hosts.inside(Host::B, || {
-            node.udp_port_beside(copy.into(), PORT, &options)
-        });
+        let _port = hosts.inside(Host::B, || node.udp(PORT).alongside(copy.into()).open());
         send_joined(&sender, own, &[7; 1000], 500);
         let mut buffer = [0; 2000];
         for _ in 0..2 {
@@ -93,7 +90,7 @@ fn messages_in_one_buffer_are_delivered_or_counted() {
         let Some(hosts) = hosts() else { return };
         let node = open(&hosts, Host::B, side);
         let options = QueuingOptions::default();
-        let receiver = hosts.inside(Host::B, || node.queuing_port(port(12), &options));
+        let receiver = hosts.inside(Host::B, || node.queuing(port(12)).options(&options).open());
         let mut receiver = receiver.unwrap().unwrap();
         let socket = hosts.inside(Host::A, || {
             UdpSocket::bind((ip(&hosts, Host::A), UDP_PORT_BASE + 11)).unwrap()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, config, here, hosts};
 use tautline::link::PlainUdp;
 use tautline::{
-    LentBuffer, Node, NodeConfig, Priority, QueuingOptions, SendError, SendPoolConfig, UdpPort,
+    LentBuffer, Node, NodeConfig, Priority, SendError, SendPoolConfig, UdpOptions, UdpPort,
 };
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -29,17 +29,17 @@ struct Meeting {
 }
 
 fn meeting(side: Side) -> Option<Meeting> {
-    meeting_with(side, &QueuingOptions::default())
+    meeting_with(side, &UdpOptions::default())
 }
 
-fn meeting_with(side: Side, options: &QueuingOptions) -> Option<Meeting> {
+fn meeting_with(side: Side, options: &UdpOptions) -> Option<Meeting> {
     let hosts = hosts()?;
     let mut config = config(&hosts, Host::A, side);
     config.send_pool = POOL;
     let (node, port) = hosts
         .inside(Host::A, || {
             let node = Node::open(config).unwrap();
-            let port = node.udp_port(PORT, options).unwrap();
+            let port = node.udp(PORT).options(options).open().unwrap();
             (node, port)
         })
         .unwrap();
@@ -115,7 +115,7 @@ fn an_exhausted_pool_says_so_until_a_buffer_is_dropped() {
         config.send_pool = POOL;
         Node::open(config).unwrap()
     };
-    let port = node.udp_port(15_400, &QueuingOptions::default()).unwrap();
+    let port = node.udp(15_400).open().unwrap();
     let held: Vec<LentBuffer> = (0..2).map(|_| port.lend_buffer(100).unwrap()).collect();
     let exhausted = SendError::PoolExhausted { buffer_bytes: 4096 };
     assert_eq!(port.lend_buffer(4096).unwrap_err(), exhausted);
@@ -144,7 +144,7 @@ fn a_buffer_is_filled_in_another_thread_and_outlives_its_node() {
     });
     let mut lent = filled.join().unwrap();
     let other = Node::open(config).unwrap();
-    let mut port = other.udp_port(15_401, &QueuingOptions::default()).unwrap();
+    let mut port = other.udp(15_401).open().unwrap();
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     let number = peer.local_addr().unwrap().port();
@@ -158,9 +158,9 @@ fn a_buffer_is_filled_in_another_thread_and_outlives_its_node() {
 #[test]
 fn datagrams_are_looked_at_where_they_lie() {
     for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET, UDP]) {
-        let options = QueuingOptions {
+        let options = UdpOptions {
             depth: 4,
-            ..QueuingOptions::default()
+            ..UdpOptions::default()
         };
         let Some(mut meeting) = meeting_with(side, &options) else {
             return;

@@ -165,8 +165,7 @@ fn a_message_that_is_refused_does_not_leave_later() {
         let hosts = pair.hosts.as_ref().unwrap();
         let ip = |arguments: &[&str]| hosts.run(Host::A, "ip", arguments).unwrap();
         let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
-        let options = QueuingOptions::default();
-        let mut datagrams = pair.on_a(|node| node.udp_port(5000, &options)).unwrap();
+        let mut datagrams = pair.on_a(|node| node.udp(5000).open()).unwrap();
         let socket = (hosts.end(Host::B, 0).address(), 5001);
         let socket = hosts.inside(Host::B, || UdpSocket::bind(socket)).unwrap();
         let socket = socket.unwrap();
@@ -226,7 +225,7 @@ fn two_senders_behind_one_address_are_two_sources() {
             sources: 2,
             ..SamplingOptions::default()
         };
-        let opened = hosts.inside(Host::B, || node.sampling_port(port(12), &options));
+        let opened = hosts.inside(Host::B, || node.sampling(port(12)).options(&options).open());
         let mut hub = opened.unwrap().unwrap();
         let to = (hosts.end(Host::B, 0).address(), port(12).udp_port());
         let from = (hosts.end(Host::A, 0).address(), 0);
@@ -269,7 +268,7 @@ fn ports_that_share_a_queue_are_each_woken() {
         ..QueuingOptions::default()
     };
     let mut sender = pair
-        .on_a(|node| node.queuing_port(port(1), &options))
+        .on_a(|node| node.queuing(port(1)).options(&options).open())
         .unwrap();
     const ROUNDS: u32 = 200;
     // Rounds under way at most: a reader that a busy machine holds up must not lose for want of room.
@@ -282,7 +281,7 @@ fn ports_that_share_a_queue_are_each_woken() {
             .iter()
             .map(|number| {
                 let mut reader = pair
-                    .on_b(|node| node.queuing_port(port(*number), &options))
+                    .on_b(|node| node.queuing(port(*number)).options(&options).open())
                     .unwrap();
                 let soon = pair.soon() + Duration::from_secs(15);
                 let taken = &taken;
@@ -337,7 +336,7 @@ fn busy_polling_can_be_asked_for() {
     hosts.wait_until_up().unwrap();
     let options = QueuingOptions::default();
     let open = |host, node: &Node, number| {
-        let opened = hosts.inside(host, || node.queuing_port(port(number), &options));
+        let opened = hosts.inside(host, || node.queuing(port(number)).options(&options).open());
         opened.unwrap().unwrap()
     };
     let (mut sender, mut receiver) = (open(Host::A, &a, 1), open(Host::B, &b, 2));

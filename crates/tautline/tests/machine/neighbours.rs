@@ -67,7 +67,7 @@ fn a_peer_of_the_kernel_is_found_added_and_sent_to() {
     let socket = hosts.inside(Host::B, || UdpSocket::bind((peer.address(), 5001)));
     let socket = socket.unwrap().unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let open = || node.udp_port(5000, &QueuingOptions::default()).unwrap();
+    let open = || node.udp(5000).open().unwrap();
     let mut port = hosts.inside(Host::A, open).unwrap();
     let to = port.destination("peer", 5001).unwrap();
     port.send_to(to, Priority::HIGHEST, b"found").unwrap();
@@ -169,11 +169,16 @@ fn the_first_port_of_any_kind_locks_the_table() {
     let Some(hosts) = hosts() else { return };
     let options = QueuingOptions::default();
     let openers: [&(dyn Fn(&Node) + Sync); 3] = [
-        &|node| drop(node.queuing_port(port(7), &options).unwrap()),
-        &|node| drop(node.udp_port(5000, &options).unwrap()),
+        &|node| drop(node.queuing(port(7)).options(&options).open().unwrap()),
+        &|node| drop(node.udp(5000).open().unwrap()),
         &|node| {
             let options = RawOptions::default();
-            drop(node.raw_port(EtherType::ETHERCAT, &options).unwrap());
+            drop(
+                node.raw(EtherType::ETHERCAT)
+                    .options(&options)
+                    .open()
+                    .unwrap(),
+            );
         },
     ];
     for open in openers {
@@ -251,7 +256,7 @@ fn clients_go_on_and_see_the_neighbours_of_a_successor() {
         // An entry of its own, for itself alone.
         node.add_neighbour(entry(30)).unwrap();
         let options = QueuingOptions::default();
-        let mut port60 = node.queuing_port(port(60), &options).unwrap();
+        let mut port60 = node.queuing(port(60)).options(&options).open().unwrap();
         let error = port60.destination("late", port(1)).unwrap_err().to_string();
         assert!(error.contains("there are: known, peer30"), "{error}");
         child::ready();
@@ -273,7 +278,7 @@ fn clients_go_on_and_see_the_neighbours_of_a_successor() {
     let _control = start_control(&hosts, TEST, &after);
     assert_eq!(ports_given(&hosts), [60], "taken over");
     let node = open(&hosts, Host::A, XDP);
-    let listen = || node.queuing_port(port(1), &QueuingOptions::default());
+    let listen = || node.queuing(port(1)).open();
     let mut heard = hosts.inside(Host::A, listen).unwrap().unwrap();
     client.let_go();
     client.wait_for("the client has seen it");

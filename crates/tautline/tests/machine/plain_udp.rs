@@ -15,7 +15,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
 use tautline::{
     Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError, PortKey,
-    Priority, QueuingOptions, Reason, ReceiveError, SendError, UdpChecksum,
+    Priority, Reason, ReceiveError, SendError, UdpChecksum, UdpOptions,
 };
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
@@ -105,7 +105,7 @@ fn every_address_that_linux_uses_is_heard_and_answered() {
             let mut port = hosts
                 .inside(Host::B, || {
                     let node = Node::open(wanted).unwrap();
-                    node.udp_port(PORT, &QueuingOptions::default()).unwrap()
+                    node.udp(PORT).open().unwrap()
                 })
                 .unwrap();
             let socket = hosts.inside(Host::A, || UdpSocket::bind((peer, 0)).unwrap());
@@ -169,8 +169,8 @@ fn a_destination_of_another_port_is_refused() {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
-        let options = QueuingOptions::default();
-        let open = || meeting.node.udp_port(PORT + 1, &options);
+        let options = UdpOptions::default();
+        let open = || meeting.node.udp(PORT + 1).options(&options).open();
         let mut other = meeting.hosts.inside(Host::B, open).unwrap().unwrap();
         let to = other.destination("peer", meeting.peer().port()).unwrap();
         let port = &mut meeting.port;
@@ -446,7 +446,7 @@ fn a_taken_port_names_its_holder() {
             .inside(Host::B, || {
                 for (address, conflicts) in everywhere {
                     let socket = bind_patiently(address);
-                    match node.udp_port(PORT, &QueuingOptions::default()) {
+                    match node.udp(PORT).open() {
                         Err(PortError::Taken {
                             key,
                             holder: Some(holder),
@@ -460,7 +460,7 @@ fn a_taken_port_names_its_holder() {
                             // The other way about, and a second time.
                             assert!(UdpSocket::bind((own, PORT)).is_err());
                             assert!(matches!(
-                                node.udp_port(PORT, &QueuingOptions::default()),
+                                node.udp(PORT).open(),
                                 Err(PortError::OpenHere { .. })
                             ));
                             drop(port);
@@ -470,11 +470,8 @@ fn a_taken_port_names_its_holder() {
                     }
                     drop(socket);
                 }
-                assert!(node.udp_port(PORT, &QueuingOptions::default()).is_ok());
-                assert!(matches!(
-                    node.udp_port(0, &QueuingOptions::default()),
-                    Err(PortError::Value(_))
-                ));
+                assert!(node.udp(PORT).open().is_ok());
+                assert!(matches!(node.udp(0).open(), Err(PortError::Value(_))));
             })
             .unwrap();
     }
@@ -566,8 +563,8 @@ fn a_router_is_crossed_both_ways() {
             let node = hosts
                 .inside(Host::B, || Node::open(config).unwrap())
                 .unwrap();
-            let options = QueuingOptions::default();
-            let port = hosts.inside(Host::B, || node.udp_port(PORT, &options));
+            let options = UdpOptions::default();
+            let port = hosts.inside(Host::B, || node.udp(PORT).options(&options).open());
             port.unwrap().unwrap()
         };
         let far_socket = far.socket();
@@ -611,7 +608,7 @@ fn what_is_too_long_for_the_path_is_reported() {
         let (_node, mut port) = hosts
             .inside(Host::B, || {
                 let node = Node::open(config).unwrap();
-                let port = node.udp_port(PORT, &QueuingOptions::default()).unwrap();
+                let port = node.udp(PORT).open().unwrap();
                 (node, port)
             })
             .unwrap();
@@ -714,7 +711,7 @@ fn links_say_what_they_can() {
     let pair = sim_pair();
     assert_eq!(pair.a.report().capabilities.plain_udp, PlainUdp::None);
     assert!(matches!(
-        pair.a.udp_port(PORT, &QueuingOptions::default()),
+        pair.a.udp(PORT).open(),
         Err(PortError::NotOnLink { link: "sim", .. })
     ));
     for side in here(SIDES) {
@@ -732,21 +729,21 @@ fn links_say_what_they_can() {
 fn forty_ports_and_more_are_open_at_once() {
     let Some(hosts) = hosts() else { return };
     let node = open(&hosts, Host::B, XDP);
-    let small = QueuingOptions {
+    let small = UdpOptions {
         depth: 2,
-        ..QueuingOptions::default()
+        ..UdpOptions::default()
     };
     hosts
         .inside(Host::B, || {
             let mut ports: Vec<_> = (0..256)
-                .map(|number| node.udp_port(6000 + number, &small).unwrap())
+                .map(|number| node.udp(6000 + number).options(&small).open().unwrap())
                 .collect();
             assert!(matches!(
-                node.udp_port(PORT, &small),
+                node.udp(PORT).options(&small).open(),
                 Err(PortError::TooManyPorts { max: 256, .. })
             ));
             ports.remove(100);
-            ports.push(node.udp_port(PORT, &small).unwrap());
+            ports.push(node.udp(PORT).options(&small).open().unwrap());
         })
         .unwrap();
 }

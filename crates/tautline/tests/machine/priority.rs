@@ -59,7 +59,7 @@ fn open(node: &Node, number: u16) -> QueuingPort {
         spin: Duration::ZERO.into(),
         ..QueuingOptions::default()
     };
-    node.queuing_port(port(number), &options).unwrap()
+    node.queuing(port(number)).options(&options).open().unwrap()
 }
 
 /// Both receivers get a message while something more urgent has their CPU. Who is served first when it gives the CPU

@@ -14,8 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
 use tautline::{
     EtherType, LinkKind, MacAddress, Node, NodeConfig, Policing, PortError, PortStatus, Priority,
-    QueuingOptions, RAW_FRAME_BYTES_MAX, RawOptions, RawPort, ReceiveError, ReceivedFrame,
-    SendError,
+    RAW_FRAME_BYTES_MAX, RawOptions, RawPort, ReceiveError, ReceivedFrame, SendError,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -82,7 +81,7 @@ impl Meeting {
 
     fn on(hosts: Hosts, way: Way, options: &RawOptions) -> Option<Self> {
         let (node, control) = node(&hosts, way);
-        let port = hosts.inside(Host::B, || node.raw_port(TYPE, options));
+        let port = hosts.inside(Host::B, || node.raw(TYPE).options(options).open());
         Some(Self {
             port: port.unwrap().unwrap(),
             node,
@@ -142,7 +141,7 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 fn raw_port(hosts: &Hosts, node: &Node, ethertype: EtherType) -> Result<RawPort, PortError> {
-    let open = || node.raw_port(ethertype, &RawOptions::default());
+    let open = || node.raw(ethertype).open();
     hosts.inside(Host::B, open).unwrap()
 }
 
@@ -251,7 +250,7 @@ fn frames_of_others_stay_with_linux() {
         // Messages of the node pass beside it.
         let node = open(&meeting.hosts, Host::A, XDP_GENERIC);
         let at = |host, node: &Node, number| {
-            let open = || node.queuing_port(port(number), &QueuingOptions::default());
+            let open = || node.queuing(port(number)).open();
             meeting.hosts.inside(host, open).unwrap().unwrap()
         };
         let mut sender = at(Host::A, &node, 11);
@@ -483,7 +482,7 @@ fn types_of_linux_and_of_the_node_and_a_ninth_are_refused() {
 
 #[test]
 fn links_that_have_no_raw_frames_say_so() {
-    let refused = |node: &Node| node.raw_port(TYPE, &RawOptions::default()).unwrap_err();
+    let refused = |node: &Node| node.raw(TYPE).open().unwrap_err();
     for pair in [sim_pair(), bus_pair()] {
         let error = refused(&pair.a);
         assert!(matches!(error, PortError::NotOnLink { .. }), "{error}");
@@ -506,7 +505,7 @@ fn hold(role: &str) {
         _ => LinkKind::Packet,
     });
     let node = Node::open(config).unwrap();
-    let _port = node.raw_port(TYPE, &RawOptions::default()).unwrap();
+    let _port = node.raw(TYPE).open().unwrap();
     child::ready();
 }
 
@@ -553,10 +552,10 @@ fn a_port_is_opened_by_its_name() {
     let node = hosts
         .inside(Host::B, || Node::open(parsed).unwrap())
         .unwrap();
-    let port = hosts.inside(Host::B, || node.raw_port_named("fieldbus"));
+    let port = hosts.inside(Host::B, || node.raw("fieldbus").open());
     assert_eq!(port.unwrap().unwrap().ethertype(), TYPE);
     let unknown = hosts
-        .inside(Host::B, || node.raw_port_named("fieldbuss"))
+        .inside(Host::B, || node.raw("fieldbuss").open())
         .unwrap();
     assert!(matches!(
         unknown.unwrap_err(),

@@ -55,10 +55,10 @@ fn messages_are_values() {
     on_links(|pair| {
         let options = QueuingOptions::default();
         let mut motor: TypedQueuingPort<Command, JointState> = pair
-            .on_a(|node| node.typed_queuing_port(port(11), &options))
+            .on_a(|node| node.queuing(port(11)).options(&options).typed().open())
             .unwrap();
         let mut controller: TypedQueuingPort<JointState, Command> = pair
-            .on_b(|node| node.typed_queuing_port(port(12), &options))
+            .on_b(|node| node.queuing(port(12)).options(&options).typed().open())
             .unwrap();
         let to = controller.destination("peer", port(11)).unwrap();
         assert_eq!(motor.receive().unwrap(), None);
@@ -98,10 +98,10 @@ fn values_are_values() {
     on_links(|pair| {
         let options = SamplingOptions::default();
         let mut arm: TypedSamplingPort<JointState> = pair
-            .on_a(|node| node.typed_sampling_port(port(21), &options))
+            .on_a(|node| node.sampling(port(21)).options(&options).typed().open())
             .unwrap();
         let mut hub: TypedSamplingPort<JointState> = pair
-            .on_b(|node| node.typed_sampling_port(port(22), &options))
+            .on_b(|node| node.sampling(port(22)).options(&options).typed().open())
             .unwrap();
         let to = arm.destination("peer", port(22)).unwrap();
         assert_eq!(hub.read().unwrap(), None);
@@ -154,10 +154,10 @@ fn watchers_see_the_newest_value_whether_it_was_read_or_not() {
         let Some(pair) = pair else { continue };
         let options = SamplingOptions::default();
         let mut arm: TypedSamplingPort<Command> = pair
-            .on_a(|node| node.typed_sampling_port(port(21), &options))
+            .on_a(|node| node.sampling(port(21)).options(&options).typed().open())
             .unwrap();
         let mut hub: TypedSamplingPort<Command> = pair
-            .on_b(|node| node.typed_sampling_port(port(22), &options))
+            .on_b(|node| node.sampling(port(22)).options(&options).typed().open())
             .unwrap();
         pair.on_b(Node::publish_status).unwrap();
         assert_eq!(told(&pair), [None, None], "nothing has come");
@@ -214,10 +214,10 @@ sends = \"Command\"
 #[test]
 fn the_configuration_and_the_program_declare_the_same() {
     let node = Node::open(CONFIGURED.parse().unwrap()).unwrap();
-    let state: TypedSamplingPort<JointState> = node.typed_sampling_port_named("state").unwrap();
+    let state: TypedSamplingPort<JointState> = node.sampling("state").typed().open().unwrap();
     assert_eq!(state.number(), port(2041));
     let result: Result<TypedQueuingPort<JointState, Command>, _> =
-        node.typed_queuing_port_named("command");
+        node.queuing("command").typed().open();
     let error = result.unwrap_err();
     assert!(matches!(error, PortError::OtherType { .. }));
     assert_eq!(
@@ -226,7 +226,7 @@ fn the_configuration_and_the_program_declare_the_same() {
          field `torque` is f32[3] here and f32[4] there"
     );
     // An untyped port has the types that the file names.
-    let _command = node.queuing_port_named("command").unwrap();
+    let _command = node.queuing("command").open().unwrap();
     let status = node.status().ports;
     assert_eq!(status[1].sends.as_ref().unwrap().name, "Command");
     let config: NodeConfig = CONFIGURED.parse().unwrap();
@@ -242,9 +242,7 @@ fn types_beyond_the_limits_are_refused() {
         pixels: [u8; 65_537],
     }
     let node = sim_pair();
-    let result = node
-        .a
-        .typed_queuing_port::<Large, Large>(port(7), &QueuingOptions::default());
+    let result = node.a.queuing(port(7)).typed::<Large, Large>().open();
     assert!(matches!(
         result,
         Err(PortError::Options(OptionsError::Type(_)))
@@ -302,12 +300,23 @@ fn is_refused<T>(result: Result<T, ReceiveError>, from: u16) -> bool {
 
 /// Of two senders, the second has the receiver's type; then comes one without a type.
 fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
-    let open = |node: &Node, number| node.typed_queuing_port(port(number), options).unwrap();
+    let open = |node: &Node, number| {
+        node.queuing(port(number))
+            .options(options)
+            .typed()
+            .open()
+            .unwrap()
+    };
     let mut motor: TypedQueuingPort<Command> = pair.on_a(|node| open(node, 11));
-    let mut other: TypedQueuingPort<OtherCommand> =
-        pair.on_b(|node| node.typed_queuing_port(port(12), options).unwrap());
+    let mut other: TypedQueuingPort<OtherCommand> = pair.on_b(|node| {
+        node.queuing(port(12))
+            .options(options)
+            .typed()
+            .open()
+            .unwrap()
+    });
     let mut same: TypedQueuingPort<Command> = pair.on_b(|node| open(node, 13));
-    let mut untyped = pair.on_b(|node| node.queuing_port(port(14), options).unwrap());
+    let mut untyped = pair.on_b(|node| node.queuing(port(14)).options(options).open().unwrap());
     let to = other.destination("peer", port(11)).unwrap();
     other.send(to, Priority::NORMAL, &OTHER).unwrap();
     assert!(is_refused(motor.receive_until(pair.soon()), 12));
@@ -328,7 +337,7 @@ fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
     }
     // And a port without a type takes them all.
     let to = other.destination("peer", port(15)).unwrap();
-    let mut any = pair.on_a(|node| node.queuing_port(port(15), options).unwrap());
+    let mut any = pair.on_a(|node| node.queuing(port(15)).options(options).open().unwrap());
     other.send(to, Priority::NORMAL, &OTHER).unwrap();
     let mut buffer = [0; 1484];
     let message = any
@@ -405,12 +414,28 @@ fn the_type_of_a_protected_message_is_known_behind_its_protection() {
 fn values_of_another_type_are_refused_and_counted_once() {
     for pair in [Some(sim_pair()), pair(XDP, PACKET)].into_iter().flatten() {
         let options = SamplingOptions::default();
-        let open = |node: &Node| node.typed_sampling_port(port(21), &options).unwrap();
+        let open = |node: &Node| {
+            node.sampling(port(21))
+                .options(&options)
+                .typed()
+                .open()
+                .unwrap()
+        };
         let mut hub: TypedSamplingPort<Command> = pair.on_a(open);
-        let mut other: TypedSamplingPort<OtherCommand> =
-            pair.on_b(|node| node.typed_sampling_port(port(22), &options).unwrap());
-        let mut same: TypedSamplingPort<Command> =
-            pair.on_b(|node| node.typed_sampling_port(port(23), &options).unwrap());
+        let mut other: TypedSamplingPort<OtherCommand> = pair.on_b(|node| {
+            node.sampling(port(22))
+                .options(&options)
+                .typed()
+                .open()
+                .unwrap()
+        });
+        let mut same: TypedSamplingPort<Command> = pair.on_b(|node| {
+            node.sampling(port(23))
+                .options(&options)
+                .typed()
+                .open()
+                .unwrap()
+        });
         let to = other.destination("peer", port(21)).unwrap();
         other.send(to, Priority::NORMAL, &OTHER).unwrap();
         assert!(is_refused(hub.read_new_until(pair.soon()), 22));
@@ -439,7 +464,10 @@ fn a_message_in_fragments_of_another_type_is_passed_over() {
             ..QueuingOptions::default()
         };
         let open = |node: &Node, number, text| {
-            node.declared_queuing_port(port(number), &options, &types(text))
+            node.queuing(port(number))
+                .options(&options)
+                .types(types(text))
+                .open()
                 .unwrap()
         };
         let mut receiver = pair.on_a(|node| open(node, 31, "Scan { range: f32[5000] }"));
@@ -464,11 +492,19 @@ fn ends_on_a_bus_that_differ_are_told_the_field() {
     let options = QueuingOptions::default();
     let open = || {
         pair.a
-            .typed_queuing_port::<Command, Command>(port(11), &options)
+            .queuing(port(11))
+            .options(&options)
+            .typed::<Command, Command>()
+            .open()
     };
     let motor: TypedQueuingPort<Command> = open().unwrap();
-    let mut controller: TypedQueuingPort<JointState, other::Command> =
-        pair.b.typed_queuing_port(port(12), &options).unwrap();
+    let mut controller: TypedQueuingPort<JointState, other::Command> = pair
+        .b
+        .queuing(port(12))
+        .options(&options)
+        .typed()
+        .open()
+        .unwrap();
     let told = "port 11 of `peer` declares another type: \
                 field `torque` is f64[3] here and f32[3] there";
     for _ in 0..2 {
@@ -508,7 +544,7 @@ fn ends_on_a_bus_that_differ_are_told_the_field() {
     let mut motor: TypedQueuingPort<other::Command> = {
         let deadline = pair.soon();
         loop {
-            match pair.a.typed_queuing_port(port(11), &options) {
+            match pair.a.queuing(port(11)).options(&options).typed().open() {
                 Ok(port) => break port,
                 Err(error) => assert!(pair.now() < deadline, "{error}"),
             }
@@ -538,14 +574,27 @@ fn sends_to_a_peer_that_changes_its_type_fail_by_name() {
     let options = QueuingOptions::default();
     let motor = pair
         .a
-        .typed_queuing_port::<Command, Command>(port(11), &options);
-    let mut controller: TypedQueuingPort<JointState, Command> =
-        pair.b.typed_queuing_port(port(12), &options).unwrap();
+        .queuing(port(11))
+        .options(&options)
+        .typed::<Command, Command>()
+        .open();
+    let mut controller: TypedQueuingPort<JointState, Command> = pair
+        .b
+        .queuing(port(12))
+        .options(&options)
+        .typed()
+        .open()
+        .unwrap();
     let to = controller.destination("peer", port(11)).unwrap();
     controller.send(to, Priority::NORMAL, &COMMAND).unwrap();
     drop(motor);
-    let _other: TypedQueuingPort<other::Command> =
-        pair.a.typed_queuing_port(port(11), &options).unwrap();
+    let _other: TypedQueuingPort<other::Command> = pair
+        .a
+        .queuing(port(11))
+        .options(&options)
+        .typed()
+        .open()
+        .unwrap();
     let soon = pair.soon();
     loop {
         match controller.send(to, Priority::NORMAL, &COMMAND) {
@@ -560,9 +609,14 @@ fn sends_to_a_peer_that_changes_its_type_fail_by_name() {
 fn untyped_ports_on_a_bus_talk_to_typed_ones() {
     let pair = bus_pair();
     let options = QueuingOptions::default();
-    let mut typed: TypedQueuingPort<Command> =
-        pair.a.typed_queuing_port(port(11), &options).unwrap();
-    let mut untyped = pair.b.queuing_port(port(12), &options).unwrap();
+    let mut typed: TypedQueuingPort<Command> = pair
+        .a
+        .queuing(port(11))
+        .options(&options)
+        .typed()
+        .open()
+        .unwrap();
+    let mut untyped = pair.b.queuing(port(12)).options(&options).open().unwrap();
     let to_typed = untyped.destination("peer", port(11)).unwrap();
     untyped
         .send(to_typed, Priority::NORMAL, COMMAND.bytes())

@@ -14,8 +14,8 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use tautline::port::BATCH_FRAMES;
 use tautline::{
-    Destination, Form, MacAddress, Neighbour, Node, Outgoing, PortError, Priority, QueuingOptions,
-    ReceiveError, SendError, UdpPort,
+    Destination, Form, MacAddress, Neighbour, Node, Outgoing, PortError, Priority, ReceiveError,
+    SendError, UdpOptions, UdpPort,
 };
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::child::{allowed_cpus, pin, schedule_fifo};
@@ -98,9 +98,13 @@ fn a_batch_leaves_a_node_of_a_control_process() {
 fn each_datagram_of_a_batch_has_its_own_priority() {
     for side in here(SIDES) {
         let Some(pair) = pair(side, side) else { return };
-        let options = QueuingOptions::default();
-        let mut sender = pair.on_a(|node| node.udp_port(5001, &options)).unwrap();
-        let mut receiver = pair.on_b(|node| node.udp_port(5002, &options)).unwrap();
+        let options = UdpOptions::default();
+        let mut sender = pair
+            .on_a(|node| node.udp(5001).options(&options).open())
+            .unwrap();
+        let mut receiver = pair
+            .on_b(|node| node.udp(5002).options(&options).open())
+            .unwrap();
         let to = sender.destination("peer", 5002).unwrap();
         // Runs of the same one, and some that stand alone.
         let urgent = [0, 0, 0, 7, 7, 3, 0, 5, 5, 1];
@@ -171,7 +175,7 @@ fn who_is_not_there_holds_up_nobody() {
         let config = config.with_neighbour(ghost).unwrap();
         let open = || {
             let node = Node::open(config).unwrap();
-            let port = node.udp_port(PORT, &QueuingOptions::default()).unwrap();
+            let port = node.udp(PORT).open().unwrap();
             (node, port)
         };
         let (node, mut port) = hosts.inside(Host::B, open).unwrap();
@@ -276,12 +280,16 @@ fn a_batch_ends_where_the_cable_is_full() {
         // With one, the driver says that it is full; without one it drops what it has no room for, and says nothing.
         let discipline = ["qdisc", "add", "dev", "taut0", "root", "pfifo"];
         hosts.run(Host::A, "tc", &discipline).unwrap();
-        let options = QueuingOptions {
+        let options = UdpOptions {
             depth: 1024,
-            ..QueuingOptions::default()
+            ..UdpOptions::default()
         };
-        let mut sender = pair.on_a(|node| node.udp_port(5001, &options)).unwrap();
-        let mut receiver = pair.on_b(|node| node.udp_port(5002, &options)).unwrap();
+        let mut sender = pair
+            .on_a(|node| node.udp(5001).options(&options).open())
+            .unwrap();
+        let mut receiver = pair
+            .on_b(|node| node.udp(5002).options(&options).open())
+            .unwrap();
         let to = sender.destination("peer", 5002).unwrap();
         let filled = thread::scope(|scope| {
             let filling = scope.spawn(|| {

@@ -15,7 +15,7 @@ use aya::maps::{Array, Map, MapData};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
-use tautline::{LinkKind, Priority, QueuingOptions, ReassemblyStatus, SendError, UdpChecksum};
+use tautline::{LinkKind, Priority, ReassemblyStatus, SendError, UdpChecksum, UdpOptions};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_proto::ip::send::MTU_BYTES_MIN;
 use tautline_proto::wire::ParseError;
@@ -90,10 +90,10 @@ const LENGTHS: [usize; 10] = [
 /// Has no machine: frames that claim to come from it are made by hand.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 50);
 
-fn longest() -> QueuingOptions {
-    QueuingOptions {
+fn longest() -> UdpOptions {
+    UdpOptions {
         message_bytes_max: DATAGRAM_BYTES_MAX,
-        ..QueuingOptions::default()
+        ..UdpOptions::default()
     }
 }
 

@@ -95,7 +95,7 @@ impl Reached {
         let node = open(&hosts, Host::B, side);
         let options = QueuingOptions::default();
         let receiver = hosts
-            .inside(Host::B, || node.queuing_port(port(12), &options))
+            .inside(Host::B, || node.queuing(port(12)).options(&options).open())
             .unwrap()
             .unwrap();
         let wire = Wire::on(&hosts, Host::A);

@@ -6,6 +6,7 @@ mod common;
 mod bpf_reproducible;
 mod configuration;
 mod cycle;
+mod opening;
 mod vbus_batch;
 mod vbus_c;
 mod vbus_hostile;

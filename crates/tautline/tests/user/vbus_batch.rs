@@ -28,8 +28,8 @@ fn every_message_of_a_batch_that_went_arrives_in_its_order() {
     };
     let number = 1.try_into().unwrap();
     let (here, there) = (node("here", "there"), node("there", "here"));
-    let mut receiver = there.queuing_port(number, &options).unwrap();
-    let mut sender = here.queuing_port(number, &options).unwrap();
+    let mut receiver = there.queuing(number).options(&options).open().unwrap();
+    let mut sender = here.queuing(number).options(&options).open().unwrap();
     let to = sender.destination("there", number).unwrap();
     let receiving = thread::spawn(move || {
         let mut buffer = [0; 8];

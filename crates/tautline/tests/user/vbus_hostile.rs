@@ -45,8 +45,8 @@ fn open(bus: &str, name: &str, others: [&str; 2]) -> Node {
 fn scribble(seed: u64) -> ! {
     let bus = std::env::var(BUS).unwrap();
     let node = open(&bus, "hostile", ["victim", "honest"]);
-    let mut queue = node.queuing_port(port(31), &queuing()).unwrap();
-    let mut value = node.sampling_port(port(32), &sampling()).unwrap();
+    let mut queue = node.queuing(port(31)).options(&queuing()).open().unwrap();
+    let mut value = node.sampling(port(32)).options(&sampling()).open().unwrap();
     let to = queue.destination("victim", port(41)).unwrap();
     queue.send(to, Priority::NORMAL, b"hello").unwrap();
     let to = value.destination("victim", port(42)).unwrap();
@@ -72,8 +72,8 @@ fn scribble(seed: u64) -> ! {
 fn behave() -> ! {
     let bus = std::env::var(BUS).unwrap();
     let node = open(&bus, "honest", ["victim", "hostile"]);
-    let mut queue = node.queuing_port(port(31), &queuing()).unwrap();
-    let mut value = node.sampling_port(port(32), &sampling()).unwrap();
+    let mut queue = node.queuing(port(31)).options(&queuing()).open().unwrap();
+    let mut value = node.sampling(port(32)).options(&sampling()).open().unwrap();
     let to_queue = queue.destination("victim", port(41)).unwrap();
     let to_value = value.destination("victim", port(42)).unwrap();
     println!("{}", child::READY);
@@ -99,8 +99,8 @@ fn a_hostile_peer_harms_itself_alone() {
     // SAFETY: no other thread of this process reads the environment now; children inherit it.
     unsafe { std::env::set_var(BUS, &path) };
     let node = open(&path, "victim", ["hostile", "honest"]);
-    let mut queue = node.queuing_port(port(41), &queuing()).unwrap();
-    let mut value = node.sampling_port(port(42), &sampling()).unwrap();
+    let mut queue = node.queuing(port(41)).options(&queuing()).open().unwrap();
+    let mut value = node.sampling(port(42)).options(&sampling()).open().unwrap();
     let honest = child::Helper::start(TEST, "honest");
     let seed = std::process::id();
     println!("seed {seed}");
@@ -192,7 +192,7 @@ fn a_hostile_peer_harms_itself_alone() {
 /// fill them up would wake who listens, and so make up for it.)
 fn spoil_events(bus: &str) -> ! {
     let node = open(bus, "hostile", ["victim", "honest"]);
-    let mut queue = node.queuing_port(port(31), &queuing()).unwrap();
+    let mut queue = node.queuing(port(31)).options(&queuing()).open().unwrap();
     let to = queue.destination("victim", port(41)).unwrap();
     queue.send(to, Priority::NORMAL, b"hello").unwrap();
     let events: Vec<i32> = std::fs::read_dir("/proc/self/fd")
@@ -224,10 +224,10 @@ fn a_hostile_peer_spoils_nobody_elses_wake_up() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let path = bus("events").name;
     let node = open(&path, "victim", ["hostile", "honest"]);
-    let mut queue = node.queuing_port(port(41), &queuing()).unwrap();
+    let mut queue = node.queuing(port(41)).options(&queuing()).open().unwrap();
     queue.descriptor().unwrap();
     let other = open(&path, "honest", ["victim", "hostile"]);
-    let mut honest = other.queuing_port(port(31), &queuing()).unwrap();
+    let mut honest = other.queuing(port(31)).options(&queuing()).open().unwrap();
     let to = honest.destination("victim", port(41)).unwrap();
     let hostile = child::Helper::start(TEST, &path);
     let mut buffer = [0; BYTES_MAX];
@@ -251,7 +251,7 @@ const MARKED_BYTES: usize = 137;
 /// Fills its rings, all classes but the lowest, and then makes nonsense of every message.
 fn send_nonsense(bus: &str) -> ! {
     let node = open(bus, "hostile", ["victim", "honest"]);
-    let mut queue = node.queuing_port(port(31), &queuing()).unwrap();
+    let mut queue = node.queuing(port(31)).options(&queuing()).open().unwrap();
     let to = queue.destination("victim", port(41)).unwrap();
     let mut sent = 0;
     for priority in &Priority::ALL[1..] {
@@ -288,9 +288,9 @@ fn nonsense_before_a_message_does_not_hide_it_from_who_waits() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let path = bus("nonsense").name;
     let node = open(&path, "victim", ["hostile", "honest"]);
-    let mut queue = node.queuing_port(port(41), &queuing()).unwrap();
+    let mut queue = node.queuing(port(41)).options(&queuing()).open().unwrap();
     let other = open(&path, "honest", ["victim", "hostile"]);
-    let mut honest = other.queuing_port(port(31), &queuing()).unwrap();
+    let mut honest = other.queuing(port(31)).options(&queuing()).open().unwrap();
     let to = honest.destination("victim", port(41)).unwrap();
     let hostile = child::Helper::start(TEST, &path);
     honest.send(to, Priority::ALL[0], b"last of all").unwrap();

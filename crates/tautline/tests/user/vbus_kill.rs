@@ -118,7 +118,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn produce() -> ! {
     let (path, round) = from_environment();
     let node = open(&path, "killed");
-    let mut sender = node.queuing_port(port(11), &options()).unwrap();
+    let mut sender = node.queuing(port(11)).options(&options()).open().unwrap();
     let to = sender.destination("tested", port(12)).unwrap();
     let mut random = Random::seed_from_u64(u64::from(round) << 32 | u64::from(std::process::id()));
     let mut counts = [0; CLASSES];
@@ -213,7 +213,7 @@ fn killed_producers_lose_and_repeat_nothing() {
     let mut random = Random::seed_from_u64(seed());
     let path = PathBuf::from(bus("kill-producer").name);
     let node = open(&path, "tested");
-    let mut receiver = node.queuing_port(port(12), &options()).unwrap();
+    let mut receiver = node.queuing(port(12)).options(&options()).open().unwrap();
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let mut all = 0;
     let mut silent = 0;
@@ -311,7 +311,7 @@ fn consume() -> ! {
     let (path, round) = from_environment();
     let ledger = Ledger::map(&path.with_extension("ledger"));
     let node = open(&path, "killed");
-    let mut receiver = node.queuing_port(port(12), &options()).unwrap();
+    let mut receiver = node.queuing(port(12)).options(&options()).open().unwrap();
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let mut random = Random::seed_from_u64(round.into());
     let mut last: [Option<(u64, u64)>; CLASSES] = [None; CLASSES];
@@ -372,7 +372,7 @@ fn what_a_killed_consumer_had_not_taken_is_counted() {
     let file = path.with_extension("ledger");
     let ledger = Ledger::map(&file);
     let node = open(&path, "tested");
-    let mut sending = node.queuing_port(port(11), &options()).unwrap();
+    let mut sending = node.queuing(port(11)).options(&options()).open().unwrap();
     let to = sending.destination("killed", port(12)).unwrap();
     let mut sender = Sender {
         port: sending,
@@ -430,7 +430,7 @@ fn publish() -> ! {
     let (path, round) = from_environment();
     let node = open(&path, "killed");
     let options = SamplingOptions::default();
-    let mut publisher = node.sampling_port(port(21), &options).unwrap();
+    let mut publisher = node.sampling(port(21)).options(&options).open().unwrap();
     let to = publisher.destination("tested", port(22)).unwrap();
     let mut random = Random::seed_from_u64(round.into());
     let mut count = 0;
@@ -453,7 +453,7 @@ fn a_value_outlives_its_killed_writer_whole() {
     let path = PathBuf::from(bus("kill-writer").name);
     let node = open(&path, "tested");
     let options = SamplingOptions::default();
-    let mut reader = node.sampling_port(port(22), &options).unwrap();
+    let mut reader = node.sampling(port(22)).options(&options).open().unwrap();
     let mut buffer = vec![0; reader.value_bytes_max()];
     let mut last = (0, 0);
     let mut read = |lent: bool, last: &mut (u64, u64)| {

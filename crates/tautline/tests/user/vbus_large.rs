@@ -19,7 +19,7 @@ fn queuing(node: &Node, number: u16, depth: u32, bytes: usize) -> Result<Queuing
         message_bytes_max: bytes,
         ..QueuingOptions::default()
     };
-    node.queuing_port(port(number), &options)
+    node.queuing(port(number)).options(&options).open()
 }
 
 fn sampling(bytes: usize) -> SamplingOptions {
@@ -33,8 +33,16 @@ fn sampling(bytes: usize) -> SamplingOptions {
 fn a_picture_is_whole_for_one_and_for_many() {
     let config = bus("large");
     let (node, other) = (open(&config, "camera"), open(&config, "viewer"));
-    let mut lens = node.sampling_port(port(5), &sampling(LARGEST)).unwrap();
-    let mut screen = other.sampling_port(port(6), &sampling(LARGEST)).unwrap();
+    let mut lens = node
+        .sampling(port(5))
+        .options(&sampling(LARGEST))
+        .open()
+        .unwrap();
+    let mut screen = other
+        .sampling(port(6))
+        .options(&sampling(LARGEST))
+        .open()
+        .unwrap();
     let readers = lens.readers().unwrap();
     screen.follow("camera", port(5)).unwrap();
     let mut buffer = vec![0; LARGEST];
@@ -104,7 +112,10 @@ fn a_port_beyond_the_limits_is_refused_with_the_reason() {
         let error = queuing(&node, 5, depth, bytes).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
     }
-    let error = node.sampling_port(port(5), &sampling(LARGEST + 1));
+    let error = node
+        .sampling(port(5))
+        .options(&sampling(LARGEST + 1))
+        .open();
     let error = error.unwrap_err().to_string();
     assert!(error.contains("1 to 16,777,216 bytes"), "{error}");
     // A slot is as large as a message: no depth for fragments is needed.

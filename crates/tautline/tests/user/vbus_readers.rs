@@ -25,7 +25,10 @@ fn options(value_bytes_max: usize) -> SamplingOptions {
 
 fn sampling(node: &Node, number: u16) -> SamplingPort {
     let options = options(VALUE_BYTES);
-    node.sampling_port(port(number), &options).unwrap()
+    node.sampling(port(number))
+        .options(&options)
+        .open()
+        .unwrap()
 }
 
 fn camera(config: &BusConfig) -> (Node, SamplingPort, Destination) {
@@ -138,7 +141,9 @@ fn a_reader_must_take_what_is_published() {
     let (_node, mut lens, readers) = camera(&config);
     let other = open(&config, "viewer");
     let mut small = other
-        .sampling_port(port(6), &options(VALUE_BYTES - 1))
+        .sampling(port(6))
+        .options(&options(VALUE_BYTES - 1))
+        .open()
         .unwrap();
     let error = small.follow("camera", port(5)).unwrap_err();
     let told =
@@ -152,7 +157,9 @@ fn a_reader_must_take_what_is_published() {
         }
     ));
     let mut large = other
-        .sampling_port(port(7), &options(VALUE_BYTES + 1))
+        .sampling(port(7))
+        .options(&options(VALUE_BYTES + 1))
+        .open()
         .unwrap();
     large.follow("camera", port(5)).unwrap();
     publish(&mut lens, readers, 9);
@@ -161,9 +168,7 @@ fn a_reader_must_take_what_is_published() {
     assert!(matches!(unknown, PortError::PeerUnknown { .. }));
     let elsewhere = NodeConfig::udp([127, 0, 0, 1].into());
     let elsewhere = Node::open(elsewhere).unwrap();
-    let mut udp = elsewhere
-        .sampling_port(port(2991), &SamplingOptions::default())
-        .unwrap();
+    let mut udp = elsewhere.sampling(port(2991)).open().unwrap();
     assert!(matches!(
         udp.readers(),
         Err(PortError::NotOnLink { link: "udp", .. })

@@ -44,8 +44,14 @@ fn ports(node: &Node, queue: u16, value: u16) -> (QueuingPort, SamplingPort) {
         sources: 3,
         ..SamplingOptions::default()
     };
-    let queue = node.queuing_port(port(queue), &queuing).unwrap();
-    (queue, node.sampling_port(port(value), &sampling).unwrap())
+    let queue = node.queuing(port(queue)).options(&queuing).open().unwrap();
+    (
+        queue,
+        node.sampling(port(value))
+            .options(&sampling)
+            .open()
+            .unwrap(),
+    )
 }
 
 /// Ports by which a node publishes.

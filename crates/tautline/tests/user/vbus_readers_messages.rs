@@ -29,7 +29,9 @@ fn options(depth: u32, message_bytes_max: usize) -> QueuingOptions {
 }
 
 fn queuing(node: &Node, number: u16) -> QueuingPort {
-    node.queuing_port(port(number), &options(DEPTH, BYTES))
+    node.queuing(port(number))
+        .options(&options(DEPTH, BYTES))
+        .open()
         .unwrap()
 }
 
@@ -175,7 +177,11 @@ fn a_reader_must_take_what_is_published() {
     let other = open(&config, "viewer");
     let open_port = |number, depth, bytes| {
         let options = options(depth, bytes);
-        other.queuing_port(port(number), &options).unwrap()
+        other
+            .queuing(port(number))
+            .options(&options)
+            .open()
+            .unwrap()
     };
     let mut small = open_port(6, DEPTH, BYTES - 1);
     let error = small.follow("camera", port(5)).unwrap_err();
@@ -195,7 +201,7 @@ fn a_reader_must_take_what_is_published() {
         assert_eq!(number_of(&buffer[..message.unwrap().length]), number);
     }
     let values = tautline::SamplingOptions::default();
-    let mut state = other.sampling_port(port(8), &values).unwrap();
+    let mut state = other.sampling(port(8)).options(&values).open().unwrap();
     let error = state.follow("camera", port(5)).unwrap_err();
     assert!(matches!(error, PortError::PeerOtherShape { .. }), "{error}");
 }
@@ -223,11 +229,11 @@ fn ports_of_a_file_publish_and_follow() {
     let viewer = format!("[[neighbour]]\nname = \"camera\"\n{}", both("follow"));
     let viewer = open("viewer", &viewer);
     // The publisher is not there yet.
-    let mut log = viewer.queuing_port_named("events").unwrap();
-    let mut screen = viewer.sampling_port_named("state").unwrap();
+    let mut log = viewer.queuing("events").open().unwrap();
+    let mut screen = viewer.sampling("state").open().unwrap();
     let camera = open("camera", &both("readers = true"));
-    let mut events = camera.queuing_port_named("events").unwrap();
-    let mut state = camera.sampling_port_named("state").unwrap();
+    let mut events = camera.queuing("events").open().unwrap();
+    let mut state = camera.sampling("state").open().unwrap();
     let count = || {
         let ports = camera.status().ports.into_iter();
         let counts = ports.map(|port| port.readers.expect("it publishes").len());

@@ -4,10 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{PATIENCE, bus, port};
-use tautline::{
-    BusConfig, Node, NodeConfig, PortError, Priority, QueuingOptions, SamplingOptions,
-    bus_neighbour, now,
-};
+use tautline::{BusConfig, Node, NodeConfig, PortError, Priority, bus_neighbour, now};
 
 fn open(config: &BusConfig, name: &str, peer: &str) -> Node {
     let mut config = config.clone();
@@ -25,9 +22,7 @@ fn is_absent<T>(result: Result<T, PortError>) -> bool {
 fn whoever_starts_first_waits_until_its_peer_is_there() {
     let config = bus("start");
     let early = open(&config, "early", "late");
-    let mut sending = early
-        .queuing_port(port(1), &QueuingOptions::default())
-        .unwrap();
+    let mut sending = early.queuing(port(1)).open().unwrap();
     let soon = now() + Duration::from_millis(20);
     assert!(is_absent(sending.destination_until("late", port(7), soon)));
     thread::scope(|scope| {
@@ -44,9 +39,7 @@ fn whoever_starts_first_waits_until_its_peer_is_there() {
         // Time for it to wait; what follows is the same without.
         thread::sleep(Duration::from_millis(50));
         let late = open(&config, "late", "early");
-        let mut receiving = late
-            .queuing_port(port(7), &QueuingOptions::default())
-            .unwrap();
+        let mut receiving = late.queuing(port(7)).open().unwrap();
         let mut buffer = vec![0; receiving.message_bytes_max()];
         let received = receiving.receive_until(now() + PATIENCE, &mut buffer);
         let length = received.unwrap().expect("nothing comes").length;
@@ -62,9 +55,7 @@ fn a_configured_wait_ends_with_an_error() {
         ..bus("wait")
     };
     let early = open(&config, "early", "late");
-    let mut value = early
-        .sampling_port(port(1), &SamplingOptions::default())
-        .unwrap();
+    let mut value = early.sampling(port(1)).open().unwrap();
     let error = value.destination("late", port(7)).unwrap_err();
     assert!(error.to_string().contains("`late`"), "{error}");
     assert!(is_absent::<()>(Err(error)));
@@ -74,8 +65,6 @@ fn a_configured_wait_ends_with_an_error() {
         ..config
     };
     let other = open(&config, "other", "late");
-    let mut value = other
-        .sampling_port(port(1), &SamplingOptions::default())
-        .unwrap();
+    let mut value = other.sampling(port(1)).open().unwrap();
     value.destination("late", port(7)).unwrap();
 }

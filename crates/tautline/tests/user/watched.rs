@@ -26,16 +26,10 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Sends messages to a queuing and a sampling port of a node by the name of `peer`, and reads each.
 fn exchange(from: &Node, to: &Node, peer: &str) {
     let queuing = QueuingOptions::default();
-    let mut queue = to
-        .queuing_port(QUEUE.try_into().unwrap(), &queuing)
-        .unwrap();
+    let mut queue = to.queuing(QUEUE).options(&queuing).open().unwrap();
     let sampling = SamplingOptions::default();
-    let mut value = to
-        .sampling_port(VALUE.try_into().unwrap(), &sampling)
-        .unwrap();
-    let mut sender = from
-        .queuing_port(SENDER.try_into().unwrap(), &queuing)
-        .unwrap();
+    let mut value = to.sampling(VALUE).options(&sampling).open().unwrap();
+    let mut sender = from.queuing(SENDER).options(&queuing).open().unwrap();
     let until = tautline::now() + Duration::from_secs(60);
     let to_queue = sender
         .destination_until(peer, queue.number(), until)
@@ -164,7 +158,7 @@ fn messages_on_a_bus_are_measured_while_they_are_watched() {
 fn datagrams_are_measured_while_they_are_watched() {
     let _alone = alone();
     let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into())).unwrap();
-    let mut port = node.udp_port(UDP, &QueuingOptions::default()).unwrap();
+    let mut port = node.udp(UDP).open().unwrap();
     let to = port.destination("127.0.0.1", UDP).unwrap();
     let mut buffer = [0; 1484];
     for round in 1..=2 {
@@ -191,7 +185,7 @@ fn datagrams_are_measured_while_they_are_watched() {
 fn reads_of_datagrams_are_told_to_whoever_asks() {
     let _alone = alone();
     let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into())).unwrap();
-    let mut port = node.udp_port(UDP, &QueuingOptions::default()).unwrap();
+    let mut port = node.udp(UDP).open().unwrap();
     let to = port.destination("127.0.0.1", UDP).unwrap();
     let mut watch = ReadWatch::new(PortKey::udp(UDP).unwrap());
     let own = |watch: &mut ReadWatch| {

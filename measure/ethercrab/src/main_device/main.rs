@@ -15,7 +15,7 @@ use clap::{Parser, ValueEnum};
 use ethercrab::std::tx_rx_task;
 use ethercrab::{MainDevice, MainDeviceConfig, PduStorage, Timeouts};
 use tautline::link::XdpMode;
-use tautline::{EtherType, LinkKind, Node, NodeConfig, RawOptions};
+use tautline::{EtherType, LinkKind, Node, NodeConfig, };
 
 /// Sub-devices that there may be; a power of two.
 const DEVICES_MAX: usize = 8;
@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut config = NodeConfig::on(&arguments.interface).with_link(LinkKind::Xdp);
             config.xdp_mode = Some(mode(&arguments.xdp_mode)?);
             let node = Node::open(config)?;
-            let port = node.raw_port(EtherType::ETHERCAT, &RawOptions::default())?;
+            let port = node.raw(EtherType::ETHERCAT).open()?;
             let frames = port::Frames::new(port, tx, rx, !arguments.spin)?;
             run::beside(work, Pin::from(Box::new(frames)), arguments.spin)
         }

@@ -139,8 +139,11 @@ fn ports(nodes: &NodePair<'_>) -> Result<Ends, PathError> {
         spin: SPIN.into(),
         ..SamplingOptions::default()
     };
-    let mut motor = nodes.port(Host::A, |node| node.queuing_port(command, &commands))?;
-    let mut controller = nodes.port(Host::B, |node| node.sampling_port(state, &states))?;
+    let mut motor = nodes.port(Host::A, |node| {
+        node.queuing(command).options(&commands).open()
+    })?;
+    let mut controller =
+        nodes.port(Host::B, |node| node.sampling(state).options(&states).open())?;
     let to_controller = motor.destination(nodes.peer(Host::A), state)?;
     let to_motor = controller.destination(nodes.peer(Host::B), command)?;
     Ok(Ends {

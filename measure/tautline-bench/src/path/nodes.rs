@@ -126,7 +126,7 @@ impl<'a> NodePair<'a> {
     ) -> Result<[PortEnd<QueuingPort>; 2], PathError> {
         let number = port_number(number);
         self.ends(
-            |node| node.queuing_port(number, options),
+            |node| node.queuing(number).options(options).open(),
             |port, peer| port.destination(peer, number),
         )
     }
@@ -139,7 +139,7 @@ impl<'a> NodePair<'a> {
     ) -> Result<[PortEnd<SamplingPort>; 2], PathError> {
         let number = port_number(number);
         self.ends(
-            |node| node.sampling_port(number, options),
+            |node| node.sampling(number).options(options).open(),
             |port, peer| port.destination(peer, number),
         )
     }
@@ -151,7 +151,7 @@ impl<'a> NodePair<'a> {
         options: &QueuingOptions,
     ) -> Result<[PortEnd<UdpPort>; 2], PathError> {
         self.ends(
-            |node| node.udp_port(number, options),
+            |node| node.udp(number).options(&options.into()).open(),
             |port, peer| port.destination(peer, number),
         )
     }
@@ -163,7 +163,9 @@ impl<'a> NodePair<'a> {
         number: u16,
         options: &QueuingOptions,
     ) -> Result<PortEnd<UdpPort>, PathError> {
-        let mut port = self.port(host, |node| node.udp_port(number, options))?;
+        let mut port = self.port(host, |node| {
+            node.udp(number).options(&options.into()).open()
+        })?;
         let to = port.destination(self.peer(host), number)?;
         Ok(PortEnd::new(port, to))
     }

@@ -331,7 +331,6 @@ impl Port {
         bytes: usize,
         spin: Spin,
     ) -> Result<Port, Failure> {
-        let number = number.try_into().expect("a port number");
         let failed = |error: tautline::PortError| Failure::new(error.to_string());
         match path {
             Path::VbusQueuing => {
@@ -341,7 +340,9 @@ impl Port {
                     spin,
                     ..QueuingOptions::default()
                 };
-                node.queuing_port(number, &options)
+                node.queuing(number)
+                    .options(&options)
+                    .open()
                     .map(Port::Queuing)
                     .map_err(failed)
             }
@@ -351,7 +352,9 @@ impl Port {
                     spin,
                     ..SamplingOptions::default()
                 };
-                node.sampling_port(number, &options)
+                node.sampling(number)
+                    .options(&options)
+                    .open()
                     .map(Port::Sampling)
                     .map_err(failed)
             }

@@ -181,7 +181,10 @@ impl Nodes {
             if places.len() == PORTS_MAX {
                 return Err(too_many("ports", PORTS_MAX + 1, PORTS_MAX));
             }
-            let opened = nodes[node].queuing_port(number(port), &peer::any_size());
+            let opened = nodes[node]
+                .queuing(number(port))
+                .options(&peer::any_size())
+                .open();
             ports.push(opened.map_err(peer::port_error)?);
             places.insert((node, port), ports.len() - 1);
             Ok(ports.len() - 1)

@@ -99,7 +99,7 @@ impl ValuePorts<'_> {
     /// The port of this name, and the length of its longest value.
     fn port(&mut self, name: &str) -> Result<(Arc<Mutex<SamplingPort>>, usize), CommandError> {
         if !self.open.contains_key(name) {
-            let port = self.node.sampling_port_named(name);
+            let port = self.node.sampling(name).open();
             let port = Arc::new(Mutex::new(port.map_err(peer::port_error)?));
             self.open.insert(name.to_owned(), port);
         }
@@ -114,10 +114,10 @@ impl ValuePorts<'_> {
 
 /// The port of this name in the node's file, of either kind.
 fn source(node: &Node, name: &str) -> Result<MessageSource, CommandError> {
-    match node.queuing_port_named(name) {
+    match node.queuing(name).open() {
         Ok(port) => of_queuing(port),
         Err(PortError::OtherKind { .. }) => {
-            let port = node.sampling_port_named(name);
+            let port = node.sampling(name).open();
             of_sampling(port.map_err(peer::port_error)?)
         }
         Err(error) => Err(peer::port_error(error)),

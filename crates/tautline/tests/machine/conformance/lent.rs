@@ -99,10 +99,10 @@ fn merged_messages_can_be_lent(pair: &Pair) {
 fn a_lent_value_stays(pair: &Pair) {
     let options = SamplingOptions::default();
     let mut sender = pair
-        .on_a(|node| node.sampling_port(port(31), &options))
+        .on_a(|node| node.sampling(port(31)).options(&options).open())
         .unwrap();
     let mut reader = pair
-        .on_b(|node| node.sampling_port(port(32), &options))
+        .on_b(|node| node.sampling(port(32)).options(&options).open())
         .unwrap();
     let to = sender.destination("peer", port(32)).unwrap();
     assert!(reader.read_lent().unwrap().is_none());

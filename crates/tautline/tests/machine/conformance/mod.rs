@@ -158,9 +158,7 @@ fn answers_sender(pair: &Pair) -> bool {
 }
 
 fn has_descriptor(pair: &Pair) -> bool {
-    let mut opened = pair
-        .on_b(|node| node.queuing_port(port(900), &QueuingOptions::default()))
-        .unwrap();
+    let mut opened = pair.on_b(|node| node.queuing(port(900)).open()).unwrap();
     opened.descriptor().is_some()
 }
 
@@ -336,7 +334,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
         ..QueuingOptions::default()
     };
     if !pair.b.report().capabilities.polices {
-        let refused = pair.on_b(|node| node.queuing_port(port(12), &options));
+        let refused = pair.on_b(|node| node.queuing(port(12)).options(&options).open());
         assert!(matches!(
             refused,
             Err(PortError::NotOnLink { link: "vbus", .. })
@@ -374,7 +372,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
         ..SamplingOptions::default()
     };
     let mut reader = pair
-        .on_b(|node| node.sampling_port(port(23), &refilling))
+        .on_b(|node| node.sampling(port(23)).options(&refilling).open())
         .unwrap();
     let to = sender.destination("peer", port(23)).unwrap();
     for value in 0..3 {
@@ -398,7 +396,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
         policing: Some(Policing::per_second(0, 1)),
         ..SamplingOptions::default()
     };
-    let refused = pair.on_b(|node| node.sampling_port(port(24), &hopeless));
+    let refused = pair.on_b(|node| node.sampling(port(24)).options(&hopeless).open());
     assert!(matches!(
         refused,
         Err(PortError::Options(OptionsError::Policing { burst: 1, .. }))
@@ -407,9 +405,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
 
 fn a_deadline_is_kept(pair: &Pair) {
     let (_sender, mut receiver, _) = pair.ports(&QueuingOptions::default());
-    let mut reader = pair
-        .on_b(|node| node.sampling_port(port(30), &SamplingOptions::default()))
-        .unwrap();
+    let mut reader = pair.on_b(|node| node.sampling(port(30)).open()).unwrap();
     let mut buffer = buffer();
     let deadline = pair.now() + Duration::from_millis(30);
     assert_eq!(receiver.receive_until(deadline, &mut buffer).unwrap(), None);
@@ -467,7 +463,7 @@ fn any_number_of_senders_is_answered(pair: &Pair) {
     let begin = ask(&mut first, to);
     for number in 0..100 {
         let options = QueuingOptions::default();
-        let open = |node: &Node| node.queuing_port(port(2_000 + number), &options);
+        let open = |node: &Node| node.queuing(port(2_000 + number)).options(&options).open();
         let mut asker = pair.on_a(open).unwrap();
         let to = asker.destination("peer", port(12)).unwrap();
         ask(&mut asker, to);
@@ -479,7 +475,7 @@ fn any_number_of_senders_is_answered(pair: &Pair) {
 
 fn a_destination_of_another_port_is_refused(pair: &Pair) {
     let (mut owner, mut receiver, to) = pair.ports(&QueuingOptions::default());
-    let open = |node: &Node| node.queuing_port(port(13), &QueuingOptions::default());
+    let open = |node: &Node| node.queuing(port(13)).open();
     let mut other = pair.on_a(open).unwrap();
     let own = other.destination("peer", port(12)).unwrap();
     let refused = Err(SendError::OtherPort);
@@ -577,10 +573,10 @@ fn the_descriptor_wakes_epoll(pair: &Pair) {
 fn mistakes_are_answered(pair: &Pair) {
     let options = QueuingOptions::default();
     let mut first = pair
-        .on_a(|node| node.queuing_port(port(40), &options))
+        .on_a(|node| node.queuing(port(40)).options(&options).open())
         .unwrap();
     let again = pair
-        .on_a(|node| node.queuing_port(port(40), &options))
+        .on_a(|node| node.queuing(port(40)).options(&options).open())
         .unwrap_err();
     assert!(matches!(again, PortError::OpenHere { key } if key == port(40).into()));
     let unknown = first.destination("nobody", port(1)).unwrap_err();
@@ -598,7 +594,7 @@ fn mistakes_are_answered(pair: &Pair) {
         ..options.clone()
     };
     let refused = pair
-        .on_a(|node| node.queuing_port(port(41), &depth))
+        .on_a(|node| node.queuing(port(41)).options(&depth).open())
         .unwrap_err();
     assert!(matches!(
         refused,
@@ -609,7 +605,7 @@ fn mistakes_are_answered(pair: &Pair) {
         message_bytes_max: 65_536,
         ..options
     };
-    let opened = pair.on_a(|node| node.queuing_port(port(41), &shallow));
+    let opened = pair.on_a(|node| node.queuing(port(41)).options(&shallow).open());
     match answers_sender(pair) {
         // Over a bus nothing is cut into frames.
         true => assert_eq!(opened.unwrap().message_bytes_max(), 65_536),
@@ -618,7 +614,7 @@ fn mistakes_are_answered(pair: &Pair) {
             Err(PortError::Options(OptionsError::MessageSize { .. }))
         )),
     }
-    assert!(pair.a.queuing_port_named("nothing").is_err());
+    assert!(pair.a.queuing("nothing").open().is_err());
 }
 
 fn counters_add_up(pair: &Pair) {

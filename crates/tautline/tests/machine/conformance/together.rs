@@ -79,7 +79,7 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
         ..QueuingOptions::default()
     };
     let mut receiver = pair
-        .on_b(|node| node.queuing_port(port(12), &small))
+        .on_b(|node| node.queuing(port(12)).options(&small).open())
         .unwrap();
     for length in [51, 50, 60, 70, 1, 80] {
         sender

@@ -9,10 +9,10 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
         ..SamplingOptions::default()
     };
     let mut publisher = pair
-        .on_a(|node| node.sampling_port(port(21), &options))
+        .on_a(|node| node.sampling(port(21)).options(&options).open())
         .unwrap();
     let mut reader = pair
-        .on_b(|node| node.sampling_port(port(22), &options))
+        .on_b(|node| node.sampling(port(22)).options(&options).open())
         .unwrap();
     let to = publisher.destination("peer", port(22)).unwrap();
     let mut buffer = buffer();
@@ -69,12 +69,12 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
         ..SamplingOptions::default()
     };
     let mut hub = pair
-        .on_b(|node| node.sampling_port(port(22), &options))
+        .on_b(|node| node.sampling(port(22)).options(&options).open())
         .unwrap();
     let mut publishers: Vec<_> = (31..35)
         .map(|number| {
             let options = SamplingOptions::default();
-            let open = |node: &tautline::Node| node.sampling_port(port(number), &options);
+            let open = |node: &tautline::Node| node.sampling(port(number)).options(&options).open();
             let mut publisher = pair.on_a(open).unwrap();
             let to = publisher.destination("peer", port(22)).unwrap();
             (publisher, to)
@@ -172,7 +172,7 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
             sources,
             ..SamplingOptions::default()
         };
-        let refused = pair.on_b(|node| node.sampling_port(port(24), &options));
+        let refused = pair.on_b(|node| node.sampling(port(24)).options(&options).open());
         assert!(matches!(
             refused,
             Err(PortError::Options(OptionsError::Sources { .. }))

@@ -86,7 +86,7 @@ pub(crate) fn queuing(node: &Node, number: u16) -> QueuingPort {
         message_bytes_max: 64,
         ..QueuingOptions::default()
     };
-    node.queuing_port(port(number), &options).unwrap()
+    node.queuing(port(number)).options(&options).open().unwrap()
 }
 
 pub(crate) fn sampling(node: &Node, number: u16) -> SamplingPort {
@@ -94,7 +94,10 @@ pub(crate) fn sampling(node: &Node, number: u16) -> SamplingPort {
         value_bytes_max: 64,
         ..SamplingOptions::default()
     };
-    node.sampling_port(port(number), &options).unwrap()
+    node.sampling(port(number))
+        .options(&options)
+        .open()
+        .unwrap()
 }
 
 /// A shared bus with the node that is attacked, and its queuing port 7.

@@ -46,7 +46,7 @@ fn a_swapped_link_changes_no_file() {
     for _ in 0..300 {
         let options = QueuingOptions::default();
         // The name may be taken away from it in the middle, which is an error and no more.
-        drop(node.queuing_port(port(7), &options));
+        drop(node.queuing(port(7)).options(&options).open());
     }
     drop(stranger);
     drop(node);
@@ -308,7 +308,7 @@ fn a_member_replaces_nobodys_port() {
         let node = try_open(&config, "victim").ok();
         let impostor = node.as_ref().and_then(|node| {
             let options = QueuingOptions::default();
-            node.queuing_port(7.try_into().unwrap(), &options).ok()
+            node.queuing(7).options(&options).open().ok()
         });
         println!("the stranger is in its place: {}", impostor.is_some());
         child::ready();

@@ -121,7 +121,9 @@ fn port_of(node: &Node, number: u16) -> Result<QueuingPort, ExperimentError> {
         depth: DEPTH,
         ..QueuingOptions::default()
     };
-    node.queuing_port(port_number(number), &options)
+    node.queuing(port_number(number))
+        .options(&options)
+        .open()
         .map_err(|error| PathError::from(error).into())
 }
 
