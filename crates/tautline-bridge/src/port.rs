@@ -47,7 +47,7 @@ impl Port {
     /// The way to a port of a neighbour, or with `None` to all that follow this one.
     ///
     /// # Errors
-    /// As [`QueuingPort::destination`] and [`QueuingPort::readers`]: above all, the peer is not there yet.
+    /// Those of [`QueuingPort::destination`] and [`QueuingPort::readers`]: above all, the peer is not there yet.
     pub fn destination(&mut self, to: Option<&PeerPort>) -> Result<Destination, PortError> {
         match (self, to) {
             (Self::Queuing(port), Some(to)) => port.destination(&to.neighbour, to.port),

@@ -326,7 +326,7 @@ fn find_among(
 /// Stops a guest, and waits until it has ended.
 ///
 /// # Errors
-/// As [`find`].
+/// Those of [`find`].
 pub fn stop(name: &str) -> Result<(), GuestError> {
     let (directory, _) = find_with(name, Question::Stop)?;
     let deadline = Instant::now() + CHANGE_MAX;
@@ -342,7 +342,7 @@ pub fn stop(name: &str) -> Result<(), GuestError> {
 /// Starts a guest again, and waits until its new life has begun.
 ///
 /// # Errors
-/// As [`find`].
+/// Those of [`find`].
 pub fn restart(name: &str) -> Result<GuestStatus, GuestError> {
     let (directory, before) = find_with(name, Question::Restart)?;
     let deadline = Instant::now() + CHANGE_MAX;

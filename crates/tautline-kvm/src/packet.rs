@@ -170,7 +170,7 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<T> {
 /// Receives an order with its descriptors.
 ///
 /// # Errors
-/// As [`receive`].
+/// Those of [`receive`].
 pub fn receive_order(socket: impl AsFd) -> io::Result<(Order, Descriptors<OwnedFd>)> {
     let (order, descriptors) = receive_with(socket)?;
     let descriptors: [OwnedFd; DESCRIPTORS] = descriptors

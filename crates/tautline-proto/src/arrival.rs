@@ -79,7 +79,7 @@ pub enum Seen {
 enum Stamp {
     Asleep,
     Looking,
-    /// Looked for while nobody knows yet whether that pays.
+    /// Looked for as a trial: it is not known yet whether that pays.
     Trial,
     /// The kernel woke the thread just after a look in vain.
     AfterLooking {

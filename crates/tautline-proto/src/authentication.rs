@@ -1,4 +1,4 @@
-//! Authenticated frames: a trailer behind the message proves who has sent the frame, and when.
+//! Authenticated frames: a trailer behind the message proves the sender and the time of the frame.
 //!
 //! A [`Sender`] numbers the frames of one port by time, and [`seal`](Sender::seal) makes the payload that travels.
 //! A [`Receiver`] is one port's memory of what has come: it [`open`](Receiver::open)s a frame, or says in one word

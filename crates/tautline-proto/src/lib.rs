@@ -29,14 +29,13 @@
 //! assert!(matches!(ethernet::parse(&frame, ETHERTYPE_DEFAULT), Err(Rejected::Malformed(_))));
 //! ```
 //!
-//! [`neighbour`] says who sent it; [`loss`] counts what is missing in the flow; [`fragment`] puts a
+//! [`neighbour`] names the sender; [`loss`] counts what is missing in the flow; [`fragment`] puts a
 //! message together that needed several frames, and cuts one up on the way out. [`time`] is the
-//! type of `now`. [`authentication`] proves who has sent a frame, and when. [`smoother`] decides how
+//! type of `now`. [`authentication`] proves a frame's sender and time. [`smoother`] decides how
 //! much other traffic may leave while messages do. [`arrival`] predicts when the next message comes.
 //! [`sim`] is a network in memory that loses, doubles, delays and damages frames, on virtual time.
 //!
-//! The specification of the format, for those who write a reader in another language, is
-//! `docs/reference/wire.md` with the vectors in `docs/vectors/wire`.
+//! `docs/reference/wire.md` specifies the format for readers in other languages; `docs/vectors/wire` has the vectors.
 //!
 //! # What it is not
 //!

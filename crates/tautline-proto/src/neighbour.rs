@@ -13,8 +13,8 @@ use crate::wire::MacAddress;
 
 /// Most neighbours of a node.
 ///
-/// Lower would not cover a /24 network; higher makes every walk of the table longer, and a list that
-/// nobody keeps by hand.
+/// Lower would not cover a /24 network; higher makes every walk of the table longer, and a list too long to
+/// maintain by hand.
 pub const NEIGHBOUR_COUNT_MAX: usize = 256;
 
 /// Longest name, in bytes. Lower than 63 would refuse a DNS label; higher spoils every table that

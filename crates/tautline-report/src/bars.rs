@@ -68,7 +68,7 @@ const LEGEND_PITCH: f64 = 20.0;
 const SQUARE: f64 = 11.0;
 
 impl Bars {
-    /// As part of a page.
+    /// Renders it as part of a page.
     pub fn html(&self) -> Block {
         let Some(span) = self.span() else {
             return empty_figure(&self.caption, "No samples.");
@@ -113,7 +113,7 @@ impl Bars {
         data
     }
 
-    /// As a file of its own, with legend and caption.
+    /// Renders it as a separate file, with legend and caption.
     pub fn svg(&self) -> String {
         let layout = &Layout::WIDE;
         let below = self.height() + LEGEND_PITCH;

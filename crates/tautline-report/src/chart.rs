@@ -163,7 +163,7 @@ pub struct Chart {
 const LEGEND_PITCH: f64 = 20.0;
 
 impl Chart {
-    /// As part of a page.
+    /// Renders it as part of a page.
     pub fn html(&self) -> Block {
         let Some(spans) = self.spans() else {
             return empty_figure(&self.caption, "No samples.");
@@ -267,7 +267,7 @@ impl Chart {
         }
     }
 
-    /// As a file of its own, with legend and caption.
+    /// Renders it as a separate file, with legend and caption.
     pub fn svg(&self) -> String {
         let layout = &Layout::WIDE;
         let top = LEGEND_PITCH;

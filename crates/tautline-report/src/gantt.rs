@@ -61,7 +61,7 @@ const MARGIN: f64 = 28.0;
 const CAPTION: f64 = 22.0;
 
 impl Gantt {
-    /// As part of a page.
+    /// Renders it as part of a page.
     pub fn html(&self) -> Block {
         let Some(span) = self.span() else {
             return empty_figure(&self.caption, "No rows.");
@@ -112,7 +112,7 @@ impl Gantt {
         data
     }
 
-    /// As a file of its own, with its caption.
+    /// Renders it as a separate file, with its caption.
     pub fn svg(&self) -> String {
         let layout = &Layout::WIDE;
         standalone(

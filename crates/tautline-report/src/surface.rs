@@ -47,7 +47,7 @@ const SHADES: (f64, f64) = (0.08, 0.95);
 const SHADE_OF_LIGHT_TEXT: f64 = 0.55;
 
 impl Surfaces {
-    /// As part of a page: side by side where there is room, else below each other.
+    /// Renders it as part of a page: side by side where there is room, else below each other.
     pub fn html(&self) -> Block {
         let Some(scale) = self.scale() else {
             return empty_figure(&self.caption, "No samples.");
@@ -101,7 +101,7 @@ impl Surfaces {
         data
     }
 
-    /// As a file of its own.
+    /// Renders it as a separate file.
     pub fn svg(&self) -> String {
         let Some(scale) = self.scale() else {
             return standalone(

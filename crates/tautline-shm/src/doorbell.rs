@@ -22,7 +22,7 @@ pub fn disarm(control: &Control) {
     control.consumer.waiting.store(0, Relaxed);
 }
 
-/// Whether the announcement still stands, that is: nobody has rung since [`arm`].
+/// Whether the announcement still stands, that is: the doorbell has not rung since [`arm`].
 #[must_use]
 pub fn armed(control: &Control) -> bool {
     control.consumer.waiting.load(Relaxed) != 0

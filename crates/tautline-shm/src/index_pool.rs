@@ -1,6 +1,6 @@
 //! A pool of small numbers, each free or taken: the indices of a pool's buffers.
 //!
-//! Any number of threads take and give back. An index has one holder at a time, and who takes it sees
+//! Any number of threads take and give back. An index has one holder at a time, and a new holder sees
 //! everything that its last holder did before giving it back.
 //!
 //! Progress: lock-free. An attempt to take fails only because another thread has taken or given back

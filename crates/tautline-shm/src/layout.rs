@@ -82,11 +82,11 @@ pub mod source_form {
     pub const ETHERNET: u16 = 1;
     /// Four bytes of IPv4 address, two bytes of UDP port, both in network byte order.
     pub const UDP: u16 = 2;
-    /// The same, before a datagram of plain UDP: in the header's place stands
-    /// `tautline_proto::ip::DatagramHead`.
+    /// Address and UDP port as in [`UDP`], before a datagram of plain UDP: `tautline_proto::ip::DatagramHead` is in
+    /// the header's place.
     pub const DATAGRAM: u16 = 3;
-    /// Six bytes of MAC address, before a raw frame: in the header's place stands
-    /// `tautline_proto::wire::raw::RawHead`, and behind it the frame's payload begins.
+    /// Six bytes of MAC address, before a raw frame: `tautline_proto::wire::raw::RawHead` is in the header's place, and
+    /// the frame's payload follows.
     pub const RAW: u16 = 4;
 }
 
@@ -108,7 +108,7 @@ pub const fn source_parts(word: u64) -> ([u8; 6], u16) {
     )
 }
 
-/// One message in memory. Who may write it at a moment follows from `turn`; see [`crate::queue`]
+/// One message in memory. `turn` determines its present writer; see [`crate::queue`]
 /// and [`crate::sample`].
 #[repr(C, align(64))]
 pub struct Slot {
@@ -203,7 +203,7 @@ pub struct MiddleLines {
 /// Keys of the peers, by place.
 #[repr(C, align(64))]
 pub struct KeyLines {
-    /// See [`peer_key`]; 0: nobody. Apart from the peers, so that a search passes eight of them a cache
+    /// See [`peer_key`]; 0: empty. Apart from the peers, so that a search passes eight of them a cache
     /// line, and in this element, which every delivery looks up anyway.
     pub key: [AtomicU64; PEER_COUNT],
 }
@@ -404,15 +404,15 @@ pub mod model {
 impl Slot {
     /// Copies the first `out.len()` payload bytes out, at most [`SLOT_PAYLOAD_BYTES`].
     ///
-    /// Both disciplines give a slot one owner at a time, so nobody writes it meanwhile.
+    /// Both disciplines give a slot one owner at a time, so no other thread writes it meanwhile.
     #[cfg(not(loom))]
     #[inline]
     pub fn read_payload(&self, out: &mut [u8]) {
         self.read_payload_at(0, out);
     }
 
-    /// Start of the payload, [`SLOT_PAYLOAD_BYTES`] long, aligned to 8 bytes. For whoever owns the slot by its
-    /// discipline; nobody writes it meanwhile.
+    /// Start of the payload, [`SLOT_PAYLOAD_BYTES`] long, aligned to 8 bytes. For the owner of the slot
+    /// by its discipline; no other thread writes it meanwhile.
     #[cfg(not(loom))]
     #[inline]
     #[must_use]
@@ -420,7 +420,7 @@ impl Slot {
         self.words[WORD_PAYLOAD].as_ptr().cast()
     }
 
-    /// The same from an offset on, as far as the payload reaches.
+    /// Copies payload bytes from an offset on, as far as the payload reaches.
     #[cfg(not(loom))]
     #[inline]
     pub fn read_payload_at(&self, offset: usize, out: &mut [u8]) {
@@ -436,13 +436,13 @@ impl Slot {
         unsafe { core::ptr::copy_nonoverlapping(start.add(offset), out.as_mut_ptr(), bytes) };
     }
 
-    /// The same in a model: word by word, through what loom watches.
+    /// In a loom model: word by word, through what loom watches.
     #[cfg(loom)]
     pub fn read_payload(&self, out: &mut [u8]) {
         self.read_payload_unowned(out);
     }
 
-    /// Copies the first `out.len()` payload bytes out of a slot that somebody may be writing: word by word,
+    /// Copies the first `out.len()` payload bytes out of a slot that may be written meanwhile: word by word,
     /// as atomics. What was read counts only if the slot turns out not to have changed.
     pub fn read_payload_unowned(&self, out: &mut [u8]) {
         use crate::sync::Ordering::Relaxed;
@@ -463,7 +463,7 @@ impl Slot {
         unsafe { core::ptr::copy_nonoverlapping(payload.as_ptr(), to, bytes) };
     }
 
-    /// The same in a model.
+    /// In a loom model.
     #[cfg(loom)]
     pub(crate) fn write_payload(&self, payload: &[u8]) {
         use crate::sync::Ordering::Relaxed;
@@ -508,7 +508,7 @@ impl Slot {
 pub struct RecordHead {
     /// When the demux saw the frame, CLOCK_MONOTONIC nanoseconds (the simulator: virtual time).
     pub arrival_ns: u64,
-    /// From whom: see [`source_parts`].
+    /// Sender: see [`source_parts`].
     pub source: u64,
     /// The wire header, as it came.
     pub header: [u8; 16],

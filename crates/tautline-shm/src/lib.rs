@@ -11,7 +11,7 @@
 //! * [`queue`] is the queuing discipline: eight classes, one ring each, most urgent first.
 //! * [`sample`] is the sampling discipline: the last value only, of all or of each source.
 //! * [`police`] is how many frames a port takes in a time.
-//! * [`peer`] is who has which place among the peers.
+//! * [`peer`] assigns peers to places.
 //! * [`places`] is which buffers of a pool are taken.
 //! * [`doorbell`] is how a consumer goes to sleep without missing a message.
 //! * [`deliver`] puts one frame into a port of either kind, as the BPF demux does.

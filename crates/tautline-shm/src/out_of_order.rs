@@ -1,5 +1,5 @@
-//! Fragments of plain UDP that came before the first of their datagram: kept by the demux for whoever gets
-//! that first one.
+//! Fragments of plain UDP that arrived before the first of their datagram: kept by the demux until that first one
+//! determines the port.
 //!
 //! Rings that the writer never waits for, one for each group of peers. A slot's turn is the number of the
 //! fragment in it, from 1 on, and 0 while it is written; a reader takes what it has copied only if the turn is

@@ -37,7 +37,7 @@ fn find(control: &Control, key: u64, places: usize, search_max: usize) -> Option
         let mut found = word.load(Relaxed);
         if found == 0 {
             // AcqRel: nothing is handed over with a place, all its words were zero or are guarded
-            // by themselves; the swap only decides between two who take it at once.
+            // by themselves; the swap only decides between two writers that take it at once.
             found = match word.compare_exchange(0, key, AcqRel, Acquire) {
                 Ok(_) => key,
                 Err(other) => other,

@@ -13,7 +13,7 @@
 //! load and one addition.
 //!
 //! Times are compared by their difference, so neither a wrapped clock nor arrivals out of order nor
-//! a word that somebody scribbled on do worse than to admit a burst or to drop until it is paid.
+//! a word that another process overwrote do worse than to admit a burst or to drop until it is paid.
 
 use crate::layout::Control;
 use crate::queue::CLAIM_ATTEMPTS;

@@ -136,7 +136,7 @@ impl Record<'_> {
 }
 
 impl Consumer {
-    /// A consumer of a port of `depth` slots a class, which nobody has consumed from.
+    /// A consumer of a port of `depth` slots a class, from which nothing has been consumed.
     #[must_use]
     pub fn new(depth: usize) -> Self {
         debug_assert!(depth.is_power_of_two());

@@ -1,5 +1,5 @@
 //! The last reads of a port: when each message arrived, and when the application read it. One writer, the port's
-//! thread, overwrites the oldest; one who looks copies those that it has not seen, and counts those that it missed.
+//! thread, overwrites the oldest; an observer copies those that it has not seen, and counts those that it missed.
 //!
 //! Progress: both are wait-free.
 
@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, fence};
 /// misses some. Higher: each port that is looked at takes more memory, now 16 KiB.
 #[cfg(not(loom))]
 pub const READS: usize = 1_024;
-/// The same in a model.
+/// In a loom model.
 #[cfg(loom)]
 pub const READS: usize = 2;
 
@@ -49,7 +49,7 @@ impl Reads {
     #[inline]
     pub fn note(&self, read: Read) {
         let count = self.count.load(Relaxed);
-        // Partner is the fence of `since`: who sees a part of this read sees that it was begun.
+        // Partner is the fence of `since`: a reader that sees a part of this read sees that it was begun.
         fence(Release);
         let [arrival, at] = &self.places[count as usize % READS];
         arrival.store(read.arrival_ns, Relaxed);

@@ -57,8 +57,8 @@ impl Shape {
 ///
 /// # Safety
 /// `base` must return, for the whole life of the value, the same address: the start of at least
-/// `shape().bytes()` bytes that are mapped, writable, aligned to 64 bytes, and accessed by nobody
-/// in this process except through the atomics of [`crate::layout`]. (Another process or the kernel
+/// `shape().bytes()` bytes that are mapped, writable, aligned to 64 bytes, and in this process
+/// accessed only through the atomics of [`crate::layout`]. (Another process or the kernel
 /// may write there at any time.)
 pub unsafe trait PortMemory {
     /// Start of the memory.

@@ -55,7 +55,7 @@ pub fn write(
         control.producer.contended.fetch_add(1, Relaxed);
         return Err(WriterBusy);
     }
-    // Partner is the fence of `observe`: who sees a byte of this value sees the number of the value before, too.
+    // Partner is the fence of `observe`: a reader that sees a byte of this value sees the number of the value before.
     fence(Release);
     let back = peer.back.load(Relaxed);
     let number = peer.written.load(Relaxed) + 1;
@@ -63,7 +63,7 @@ pub fn write(
     cell.write_head(head);
     cell.write_payload(payload);
     cell.turn.store(number, Relaxed);
-    // Release: who sees the number in `observe` sees that this writer is at work, until it is done.
+    // Release: a reader that sees the number in `observe` sees that this writer is at work, until it is done.
     peer.written.store(number, Release);
     // Release: the reader's exchange sees the cell filled. Acquire: its reads of the cell that
     // comes back are done.
@@ -85,12 +85,12 @@ pub fn newest_arrival_ns(cells: &[Slot]) -> Option<u64> {
 /// where values come faster than they can be copied.
 #[cfg(not(loom))]
 const OBSERVE_ATTEMPTS: usize = 8;
-/// The same in a model, which tries every order anyway.
+/// In a loom model, which tries every order anyway.
 #[cfg(loom)]
 const OBSERVE_ATTEMPTS: usize = 1;
 
 /// Copies the newest value of a source, read or not, as far as `out` reaches. For observers: nothing is taken from the
-/// reader, and nobody waits. `None` if there has never been a value, or if it was replaced during each attempt.
+/// reader, and neither side waits. `None` if there has never been a value, or if it was replaced during each attempt.
 ///
 /// A cell whose value is the newest is not written before the next but one value: that goes to the cell that the
 /// exchange of the next one gives back. So the copy is whole if the newest value is still the same afterwards.
@@ -146,7 +146,7 @@ pub struct Sample<'m> {
 }
 
 impl Reader {
-    /// A reader of the source of this number, from which nobody has read.
+    /// A reader of the source of this number, from which nothing has been read.
     #[must_use]
     pub fn new(source: usize) -> Self {
         Self {
@@ -218,7 +218,7 @@ impl Reader {
         self.hand(cells)
     }
 
-    /// The middle word. Its line comes with the right to write it: whoever finds a fresh value exchanges the word next,
+    /// The middle word. Its line is requested for writing: a reader that finds a fresh value exchanges the word next,
     /// and the line would travel between the CPUs once more for that.
     #[inline]
     fn look(&self, control: &Control) -> u32 {

@@ -2,7 +2,7 @@
 //! senders write it, and none of them waits for a reader.
 //!
 //! The ring is an array of elements of [`SLOT_BYTES`]. The first is the control: [`UNTIL_WORD`] has the time up to
-//! which copies are wanted, 0 if nobody wants any, and [`HEAD_WORD`] the count of positions that were taken. The frame
+//! which copies are wanted, 0 if none are, and [`HEAD_WORD`] the count of positions that were taken. The frame
 //! of a position lies in slot position modulo [`SLOTS`], and is whole while the slot's turn is position + 1.
 
 /// Slots. The reason for the count is in `bpf/tautline.h`.

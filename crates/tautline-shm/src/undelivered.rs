@@ -47,7 +47,7 @@ impl UndeliveredReader {
             // Acquire: partner is the writer's Release of the number.
             let about = entry.about.load(Acquire);
             let destination = entry.destination.load(Relaxed);
-            // Partner is the writer's fence: who has read a newer destination sees the number gone.
+            // Partner is the writer's fence: a reader of a newer destination sees the number gone.
             fence(Acquire);
             let unchanged = entry.about.load(Relaxed) == about;
             if unchanged && about >> 32 == (number + 1) & 0xFFFF_FFFF {

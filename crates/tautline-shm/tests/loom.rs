@@ -435,7 +435,7 @@ fn a_place_has_one_holder_who_sees_what_the_last_one_did() {
             let Some(place) = places.take() else {
                 return 0;
             };
-            // SAFETY: who has the place has the buffer; loom fails the model if two do, or if one does
+            // SAFETY: the holder of the place has the buffer; loom fails the model if two do, or if one does
             // not happen after the other.
             #[allow(unsafe_code)]
             buffer.with_mut(|value| unsafe { *value += 1 });

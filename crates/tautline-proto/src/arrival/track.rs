@@ -9,7 +9,7 @@ const SCORE_FIRST: i32 = 12;
 /// Highest score, and the most that looking can have earned. Lower: a short disturbance ends a good model. Higher: a
 /// sender that changed is awaited for longer at its old times.
 const SCORE_MAX: i32 = 32;
-/// Score below which nobody looks.
+/// Score below which waits do not look.
 const SCORE_LOOK_MIN: i32 = 8;
 /// Cost of an arrival that did not come: a model lives on while two of three come.
 const SCORE_MISSED: i32 = 2;
@@ -136,8 +136,8 @@ impl Track {
         self.trial = (0, 0);
     }
 
-    /// An arrival was looked for while nobody knew whether that pays, and came by `error_ns` later than when nobody
-    /// looks. At the end of a trial that succeeded: how much looking gains. After another one looking pauses.
+    /// A trial: an arrival was looked for before it was known whether looking pays, and came `error_ns` later than
+    /// without looking. Returns the gain at the end of a successful trial; after a failed one, looking pauses.
     pub(super) fn tried(&mut self, error_ns: i64) -> Option<i64> {
         let (looks, sum_ns) = &mut self.trial;
         *looks += 1;

@@ -24,9 +24,9 @@ const ENCRYPTED: u8 = 0x01;
 /// How a port protects what it sends. A receiver takes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protection {
-    /// Everybody on the network can read the message; nobody can change it.
+    /// Every host on the network can read the message; none can change it.
     Authenticated,
-    /// Nobody else can read it either.
+    /// Other hosts cannot read it either.
     Encrypted,
 }
 
@@ -138,7 +138,7 @@ impl Trailer {
 }
 
 /// Header and message of an authenticated frame as if it had not been protected, and its trailer. Nothing is checked:
-/// for those who look at frames without their keys. `None` if it is too short for a trailer. The message is as it
+/// for observers without the keys. `None` if it is too short for a trailer. The message is as it
 /// travels; see [`Trailer::is_encrypted`].
 pub fn unchecked<'p>(header: &Header, payload: &'p [u8]) -> Option<(Header, &'p [u8], Trailer)> {
     let (message, trailer) = Trailer::split(payload)?;

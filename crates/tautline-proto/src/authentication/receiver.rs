@@ -33,7 +33,7 @@ pub enum Refusal {
     Untimely,
     /// It has been taken before, or is older than what was seen of its sender.
     Replayed,
-    /// Its tag is wrong: somebody else made it or changed it, or the keys differ.
+    /// Its tag is wrong: the frame was forged or changed, or the keys differ.
     Forged,
 }
 

@@ -210,8 +210,8 @@ impl Reassembler {
         self.forget(|key| key.is_of_flow(source, source_port, destination_port));
     }
 
-    /// The same of one priority alone, where messages of the new run may be under way at the others: a receiver that
-    /// takes the urgent ones first sees the restart at one priority after the other.
+    /// Forgets a flow's messages of one priority. Messages of the new run may be under way at other priorities: a
+    /// receiver that takes urgent ones first sees the restart at one priority after the other.
     pub fn forget_priority(
         &mut self,
         source: SourceId,

@@ -89,7 +89,7 @@ mod tests {
                 "{length} bytes"
             );
         }
-        // EtherType, hardware, protocol, lengths, operation, whose address, for whom.
+        // EtherType, hardware, protocol, lengths, operation, sender, target.
         for place in (12..22).chain(28..38) {
             let mut wrong = ANSWER;
             wrong[place] ^= 1;

@@ -79,7 +79,7 @@ pub const FLAG_VERIFIED: u8 = 1;
 pub const FLAG_OUT_OF_ORDER: u8 = 2;
 
 impl DatagramHead {
-    /// As it lies in memory.
+    /// Bytes in memory.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; 16] {
         let [port_high, port_low] = self.destination_port.to_be_bytes();
@@ -140,12 +140,12 @@ pub fn is_possible_source(source: Ipv4Addr, own: Ipv4Addr, broadcast: Ipv4Addr) 
     first != 0 && first != 127 && !is_of_many && source != own
 }
 
-/// Why a datagram of ours did not arrive, as a router or the peer told with ICMP. Anybody can write that:
-/// it is news, not proof.
+/// Reason why a datagram did not arrive, reported by a router or the peer with ICMP. ICMP can be forged, so it is a
+/// hint, not proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Nobody has the port at the peer.
+    /// No program at the peer has the port open.
     PortUnreachable,
     /// A router's next network carries shorter packets, and datagrams in one frame forbid fragments.
     TooLongForPath {

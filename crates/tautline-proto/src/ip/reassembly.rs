@@ -238,8 +238,8 @@ impl Reassembler {
         self.push_with(now, &part, |bytes| bytes.copy_from_slice(fragment.payload))
     }
 
-    /// The same without a copy before: `read` is called at most once, to write the fragment's bytes where
-    /// they belong.
+    /// Adds a fragment without an earlier copy: `read` is called at most once, and writes the fragment's bytes into
+    /// their place.
     pub fn push_with(
         &mut self,
         now: Instant,

@@ -4,7 +4,7 @@
 //! the buffer's beginning. Otherwise each fragment is sent from where it lies: its headers are written
 //! over the end of the fragment before it, which has left already. So nothing is copied, whatever the
 //! length. (The scheme of SS-RTUDP's fragmentation.) The bytes of a datagram that was cut are spoilt.
-//! Where somebody else cuts, the datagram gets the headers of one packet, [`OutDatagram::uncut_headers`].
+//! Where the kernel cuts, the datagram gets the headers of one packet, [`OutDatagram::uncut_headers`].
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -239,7 +239,7 @@ impl SendBuffer {
         OutDatagram::new(self.bytes.get_mut(..HEADERS_BYTES.checked_add(length)?)?)
     }
 
-    /// As [`OutDatagram::frames`].
+    /// Like [`OutDatagram::frames`].
     ///
     /// # Panics
     /// If `length` is beyond [`datagram_bytes_max`](Self::datagram_bytes_max).

@@ -8,7 +8,7 @@
 pub struct SimCounters {
     /// Frames sent.
     pub sent: u64,
-    /// Copies made of them: one for each receiver of a group, none where nobody has the address.
+    /// Copies made of them: one for each receiver of a group, none if no node has the address.
     pub copies: u64,
     /// Frames to a station address that no node has.
     pub no_receiver: u64,

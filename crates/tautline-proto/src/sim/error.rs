@@ -9,7 +9,7 @@ use crate::wire::MacAddress;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SimError {
-    /// As many nodes are attached as there is room for.
+    /// The network has room for no more nodes.
     NetworkFull {
         /// The configured limit.
         node_count_max: usize,

@@ -47,7 +47,7 @@ pub use sender::{GrantRefused, Release, Sender, SenderConfig};
 /// Shorter costs more CPU and messages; longer leaves room unused for longer when a sender begins or stops.
 pub const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Time between two grants while nobody has sent other traffic for [`QUIET`].
+/// Time between two grants after [`QUIET`] without other traffic.
 ///
 /// Shorter wakes an idle node for nothing; longer, and traffic that begins is held to the least for as long.
 pub const QUIET_INTERVAL: Duration = Duration::from_millis(20);

@@ -51,8 +51,8 @@ const NOTHING_PPM: u64 = 1_000;
 /// unused when it is gone.
 const REAL_TIME_BELIEF: Duration = Duration::from_secs(1);
 
-/// Growth over its measured rate that a node is granted which asks for no more. Lower, and a flow that grows is held;
-/// higher, and more of the port is set aside for nobody.
+/// Growth over its measured rate that is granted to a node that asks for no more. Lower, and a growing flow is held
+/// back; higher, and more of the port stays unused.
 const GROWTH_PPM: u64 = 1_250_000;
 
 /// Rates of equal nodes differ by up to this, each node's in turn higher and lower. Without it, nodes of one rate keep
@@ -141,7 +141,7 @@ pub struct Receiver {
     number: u32,
     ticks: u32,
     last_tick: Option<Instant>,
-    /// When somebody last sent other traffic, or wanted to, or began to take part.
+    /// Time at which a node last sent other traffic, wanted to, or began to take part.
     active_at: Option<Instant>,
     capacity: Capacity,
     late_reports: u32,
@@ -394,7 +394,7 @@ impl Receiver {
         }
     }
 
-    /// Time from the last tick to the next: [`INTERVAL`], or [`QUIET_INTERVAL`] if nobody has sent other traffic for
+    /// Time from the last tick to the next: [`INTERVAL`], or [`QUIET_INTERVAL`] if no node has sent other traffic for
     /// [`QUIET`].
     #[must_use]
     pub fn interval(&self) -> Duration {

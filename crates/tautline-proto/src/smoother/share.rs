@@ -1,8 +1,7 @@
-//! Max-min fairness: nobody gets more than it asks for, and nobody can get more without another one getting less who
-//! has less already.
+//! Max-min fairness: no share exceeds its demand, and no share can grow without reducing a share that is not larger.
 
 /// Divides `room` among `demands` and writes each share. Returns the level: those with a demand above it get exactly
-/// the level. `u64::MAX` if all demands fit; what is left then belongs to nobody.
+/// the level. `u64::MAX` if all demands fit; the rest then remains unused.
 ///
 /// ```
 /// use tautline_proto::smoother::share::max_min;

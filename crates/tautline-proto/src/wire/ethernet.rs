@@ -133,11 +133,11 @@ pub fn parse(frame: &[u8], ethertype: u16) -> Result<Frame<'_>, Rejected> {
     parse_as(frame, EthernetForm::of(ethertype))
 }
 
-/// The same for a node that may be in a VLAN.
+/// Parses a frame for a node that may be in a VLAN.
 ///
 /// # Errors
 ///
-/// As [`parse`]. A frame outside the node's VLAN is [`Rejected::NotOurs`].
+/// Those of [`parse`]. A frame outside the node's VLAN is [`Rejected::NotOurs`].
 #[inline]
 pub fn parse_as(frame: &[u8], form: EthernetForm) -> Result<Frame<'_>, Rejected> {
     let ethernet = Ethernet::parse_in(frame, form.vlan).ok_or(Rejected::NotOurs)?;
@@ -154,7 +154,7 @@ pub fn parse_as(frame: &[u8], form: EthernetForm) -> Result<Frame<'_>, Rejected>
     })
 }
 
-/// The VLAN that a frame is in, whoever's it is; none for one that is too short to say.
+/// VLAN of any frame; none if the frame is too short.
 ///
 /// ```
 /// use tautline_proto::wire::ethernet::{Vlan, vlan_of};

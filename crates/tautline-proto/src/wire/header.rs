@@ -113,7 +113,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse), but for [`Truncated`](ParseError::Truncated) and
+    /// Those of [`parse`](Self::parse), but for [`Truncated`](ParseError::Truncated) and
     /// [`LengthBeyondFrame`](ParseError::LengthBeyondFrame).
     #[inline]
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, ParseError> {

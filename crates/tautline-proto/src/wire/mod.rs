@@ -40,7 +40,7 @@ pub const VERSION: u8 = 1;
 /// EtherType of the Ethernet form unless configured: IEEE 802 local experimental EtherType 1.
 ///
 /// Lower than 0x0600 it would be read as a length (IEEE 802.3, clause 3.2.6); another value might
-/// belong to somebody else's protocol.
+/// belong to another protocol.
 pub const ETHERTYPE_DEFAULT: u16 = 0x88B5;
 
 /// Highest port number; port 0 is reserved and invalid.

@@ -1,4 +1,4 @@
-//! Raw frames: whole Ethernet frames of somebody else's protocol, told apart by their EtherType.
+//! Raw frames: whole Ethernet frames of other protocols, distinguished by their EtherType.
 //!
 //! Neither a header of ours nor an address of ours is in them: EtherCAT, PROFINET, PTP or LLDP look as their own
 //! standards say. The protocols that Linux itself speaks cannot be had ([`EtherType::new`]).
@@ -178,7 +178,7 @@ pub struct RawHead {
 }
 
 impl RawHead {
-    /// As it lies in memory.
+    /// Bytes in memory.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; RAW_HEAD_BYTES] {
         let [type_high, type_low] = self.ethertype.to_be_bytes();

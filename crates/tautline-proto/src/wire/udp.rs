@@ -224,7 +224,7 @@ impl UdpTemplate {
         )
     }
 
-    /// As [`new`](Self::new), with bare UDP ports, for frames without our header. Of those the
+    /// Like [`new`](Self::new), with bare UDP ports, for frames without our header. Of those the
     /// first [`OUTER_HEADERS_BYTES`] are sent, after [`patch`](Self::patch).
     pub fn with_udp_ports(
         endpoints: &Endpoints,

@@ -243,7 +243,7 @@ fn wrong_datagrams_have_their_answers() {
         Err(Rejected::NotOurs),
         "no port to be seen"
     );
-    // Sources that nobody can have.
+    // Invalid sources.
     for source in [
         [10, 0, 0, 2],
         [10, 0, 0, 255],
@@ -264,7 +264,7 @@ fn wrong_datagrams_have_their_answers() {
         malformed(ParseError::InvalidSource),
         "group MAC"
     );
-    // Port 0 is nobody's; from port 0 comes what wants no answer.
+    // Port 0 cannot be opened; datagrams from port 0 want no answer.
     let not_zero =
         |changes: &[(usize, u8)]| parse(&changed(changes), &OWN, |port| port != 0).map(drop);
     assert_eq!(not_zero(&[(36, 0), (37, 0)]), Err(Rejected::NotOurs));

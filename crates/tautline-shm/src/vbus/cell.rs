@@ -3,7 +3,7 @@
 //!
 //! There are two pairs of cells. The reader says which pair it reads; the writer takes the other
 //! pair, and in it the cell that does not hold the pair's last value. So they never meet in a cell,
-//! though every word has one writer: nobody exchanges, waits or tries again. A reader may stay in its
+//! though every word has one writer: neither exchanges, waits or tries again. A reader may stay in its
 //! cell for as long as it likes.
 //!
 //! The writer's word, [`LatestLine`]: bit 0 is the pair of the newest value; bits 1 and 2 say which
@@ -17,7 +17,7 @@
 //! it is known where the next value will be, and the cell's turn tells that it is there. The copy is whole if the
 //! value after it has not been published by then, because the writer comes round to this cell only after that.
 //!
-//! Where many read, none of them has a cell: the writer fills the four in turn, whoever reads
+//! Where many read, none of them has a cell: the writer fills the four in turn
 //! ([`Writer::next_for_all`]). A reader copies the newest value and then looks how far the writer has come
 //! ([`Reader::follow`]). The copy is whole if fewer than three values have followed, since the writer comes round to
 //! the cell only after that. It tries again with the newest value otherwise, a few times. So a reader slower than that
@@ -93,7 +93,7 @@ impl Writer {
         cells.slot(0, self.index)
     }
 
-    /// The same where many read: the four cells in turn.
+    /// Next cell where many read: the four cells in turn.
     #[inline]
     pub fn next_for_all<'m>(&mut self, cells: Slots<'m>) -> Slot<'m> {
         self.pair = !(self.word as u32) & 1;
@@ -263,7 +263,8 @@ impl Reader {
         })
     }
 
-    /// As [`Reader::copy_next`], of the newest value if it is in the other pair, however many were replaced before it.
+    /// Like [`Reader::copy_next`], for the newest value if it is in the other pair, even if values before it were
+    /// replaced.
     pub fn copy_latest(
         &mut self,
         cells: Slots<'_>,

@@ -1,5 +1,5 @@
-//! The messages by which a producer and a consumer find each other's memory. Bytes only: who
-//! carries them, and the descriptors that go with some, is the link's business.
+//! The messages by which a producer and a consumer find each other's memory. Bytes only:
+//! the link carries them, and the descriptors that go with some.
 
 use super::layout::NAME_BYTES;
 
@@ -123,7 +123,7 @@ impl core::fmt::Display for HandshakeError {
 impl core::error::Error for HandshakeError {}
 
 impl Message {
-    /// A message with nothing in it but its step and who sends it.
+    /// A message with its step and sender only.
     #[must_use]
     pub fn new(step: Step, node: [u8; NAME_BYTES], port: u16, process: u32) -> Self {
         Self {

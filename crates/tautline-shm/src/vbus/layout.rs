@@ -17,7 +17,7 @@ pub const VERSION: u16 = 2;
 pub const ROLE_PRODUCER: u16 = 1;
 /// `Identity::role` of a consumer's memory.
 pub const ROLE_CONSUMER: u16 = 2;
-/// `Identity::role` of the memory in which a port publishes once for all who read it.
+/// `Identity::role` of the memory in which a port publishes once for all readers.
 pub const ROLE_PUBLISHER: u16 = 3;
 /// `Identity::kind` of a queuing port.
 pub const KIND_QUEUING: u16 = crate::layout::KIND_QUEUING;
@@ -135,8 +135,8 @@ pub struct ProducerHead {
     pub kick: KickLine,
     /// The newest value.
     pub latest: LatestLine,
-    /// Messages published, per class; values, in class 0. Readers of messages that are published for many rely on it;
-    /// otherwise nobody does.
+    /// Messages published, per class; values, in class 0. Only readers of messages that are published for many rely
+    /// on it.
     pub published: PerClassLine,
     /// Messages not sent because their class was full, per class.
     pub dropped_full: PerClassLine,
@@ -161,7 +161,7 @@ pub struct ConsumerHead {
 /// Consumer: the connection that an entry is for.
 #[repr(C, align(64))]
 pub struct OfferLine {
-    /// Epoch that a producer is to write into its identity; 0: nobody is expected here.
+    /// Epoch that a producer is to write into its identity; 0: no producer is expected here.
     pub epoch: AtomicU64,
 }
 
@@ -235,7 +235,7 @@ const _: () = {
 
 impl Identity {
     /// The word of the epoch. A producer's memory that is used a second time gets epoch 0 first and
-    /// the new one last, with Release; who reads takes it first, with Acquire.
+    /// the new one last, with Release; a reader reads it first, with Acquire.
     pub const EPOCH_WORD: usize = 1;
 
     /// The identity as it lies in memory.
@@ -303,8 +303,8 @@ fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
 }
 
 impl IdentityWords {
-    /// Owner: says what the memory is. The epoch comes last: who sees it sees all the rest, and
-    /// everything else that was written before.
+    /// Owner: writes the identity of the memory. The epoch comes last: a reader that sees it sees all that was
+    /// written before.
     pub fn announce(&self, identity: &Identity) {
         let bytes = identity.to_bytes();
         for (place, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
@@ -316,7 +316,7 @@ impl IdentityWords {
         self.words[Identity::EPOCH_WORD].store(identity.epoch, Release);
     }
 
-    /// Owner: the memory is about to be used anew. Nobody may be reading it any more.
+    /// Owner: the memory is about to be used anew. It must have no reader any more.
     pub fn withdraw(&self) {
         self.words[Identity::EPOCH_WORD].store(0, Relaxed);
     }
@@ -496,7 +496,7 @@ impl Slot<'_> {
     pub fn copy_out(&self, out: &mut [u8]) {
         let bytes = out.len().min(self.capacity);
         if bytes > WORDS_BYTES_MAX {
-            // SAFETY: `payload` is the start of `capacity` readable bytes (whoever made the slot has
+            // SAFETY: `payload` is the start of `capacity` readable bytes (the slot's constructor has
             // checked that against the mapping), `out` of at least `bytes` writable ones of ours. The
             // owner may write there at the same time if it breaks the rules: then what we get is
             // torn, and nothing but the copy has been read.
@@ -536,8 +536,8 @@ impl Slot<'_> {
     pub fn copy_in(&self, bytes: &[u8]) {
         let length = bytes.len().min(self.capacity);
         if length > WORDS_BYTES_MAX {
-            // SAFETY: `payload` is the start of `capacity` bytes that the owner, who alone calls this,
-            // has mapped writable; nobody else writes them.
+            // SAFETY: `payload` is the start of `capacity` bytes that the owner, the only caller,
+            // has mapped writable; no other thread writes them.
             unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.payload, length) };
             return;
         }
@@ -556,7 +556,7 @@ impl Slot<'_> {
         }
     }
 
-    /// The same in a model. loom fails where the owner may be writing at that time.
+    /// In a loom model. loom fails where the owner may be writing at that time.
     #[cfg(loom)]
     pub fn copy_out(&self, out: &mut [u8]) {
         // SAFETY: the pointer is valid within the closure, and loom checks the accesses.
@@ -564,7 +564,7 @@ impl Slot<'_> {
             .with(|payload| out.copy_from_slice(unsafe { &(&*payload)[..out.len()] }));
     }
 
-    /// The same in a model. loom fails where somebody may be reading at that time.
+    /// In a loom model. loom fails where a reader may be reading at that time.
     #[cfg(loom)]
     pub fn copy_in(&self, bytes: &[u8]) {
         self.payload.with_mut(|payload| {
@@ -576,7 +576,7 @@ impl Slot<'_> {
         }
     }
 
-    /// The same in a model: two halves, so that it can be torn.
+    /// In a loom model: two halves, so that it can be torn.
     #[cfg(loom)]
     pub(crate) fn copy_racing(&self, _length: usize, out: &mut [u64]) {
         let [low, high] = self.halves.each_ref().map(|half| half.load(Relaxed));
@@ -603,7 +603,7 @@ impl<'m> Slots<'m> {
     ///
     /// # Safety
     /// `base` is the start of at least `shape.producer_bytes()` mapped bytes, aligned to a cache line,
-    /// that stay for `'m`; in the owner's process they are writable, and nobody else there writes them.
+    /// that stay for `'m`; in the owner's process they are writable, and no other code there writes them.
     #[inline]
     #[must_use]
     pub unsafe fn at(base: *mut u8, shape: crate::vbus::shape::Shape) -> Self {
@@ -682,7 +682,7 @@ pub mod model {
         pub head: SlotHead,
         /// Its payload.
         pub payload: loom::cell::UnsafeCell<[u8; PAYLOAD_BYTES]>,
-        /// The same once more, for who copies while it may change.
+        /// A second copy, for readers that copy while it may change.
         pub halves: [AtomicU32; 2],
     }
 

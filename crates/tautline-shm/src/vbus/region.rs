@@ -49,7 +49,7 @@ impl ConsumerMemory<'_> {
     /// The memory that starts at `base`.
     ///
     /// # Safety
-    /// As for [`ProducerMemory::at`], with [`super::shape::consumer_bytes`] bytes.
+    /// Those of [`ProducerMemory::at`], with [`super::shape::consumer_bytes`] bytes.
     #[inline]
     #[must_use]
     pub unsafe fn at(base: *mut u8) -> Self {

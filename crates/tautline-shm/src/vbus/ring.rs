@@ -6,7 +6,7 @@
 //! the producer looks there only when its last look leaves no room, once a turn of the ring at
 //! the most often, and so neither side waits for a line of the other's while messages flow.
 //!
-//! Where many read ([`Producer::next_for_all`]), the producer asks nobody for room: it fills the slots of a class in
+//! Where many read ([`Producer::next_for_all`]), the producer does not wait for room: it fills the slots of a class in
 //! turn, and counts what it has published. A reader ([`Follower`]) copies the message at its position, and then looks
 //! how far the producer has come: the copy is whole if fewer messages than the ring has slots were published since that
 //! position. A reader that is slower than that has been lapped. It counts the messages that it has lost, goes on with
@@ -29,7 +29,7 @@ const STAGE_AHEAD: u32 = 4;
 /// Higher: a look takes longer.
 const FOLLOW_ATTEMPTS: u32 = 4;
 
-/// The class has no free slot. Counted by whoever gives up; see [`Producer::give_up`].
+/// The class has no free slot. Counted by the caller that gives up; see [`Producer::give_up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -92,11 +92,11 @@ impl Producer {
         add(&own.published, class, 1);
     }
 
-    /// The slot for the next message of a class where many read: the slots in turn, whoever reads.
+    /// The slot for the next message of a class with many readers: the slots in turn, without regard to readers.
     #[inline]
     pub fn next_for_all<'m>(&self, slots: Slots<'m>, class: usize) -> Slot<'m> {
-        // Partner: the fence in `Follower::copy`. Who reads anything that is written into the slot from here on sees
-        // that the message before was published.
+        // Partner: the fence in `Follower::copy`. A reader that sees a later write into the slot sees that the message
+        // before was published.
         fence(Release);
         slots.slot(class, self.next[class])
     }
@@ -118,7 +118,7 @@ impl Producer {
         count.store(published, Release);
     }
 
-    /// As [`Producer::publish`], but the consumer does not see the message yet. What is staged in a class
+    /// Like [`Producer::publish`], but the consumer does not see the message yet. What is staged in a class
     /// must be shown by [`Producer::publish_staged`] before anything is published there.
     #[inline]
     pub fn stage(&mut self, slots: Slots<'_>, slot: Slot<'_>, message: &MessageHead) {
@@ -134,7 +134,7 @@ impl Producer {
     /// Publishes the `count` messages that were staged in a class, the last one first: a consumer that
     /// waits sees the oldest when all are there, and takes them without a wait in between. One by
     /// one, it would look at each slot while that is being filled, and each look takes the line away
-    /// from who fills it.
+    /// from the producer.
     #[inline]
     pub fn publish_staged(
         &mut self,

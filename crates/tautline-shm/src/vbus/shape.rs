@@ -16,8 +16,9 @@ pub const CLASS_STAGGER_BYTES: usize = 128;
 /// Most bytes of one connection's memory. Lower: a queuing port of the least depth (2) cannot hold messages of 16 MiB,
 /// which take 256 MiB and some more in its eight classes. Higher: one peer may make another pin more.
 pub const MEMORY_BYTES_MAX: usize = 257 << 20;
-/// The same of a connection to a port of another user, who chooses what the sender pins. Lower: a sampling port for
-/// values of 16 MiB, which takes 64 MiB and some more, cannot be another user's. Higher: as above.
+/// Most bytes of one connection's memory to a port of another user: that user chooses how much the sender pins. Lower:
+/// a sampling port for values of 16 MiB, which takes just above 64 MiB, cannot be another user's. Higher: one peer may
+/// make another pin more.
 pub const MEMORY_BYTES_MAX_FOR_OTHERS: usize = 65 << 20;
 
 /// Capacity of a port.
@@ -192,7 +193,7 @@ impl Shape {
         }
     }
 
-    /// Identity of the memory in which a port of this shape publishes for all who read it.
+    /// Identity of the memory in which a port of this shape publishes for all readers.
     #[must_use]
     pub fn publisher_identity(self) -> Identity {
         Identity {

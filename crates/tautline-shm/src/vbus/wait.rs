@@ -2,7 +2,7 @@
 //!
 //! The consumer numbers its sleeps. Before one it writes number and wake mode into its own memory,
 //! makes a full barrier, remembers each producer's kick count, and looks for messages once more. A
-//! producer publishes, makes a full barrier, and looks whether somebody sleeps: one of the two sees
+//! producer publishes, makes a full barrier, and checks whether the consumer sleeps: one of the two sees
 //! the other. A producer that sees a sleep it has not kicked yet changes its kick count and wakes. The
 //! consumer sleeps only while the counts are as it remembers them, which the kernel checks
 //! (`futex_waitv`), so a kick that comes in between is not lost either.
@@ -65,7 +65,7 @@ impl Sleeper {
 #[inline]
 #[must_use]
 pub fn kicks(producer: &KickLine) -> u32 {
-    // Acquire: partner is the Release in `Kicker::wanted`; who sees a kick sees the message that it
+    // Acquire: partner is the Release in `Kicker::wanted`; a consumer that sees a kick sees the message that it
     // was for.
     producer.kick.load(Acquire)
 }
@@ -120,7 +120,7 @@ impl Kicker {
 }
 
 /// Barrier between publishing for many consumers and [`Kicker::wanted_by_one`] of each. A list of them that may grow is
-/// read after this, too: who was added before it slept is seen.
+/// read after this, too: a consumer that was added before it slept is seen.
 #[inline]
 pub fn barrier() {
     // Partner: the fence in `Sleeper::arm`.

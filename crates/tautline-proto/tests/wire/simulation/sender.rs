@@ -16,7 +16,7 @@ use tautline_proto::wire::{
 use super::{RECEIVER_MAC, below};
 
 pub(crate) const RECEIVER_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 255);
-/// As many as a source may have under way with the smallest number of collectors: see
+/// The most that a source may have under way with the smallest number of collectors: see
 /// `receiver.rs`.
 pub(crate) const FLOW_COUNT_MAX: u64 = 4;
 
@@ -116,7 +116,7 @@ impl Sender {
         &self.counted
     }
 
-    /// As after a crash: all flows count from 0 again.
+    /// A restart after a crash: all flows count from 0 again.
     pub(crate) fn restart(&mut self) {
         self.epoch += 1;
         for flow in &mut self.flows {

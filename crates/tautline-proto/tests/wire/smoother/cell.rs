@@ -55,9 +55,9 @@ pub(crate) enum Rule {
 pub(crate) enum Load {
     /// Frames a second, at random times.
     Poisson(f64),
-    /// As much as it may, always.
+    /// Always as much as allowed.
     Greedy,
-    /// As much as it may, on and off for so many milliseconds on average.
+    /// As much as allowed, on and off for so many milliseconds on average.
     OnOff(f64),
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Setup {
     /// Share of grants and reports that are lost, and whether they overtake each other.
     pub(crate) control_loss_ppm: u32,
     pub(crate) control_late: bool,
-    /// Somebody sends forged and old messages.
+    /// An attacker sends forged and old messages.
     pub(crate) interference: bool,
     /// The first sender claims a backlog and sends nothing.
     pub(crate) liar: bool,
@@ -600,7 +600,7 @@ impl Cell {
         self.send_control(sim, RECEIVER_MAC, mac, &report.encode());
     }
 
-    /// Sends forged messages under a name that nobody knows, and old ones under the right name.
+    /// Sends forged messages under an unknown name, and old ones under the right name.
     fn interfere(&mut self) {
         self.after(1_000_000, Timer::Interfere);
         let index = self.below(self.setup.senders as u64) as usize;

@@ -35,7 +35,7 @@ impl Writer {
 }
 
 impl Sending {
-    /// An end that nobody has joined.
+    /// An end that the other side has not joined.
     #[must_use]
     pub fn new(connection: Connection) -> Self {
         Sending {
@@ -52,7 +52,7 @@ impl Sending {
         self.epoch != 0
     }
 
-    /// The other side has begun a new life: until it offers an epoch, nobody is there.
+    /// The other side has begun a new life: until it offers an epoch, it is not connected.
     pub fn disconnect(&mut self, own: ProducerMemory<'_>) {
         self.epoch = 0;
         own.head.identity.withdraw();
@@ -97,7 +97,7 @@ impl Sending {
     }
 
     /// Sends a message behind an address, or makes it the newest value. Then, once for all that was sent, ask
-    /// [`Sending::wanted`]. `false`, and counted: it is too long, nobody is connected, or its class is full.
+    /// [`Sending::wanted`]. `false`, and counted: it is too long, no peer is connected, or its class is full.
     pub fn send(
         &mut self,
         own: ProducerMemory<'_>,

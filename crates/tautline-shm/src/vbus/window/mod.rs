@@ -2,13 +2,13 @@
 //!
 //! Processes pass descriptors of memories to each other; a guest cannot. So all memories of its connections lie in one
 //! piece of shared memory, in two *regions*: one that Linux writes and one that the guest writes. Each begins with a
-//! [`RegionHead`]: who it is, which life of it this is (the generation), a heartbeat, the ports. Linux decides which
+//! [`RegionHead`]: its side, its generation (a new one after each start), a heartbeat, the ports. Linux decides which
 //! ports there are; both sides compute from the list where each memory lies ([`Plan`]), so there are no offsets that
 //! could be wrong. The two ends of a connection agree on its epoch through the memories themselves
 //! ([`Sending::connect`], [`Receiving::connect`]), and from then on a connection is like any other on the bus.
 //!
 //! A port of a window talks to many peers through one connection: each message begins with an [`Address`], which
-//! says who sent it, or who is to have it. The names of peers stand in a table of Linux's region.
+//! names its sender or its receiver. The names of peers are in a table of Linux's region.
 //!
 //! `docs/reference/vbus.md` has the bytes as tables, and `bindings/c/tautline_vbus.h` has the same in C.
 #![allow(unsafe_code)] // Lays the layout over mapped memory, as `region` does.
@@ -375,7 +375,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// As it lies before a message.
+    /// Bytes before a message.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; ADDRESS_BYTES] {
         let [p0, p1] = self.peer.to_le_bytes();
@@ -410,7 +410,7 @@ impl<'m> Region<'m> {
     /// The region that starts at `base`; `None` if it has no room for a head.
     ///
     /// # Safety
-    /// As for [`ProducerMemory::at`], with `bytes` bytes. The side that the region belongs to may write it, the other
+    /// Those of [`ProducerMemory::at`], with `bytes` bytes. The side that the region belongs to may write it, the other
     /// may not.
     #[must_use]
     pub unsafe fn at(base: *mut u8, bytes: usize) -> Option<Self> {
@@ -587,7 +587,7 @@ impl<'m> Region<'m> {
         let line = &self.head.peers[place];
         let turn = line.turn.load(Relaxed);
         line.turn.store(turn.wrapping_add(1), Relaxed);
-        // Partner: the fence in `peer`. Who sees a word of the new name sees that the turn has changed.
+        // Partner: the fence in `peer`. A reader that sees a word of the new name sees that the turn has changed.
         core::sync::atomic::fence(Release);
         for (word, bytes) in line.name.iter().zip(name.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*bytes), Relaxed);

@@ -67,7 +67,7 @@ fn the_bytes_are_those_of_the_documentation() {
         b"motor\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
     );
     let base = region.base;
-    // SAFETY: the head is there, and nobody writes it now.
+    // SAFETY: the head is there, and no other thread writes it now.
     let bytes = unsafe { core::slice::from_raw_parts(base, REGION_HEAD_BYTES) };
     assert_eq!(bytes[..8], *b"1WLT\x01\0\x01\0");
     assert_eq!(bytes[8..16], [2, 1, 0, 0, 0, 0, 0, 0]);
