@@ -38,7 +38,7 @@ pub struct Grant {
     pub cell: u64,
     /// Number of the takeover.
     pub term: u32,
-    /// Values that arrived before belong to whoever was active then.
+    /// Values that arrived before belong to the program that was active then.
     pub since: Instant,
 }
 
@@ -88,7 +88,7 @@ impl Activity {
         self.at(boottime)
     }
 
-    /// The same by a clock of the caller.
+    /// The grant by a clock of the caller.
     pub(crate) fn at(&self, now: impl FnOnce() -> Instant) -> Option<Grant> {
         let lease = *self.lease();
         (lease.until == Instant::FAR_FUTURE || now() < lease.until).then_some(Grant {

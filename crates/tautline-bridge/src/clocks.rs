@@ -6,8 +6,8 @@ use tautline::{Instant, now};
 /// A moment on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// CLOCK_MONOTONIC, by which messages arrive and the silence of others is counted: a suspended machine hears
-    /// nobody.
+    /// CLOCK_MONOTONIC, by which messages arrive and the silence of others is counted: a suspended machine
+    /// hears no peer.
     pub monotonic: Instant,
     /// CLOCK_BOOTTIME, by which a lease ends: others go on while this machine is suspended.
     pub boottime: Instant,

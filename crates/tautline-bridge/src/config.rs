@@ -158,7 +158,7 @@ impl<'n> Ports<'n> {
     /// Reads several; those of `port`, which needs some unless others follow it.
     ///
     /// # Errors
-    /// Those of [`Ports::peer`], or nobody would receive anything; in words.
+    /// Those of [`Ports::peer`], or there would be no receiver; in words.
     pub fn receivers(&self, port: &PortConfig, to: &[String]) -> Result<Vec<PeerPort>, String> {
         if to.is_empty() && !port.readers {
             return Err(format!(

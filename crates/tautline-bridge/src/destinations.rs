@@ -1,5 +1,5 @@
-//! The ways from a port to those that receive. A thread of its own looks for ports that are not there, because a peer
-//! that hangs holds it up; whoever sends never waits for more than a moment.
+//! Connections from a port to its receivers. A separate thread looks for absent ports, because a peer that hangs blocks
+//! it; senders never wait for more than a moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -54,7 +54,7 @@ impl Destinations {
         if !self.is_missing.load(Relaxed) {
             return;
         }
-        // Before the lock, so that whoever finds it taken knows why.
+        // Before the lock, so that a thread that finds it taken knows why.
         self.looking_since_ns.store(now().as_nanos(), Relaxed);
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         let Ways { port, known } = &mut *ways;

@@ -83,12 +83,12 @@ impl Heartbeat {
         })
     }
 
-    /// Order of those who could be active: the least goes first.
+    /// Order of candidates: the least goes first.
     fn claim(&self) -> (bool, u32, u64) {
         (!self.connected, self.rank, self.process)
     }
 
-    /// Order of those who are active: the greatest stays.
+    /// Order of active programs: the greatest stays.
     fn standing(&self) -> (u32, std::cmp::Reverse<(u32, u64)>) {
         (self.term, std::cmp::Reverse((self.rank, self.process)))
     }
@@ -253,8 +253,8 @@ impl Election {
         others.any(outranks) || self.outdone.is_some_and(|since| !may_return(since))
     }
 
-    /// Whether nobody goes before this program, which is not active. Its connection counts once all the others that it
-    /// knows have heard of it: with two that are connected in the same moment, each would go before the other.
+    /// Whether no other program precedes this one, which is not active. Its connection counts once all the others
+    /// that it knows have heard of it: of two that connect in the same moment, each would precede the other.
     fn takes_over(&self, now: Instant) -> bool {
         let was_told = |since| now.saturating_duration_since(since) > SILENCE_MAX;
         let own = Heartbeat {

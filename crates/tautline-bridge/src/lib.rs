@@ -10,15 +10,15 @@
 //! | [`program`] | signals, output, threads whose end is the program's |
 //! | [`config`] | the file: ports of the node, rules, rates |
 //! | [`port`] | a port of either kind |
-//! | [`destinations`] | the ways from a port to its receivers, and the look for those that are not there |
-//! | [`status`] | counters, and the state for whoever asks |
+//! | [`destinations`] | connections from a port to its receivers, and the search for absent ones |
+//! | [`status`] | counters, and the state for queries |
 //! | [`standby`] | several programs of one cell, of which one is active: heartbeats and their port |
 //! | [`election`], [`activity`] | the decision among them; the right of the active one |
 //! | [`publication`] | from a port to an engine: the loops of a publication |
 //! | [`gate`] | choice of the values that are published |
 //! | [`clocks`] | the clocks of a decision, of which one goes on while the machine is suspended |
 //! | [`baseline`] | time that a message has waited, without a comparison of clocks |
-//! | `testing` | cells, and participants that nobody here wrote; feature `testing` |
+//! | `testing` | cells, and third-party participants; feature `testing` |
 
 pub mod activity;
 pub mod baseline;

@@ -17,7 +17,7 @@ pub struct PeerPort {
 }
 
 impl fmt::Display for PeerPort {
-    /// As the file has it: `motor.7`.
+    /// Notation of the file: `motor.7`.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}.{}", self.neighbour, self.port)
     }

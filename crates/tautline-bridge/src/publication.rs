@@ -1,7 +1,7 @@
 //! From a port to another network: the work of a publication's thread, whatever the engine.
 //!
-//! The port's memory is the queue between the cell and the network. Whoever sends to the port writes into that memory
-//! and goes on, full or not. This thread alone waits for the engine.
+//! The port's memory is the queue between the cell and the network. Senders write into that memory
+//! and continue, full or not. This thread alone waits for the engine.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -32,10 +32,10 @@ pub struct Value {
 pub struct Right {
     /// The program's right.
     pub grant: Grant,
-    /// Time before the look at the right. A process that is stopped behind that look sends a value of before, and
-    /// whoever receives it sees so by these times.
+    /// Time before the look at the right. A process that is stopped after that look sends an old value, and
+    /// receivers notice that by these times.
     pub at: Instant,
-    /// The same on the wall clock.
+    /// That time on the wall clock.
     pub wall: SystemTime,
 }
 
@@ -44,9 +44,9 @@ pub struct Right {
 pub enum Fate {
     /// Given to the engine.
     Published,
-    /// Not the one in so many.
+    /// Left out by `every`.
     Decimated,
-    /// As the last published one.
+    /// Equal to the last published one.
     Unchanged,
     /// Replaced by a newer one before its time came.
     Thinned,

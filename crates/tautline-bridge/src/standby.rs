@@ -1,5 +1,5 @@
 //! Several programs of one cell that carry the same ports: one is active, the others stand by. Their heartbeats go
-//! through a sampling port of the cell, so that nobody on the other network has a part in the decision.
+//! through a sampling port of the cell, so that participants of the other network have no part in the decision.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,8 +23,8 @@ use crate::program::{Failure, say};
 
 /// Programs that may stand by for one. Lower: fewer. Higher: heartbeats grow with the square of it.
 const PEERS_MAX: usize = 7;
-/// Places of the heartbeats' port beyond those of the peers. Lower: whoever else of the cell sends there takes a peer's
-/// place, or replaces its heartbeats. Higher: memory, 4.5 KiB each.
+/// Places of the heartbeats' port beyond those of the peers. Lower: other senders of the cell take a peer's
+/// place, or replace its heartbeats. Higher: memory, 4.5 KiB each.
 const SPARE_SOURCES: usize = 8;
 
 /// Section `[standby]` of a file.
@@ -94,7 +94,7 @@ impl Standby {
         )
     }
 
-    /// The same for programs.
+    /// State as JSON.
     #[must_use]
     pub fn told(&self) -> serde_json::Value {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -134,7 +134,7 @@ pub fn process_number() -> Result<u64, Failure> {
     Ok(u64::from_le_bytes(random))
 }
 
-/// State of a program among the others, for whoever asks.
+/// State of a program among the others, for queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// `active`, `standing by` or `listening`.
@@ -171,13 +171,13 @@ impl LastShown {
     /// Sets it, and says on standard error when the state is another one.
     pub fn set(&self, now: Shown) {
         let before = mem::replace(&mut *self.lock(), now);
-        // Without the lock: a reader of standard error that hangs holds up nobody who asks for the state.
+        // Without the lock: a reader of standard error that hangs does not delay queries for the state.
         if before.state != now.state {
             say(&format!("{}: {}", self.program, now.state));
         }
     }
 
-    /// The same for a program without others.
+    /// Sets the state of a program without others.
     pub fn set_state(&self, state: &'static str) {
         self.set(Shown {
             state,
@@ -315,8 +315,8 @@ fn tell(
     }
 }
 
-/// Whether a value comes from the port of a peer. On a bus the directory's owner decides who has which name; on a
-/// network it is the address, which `protection` of the port makes sure of.
+/// Whether a value comes from the port of a peer. On a bus the directory's owner assigns names; on a
+/// network the address decides, which `protection` of the port authenticates.
 fn is_of_peer(
     peers: &[(PeerPort, Option<Destination>)],
     neighbours: &NeighbourTable,

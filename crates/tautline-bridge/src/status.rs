@@ -1,4 +1,4 @@
-//! Counters of a program, and its state for whoever asks on the same machine.
+//! Counters of a program, and its state for queries on the same machine.
 
 use std::fmt::Write as _;
 use std::io;

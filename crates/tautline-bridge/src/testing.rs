@@ -1,4 +1,4 @@
-//! Cells, and participants that nobody here wrote, for the tests of programs that carry ports to another network.
+//! Cells, and third-party participants, for the tests of programs that carry ports to another network.
 //!
 //! # Panics
 //! Everything here does, where a test can only fail.
@@ -193,10 +193,10 @@ impl Program {
         let _absent = self.try_publish(port, value);
     }
 
-    /// The same.
+    /// Sends a value to a port of its peer.
     ///
     /// # Errors
-    /// The peer is not there, or does not take it.
+    /// The peer is absent, or does not take it.
     pub fn try_publish(&mut self, port: u16, value: &[u8]) -> Result<(), SendError> {
         let port = port.try_into().expect("a port");
         let to = self.state.destination(&self.to, port);
@@ -216,10 +216,10 @@ impl Program {
         said.expect("a peer that takes it");
     }
 
-    /// The same.
+    /// Sends a message to a port of its peer.
     ///
     /// # Errors
-    /// The peer is not there, or does not take it.
+    /// The peer is absent, or does not take it.
     pub fn try_say(
         &mut self,
         port: u16,
@@ -266,8 +266,8 @@ pub fn python_with(scratch: &str, packages: &[&str]) -> Option<PathBuf> {
     }
 }
 
-/// A participant that nobody here wrote, behind a script that takes commands and says what happens, a line of JSON
-/// each. The first that it says is `{"opened": true}`.
+/// A third-party participant, behind a script that takes commands and reports events, a line of JSON each. The first
+/// report is `{"opened": true}`.
 #[derive(Debug)]
 pub struct Peer {
     running: Running,

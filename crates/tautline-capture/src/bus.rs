@@ -1,4 +1,4 @@
-//! Messages of buses, as a watcher sees them: whoever sends or receives does nothing for it.
+//! Messages of buses, as a watcher sees them: senders and receivers do nothing for it.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use tautline::{Address, PortKind};
 use crate::batch::{Batch, Origin, Way};
 use crate::sys;
 
-/// Time between two looks at which ports there are and who sends to them. Lower: asking takes time of those who
-/// answer. Higher: more of a port that opens is not seen.
+/// Time between two queries for ports and their senders. Lower: answers take more time of the ports. Higher: more of a
+/// new port's messages is missed.
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// Messages that are taken from one port in one look, so that a fast one does not keep the others waiting.
@@ -121,7 +121,7 @@ impl BusTap {
         }
     }
 
-    /// Looks at which ports there are, and who sends to them.
+    /// Queries the ports and their senders.
     fn refresh(&mut self) {
         self.refreshed = Some(Instant::now());
         self.epoch_offset = sys::epoch_offset();

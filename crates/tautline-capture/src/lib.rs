@@ -1,13 +1,14 @@
-//! Frames and messages of this machine, copied while they pass, as files. Whoever is watched does nothing for it.
+//! Frames and messages of this machine, copied while they pass, as files. Observed processes do nothing for it.
 //!
 //! * [`NetworkTap`] copies the frames of one interface: those that the demux takes before Linux sees them, those that
 //!   are sent past the queueing discipline, and ours among those that Linux handles.
 //! * [`BusTap`] copies the messages of buses.
 //! * Both fill a [`Batch`], which puts them in the order of time.
-//! * [`KnownNodes`] says what the fields of a message are and how its sender and receiver are called, where they tell.
+//! * [`KnownNodes`] has the fields of messages and the names of senders and receivers, as far as nodes report them.
 //! * [`pcapng`] writes them for Wireshark, [`recording`] the messages in them as MCAP.
 //!
-//! Nothing is taken from anybody, and nobody waits: what comes faster than it is copied is counted as lost.
+//! Messages are not taken from their receivers, and senders do not wait: what arrives faster than it is copied counts
+//! as lost.
 
 mod batch;
 mod bus;

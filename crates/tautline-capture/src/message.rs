@@ -19,8 +19,8 @@ const UNDER_WAY: usize = 32;
 /// capture sees frames of both ways.
 const TIME_LIMIT: Duration = Duration::from_millis(500);
 
-/// Flows that are told apart at a time. Lower: of a large network, a recording lacks those that began last. Higher:
-/// whoever sends frames with ever new addresses and ports takes more memory, a few KiB for each; and from 9,362 on, a
+/// Flows that are distinguished at a time. Lower: of a large network, a recording lacks those that began last. Higher:
+/// a sender of frames with ever new addresses and ports takes more memory, a few KiB for each; and from 9,362 on, a
 /// recording could have more channels than MCAP has numbers for.
 pub const FLOWS_MAX: usize = 8_192;
 

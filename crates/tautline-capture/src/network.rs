@@ -1,5 +1,5 @@
 //! Frames of one interface, from the places where they pass: the demux, which takes ours before Linux sees them, and
-//! who sends past the queueing discipline, both in a ring; and Linux itself, in a packet socket.
+//! senders past the queueing discipline, both in a ring; and Linux itself, in a packet socket.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,8 @@ const REFRESH: Duration = Duration::from_millis(250);
 /// Bytes that are kept of a frame that Linux handles; it may be one that a network card will cut.
 const FRAME_BYTES_MAX: usize = 65_536;
 
-/// Frames that are taken from one ring in one look, twice what it holds. Whoever writes it has an end.
+/// Frames that are taken from one ring in one look, twice its size. The limit bounds a look at a ring that is
+/// written meanwhile.
 const RING_FRAMES_MAX: u64 = 2 * tautline_shm::tap::SLOTS;
 
 /// Frames that are taken from the packet socket in one look, so that a flood does not keep the ring waiting.
@@ -39,9 +40,9 @@ const IFLA_IFNAME: u16 = 3;
 /// Copies the frames of one interface.
 #[derive(Debug)]
 pub struct NetworkTap {
-    /// As the kernel has it, which need not be UTF-8.
+    /// Name in the kernel, not necessarily UTF-8.
     interface: OsString,
-    /// As it is shown.
+    /// Name for display.
     name: String,
     /// Whether whatever is sent comes back, so that it passes twice.
     is_loopback: bool,

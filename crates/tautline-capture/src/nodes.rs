@@ -15,7 +15,7 @@ use tautline_proto::neighbour::NAME_BYTES_MAX;
 use crate::frame::End;
 use crate::message::{FLOWS_MAX, Flow};
 
-/// Least time between two questions to all nodes. Lower takes time of those who answer. Higher: messages of a node that
+/// Least time between two questions to all nodes. Lower takes more time of the nodes. Higher: messages of a node that
 /// has just opened stay without names for longer.
 const ASK_PERIOD: Duration = Duration::from_secs(2);
 
@@ -151,7 +151,7 @@ impl KnownNodes {
         }
     }
 
-    /// The same with what configuration files say. A node is believed before a file.
+    /// Adds the content of configuration files. Answers of nodes take precedence.
     #[must_use]
     pub fn with_configurations(mut self, files: &[NodeConfig]) -> Self {
         self.files = files.iter().map(node_of_file).collect();
@@ -280,7 +280,7 @@ impl KnownNodes {
         self.asked = Instant::now();
         let (answer, asking) = mpsc::channel();
         let work = move || {
-            // Nobody waits for it any more: the capture has ended.
+            // The capture has ended, and does not wait for it.
             let _ended = answer.send(ask());
         };
         let thread = std::thread::Builder::new().name("taut-nodes".to_owned());
@@ -488,7 +488,7 @@ mod tests {
             names(&mut known, &command),
             ["controller", "command", "motor", "-"]
         );
-        // Of a port that nobody has, a number is left; of names that cannot be shown, too.
+        // A port without a node keeps its number, and so does one with an unprintable name.
         let other = flow("eth0", "02:00:00:00:00:03", 1, OWN, 5);
         assert_eq!(names(&mut known, &other), ["-"; 4]);
         let forged = flow("eth0", PEER, 1, OWN, 9);

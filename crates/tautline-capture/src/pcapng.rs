@@ -1,7 +1,7 @@
 //! The file format of Wireshark: pcapng (draft-ietf-opsawg-pcapng), the parts that are written here. Nothing is read.
 //!
 //! By hand: five kinds of block are a page of code. The crate `pcap-file` has been at release candidates of its
-//! version 3 for years, and parses what nobody here reads.
+//! version 3 for years, and parses what is not needed here.
 
 /// Frames with their Ethernet header (`LINKTYPE_ETHERNET`).
 pub const LINK_ETHERNET: u16 = 1;

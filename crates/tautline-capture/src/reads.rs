@@ -107,7 +107,7 @@ impl ReadTap {
         watch.look()?;
         let (tell, told) = mpsc::channel();
         let work = move || {
-            // Until nobody takes them any more.
+            // Until the receiver is gone.
             while tell.send((Instant::now(), watch.look())).is_ok() {
                 thread::sleep(PAUSE);
             }
@@ -133,7 +133,7 @@ impl ReadTap {
         Ok(())
     }
 
-    /// The same once more at the end, with what nodes answer that are asked from now on. Waits for their answers.
+    /// The reads at the end, with the answers of nodes that are asked from now on. Waits for their answers.
     ///
     /// # Errors
     /// Those of asking.

@@ -1,5 +1,5 @@
 //! The rings into which demuxes and senders copy frames (`bpf/tap.bpf.h`), found among the programs of the machine, and
-//! read. Several may read one ring; nobody who writes it waits.
+//! read. Several may read one ring; its writers never wait.
 
 use std::os::fd::AsFd;
 
@@ -32,7 +32,7 @@ const DEMUX_ID: &str = "node_counters";
 const PERMIT_BYTES: usize = 24;
 const PERMIT_DEMUX: usize = 12;
 
-/// Time for which frames are copied after the last time that somebody asked for it. Lower: a reader that is held up for
+/// Time for which frames are copied after the last request. Lower: a reader that is held up for
 /// as long misses frames. Higher: frames are copied for longer after a reader was killed.
 const LEASE_NS: u64 = 1_000_000_000;
 
@@ -100,7 +100,7 @@ impl Ring {
         self.lost
     }
 
-    /// The next frame, with its bytes in the buffer, which is as long as it was kept. Whoever writes the ring may write
+    /// The next frame, with its bytes in the buffer, which is as long as it was kept. Writers of the ring may write
     /// anything: no number from it is trusted, and the steps are bounded.
     pub(crate) fn next(&mut self, buffer: &mut Vec<u8>) -> Option<Copied> {
         let before = self.lost;
@@ -128,7 +128,7 @@ impl Ring {
             let kept = (rest & 0xffff) as usize;
             buffer.resize(kept.min(FRAME_BYTES), 0);
             self.words.copy_out(slot + HEAD_BYTES, buffer);
-            // Whole if nobody began to write over it meanwhile.
+            // Whole if no writer began to overwrite it meanwhile.
             if self.words.turn_after_copy(slot) != turn {
                 self.skip(1);
                 continue;

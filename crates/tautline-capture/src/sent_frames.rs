@@ -1,5 +1,5 @@
 //! Frames that link `packet` sends: past the queueing discipline, and so past every packet socket that listens, unless
-//! the node is asked otherwise. The nodes are asked here, while somebody captures.
+//! the node is asked otherwise. The nodes are asked here, during a capture.
 
 use std::io;
 use std::sync::mpsc;

@@ -77,14 +77,14 @@ impl SharedWords {
             offset.is_multiple_of(8) && offset + 8 <= self.bytes,
             "word outside the ring"
         );
-        // SAFETY: within the mapping and aligned, as was just checked; any bits are a valid integer, and whoever
-        // writes it does so atomically.
+        // SAFETY: within the mapping and aligned, as was just checked; any bits are a valid integer, and
+        // writers write it atomically.
         unsafe { self.base.add(offset).cast::<AtomicU64>().as_ref() }
     }
 
-    /// Asks for copies up to a time, unless somebody has asked for longer.
+    /// Requests copies up to a time, unless a longer request stands.
     pub(crate) fn ask_until(&self, until_ns: u64) {
-        // Pairs with nothing: whoever writes frames sees it in time, since it is said again and again.
+        // Pairs with nothing: writers of frames see it in time, since it is repeated.
         self.word(UNTIL_WORD * 8).fetch_max(until_ns, Relaxed);
     }
 
@@ -98,7 +98,7 @@ impl SharedWords {
         self.word(slot).load(Acquire)
     }
 
-    /// The same after its bytes were copied, which must not move behind this.
+    /// The turn after the bytes of the slot were copied; the copy must not move behind this.
     pub(crate) fn turn_after_copy(&self, slot: usize) -> u64 {
         fence(Acquire);
         self.word(slot).load(Relaxed)
@@ -138,7 +138,7 @@ impl SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever uses it borrows `self`.
+        // SAFETY: the mapping is ours, and its users borrow `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

@@ -11,8 +11,8 @@ use crate::response::fixed_priority;
 use crate::table::{Table, better_minor_frame, table_responses};
 use crate::task::{Scheduling, TaskSet, ns};
 
-/// Largest factor that headroom tells, in thousandths. Lower: tiny tasks look as if they had less room. Higher: more
-/// steps for a number that nobody needs.
+/// Largest headroom that is reported, in thousandths. Lower: tiny tasks look as if they had less room. Higher: more
+/// steps for a number without use.
 const HEADROOM_MAX: u64 = 100_000;
 const PPM: u64 = 1_000_000;
 

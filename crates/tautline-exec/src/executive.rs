@@ -143,13 +143,13 @@ struct Running {
 }
 
 impl Running {
-    /// Whether nobody waits for it any more.
+    /// Whether no other job waits for it any more.
     fn is_abandoned(&self) -> bool {
         self.budget_noted || self.window_noted
     }
 }
 
-/// Faults of a job that somebody looks at.
+/// Faults of a job at a check.
 #[derive(Clone, Copy, Debug)]
 struct Excess {
     used: Duration,

@@ -23,12 +23,12 @@
 //! assert_eq!(analysis.responses[1].response, Some(us(5_800)));
 //! assert_eq!(analysis.headroom_permille(&set), 1_428);
 //!
-//! // Whoever runs the tasks asks the executive about each job.
+//! // The runtime asks the executive about each job.
 //! let mut executive = Executive::new(&set, ms(100));
 //! assert_eq!(executive.next_release(0, ms(100)), Some(ms(100)));
 //! let job = executive.begin(0, ms(100)).expect("the first job is due");
 //! assert_eq!(job.deadline, ms(101));
-//! // It has run for 310 µs, more than its budget: from now on nobody waits for it.
+//! // It has run for 310 µs, more than its budget: from now on no other job waits for it.
 //! let used = us(310);
 //! assert_eq!(executive.check(0, ms(100) + used, used), Some(Action::Demoted));
 //! # Ok::<(), tautline_exec::SetError>(())
@@ -37,9 +37,9 @@
 //! * [`task`]: declarations and their limits; [`error`]: what is wrong with one, where, and the remedy.
 //! * [`analysis`]: admission; [`response`]: the recurrence of fixed priorities (earliest deadline first is analysed by
 //!   demand); [`table`]: static cyclic tables.
-//! * [`timeline`]: who runs when in a hyperperiod, to draw.
-//! * [`executive`]: releases, overruns, budgets and modes at run time; [`monitor`]: what happened, to whom, what was
-//!   done.
+//! * [`timeline`]: the running task at each time of a hyperperiod, to draw.
+//! * [`executive`]: releases, overruns, budgets and modes at run time; [`monitor`]: events and
+//!   reactions.
 //!
 //! # What it is not
 //!

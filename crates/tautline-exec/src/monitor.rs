@@ -1,9 +1,9 @@
-//! The health monitor, as in ARINC 653: what happened, to whom, and what was done.
+//! The health monitor, as in ARINC 653: events, their tasks, and the reactions.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-/// Records that are kept. Lower: one overload pushes out what began it. Higher: more memory for what nobody reads.
+/// Records that are kept. Lower: one overload displaces the record of its cause. Higher: more memory.
 pub const RECORDS_MAX: usize = 256;
 
 /// Event that concerns a task.

@@ -16,8 +16,8 @@ use crate::error::{Fault, Location, SetError};
 use crate::response::fixed_point;
 use crate::task::{Activation, HYPERPERIOD_MAX, Scheduling, TaskSet, common_divisor, ns};
 
-/// Most minor frames of a major frame. Lower: a fast task beside a slow one does not fit. Higher: a table of frames
-/// that nobody can check.
+/// Most minor frames of a major frame. Lower: a fast task beside a slow one does not fit. Higher: a table too long
+/// to check.
 pub const FRAMES_MAX: u64 = 100_000;
 
 /// Window of a table.

@@ -35,7 +35,7 @@ pub const RECEIVE_RATE_MAX: u32 = 14_880_952;
 /// than anybody can look at, up to years for periods without a common divisor.
 pub const HYPERPERIOD_MAX: Duration = Duration::from_secs(60);
 /// Most jobs in the hyperperiod of a table. Lower: 64 tasks at 1 kHz for a second do not fit. Higher: the analysis of a
-/// table takes longer than somebody waits at a terminal.
+/// table takes longer than a user waits at a terminal.
 pub const JOBS_MAX: u64 = 100_000;
 
 /// Shortest distance of two looks at the budget of a program. A job can exceed its budget by as much, and the analysis
@@ -113,7 +113,7 @@ pub struct Task {
     pub deadline: Duration,
     /// Longest execution time of a job on a CPU of its own.
     pub worst_case: Duration,
-    /// Execution time after which the executive lets nobody wait for the job any more; at least the worst case.
+    /// Execution time after which no other job waits for this one; at least the worst case.
     pub budget: Option<Duration>,
     /// Priority, [`PRIORITY_MIN`] to [`PRIORITY_MAX`], the highest most urgent; for [`Scheduling::Declared`] alone.
     pub priority: Option<u8>,
@@ -326,7 +326,7 @@ impl TaskSet {
         Ok(set)
     }
 
-    /// The same with a program that does the jobs of a task.
+    /// Sets a program that does the jobs of a task.
     ///
     /// # Errors
     /// Under earliest deadline first, a deadline that is too short for it.
@@ -336,7 +336,7 @@ impl TaskSet {
         Ok(self)
     }
 
-    /// The same with declarations for its table.
+    /// Sets declarations for its table.
     ///
     /// # Errors
     /// A window of a task that the set does not have.
@@ -350,7 +350,7 @@ impl TaskSet {
         Ok(TaskSet { plan, ..self })
     }
 
-    /// The same with a mode for [`OverrunPolicy::SafeMode`]. Without one, such an overrun leaves releases out.
+    /// Sets the mode for [`OverrunPolicy::SafeMode`]. Without one, such an overrun leaves releases out.
     ///
     /// # Errors
     /// A mode that the set does not have.
@@ -378,7 +378,7 @@ impl TaskSet {
         &self.plan
     }
 
-    /// The same with all execution times changed by a factor in thousandths: worst cases, budgets and critical
+    /// This set with all execution times multiplied by a factor in thousandths: worst cases, budgets and critical
     /// sections. Not for running: they may be beyond the deadlines.
     pub(crate) fn scaled(&self, permille: u64) -> TaskSet {
         let scale = |time: Duration| {

@@ -1,4 +1,4 @@
-//! The time line of a hyperperiod: who runs when, if every job takes its charged time.
+//! The time line of a hyperperiod: the running task at each time, if every job takes its charged time.
 //!
 //! For a picture. Tasks activated by messages come as often as they may. Release jitter, blocking and receive
 //! processing are not in it, so no bound follows from it; the bounds are those of the [analysis](crate::analysis).

@@ -29,10 +29,10 @@ struct Current {
     used: Duration,
 }
 
-/// Answer to the question who runs.
+/// Task that is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The task; `None`: nobody has anything to do.
+    /// The task; `None`: no task has anything to do.
     pub task: Option<usize>,
     /// Time at which to ask again at the latest; `None`: not before the next end of a job, or message.
     pub until: Option<Duration>,
@@ -93,7 +93,7 @@ impl Dispatcher {
         }
     }
 
-    /// Begins the jobs that are due, and says who runs from `now` on.
+    /// Begins the jobs that are due, and returns the task that runs from `now` on.
     pub fn choose(&mut self, now: Duration) -> Choice {
         self.charge(now);
         for (task, current) in self.jobs.iter().enumerate() {

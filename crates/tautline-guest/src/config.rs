@@ -107,7 +107,7 @@ pub struct PortConfig {
     /// Bytes of the largest message.
     #[serde(default = "message_bytes_max")]
     pub message_bytes_max: u32,
-    /// Ports to which the guest may send from this one; none: every port of whoever it knows.
+    /// Ports to which the guest may send from this one; none: all ports of all peers that it knows.
     #[serde(default)]
     pub to: Vec<PeerPort>,
     /// Highest priority with which it may send.
@@ -249,7 +249,7 @@ impl GuestConfig {
         Ok(config)
     }
 
-    /// The same of a file's text, checked.
+    /// Parses and checks the text of a file.
     ///
     /// # Errors
     /// [`GuestError::File`], [`GuestError::Setting`].
@@ -291,8 +291,11 @@ impl GuestConfig {
         config.relay = read.relay;
         config.log = read.log;
         if let Some(ram) = read.ram {
-            config.ram_bytes = units::bytes(&ram, 1)
-                .ok_or_else(|| wrong(format!("ram = \"{ram}\" is no memory, such as \"16M\"")))?;
+            config.ram_bytes = units::bytes(&ram, 1).ok_or_else(|| {
+                wrong(format!(
+                    "invalid size ram = \"{ram}\"; expected e.g. \"16M\""
+                ))
+            })?;
         }
         if let Some(text) = read.silence_max {
             config.silence_max = Some(duration(&text, "silence_max").map_err(wrong)?);
@@ -341,7 +344,7 @@ impl GuestConfig {
                 "silence_max is {silence:?}; expected {SILENCE_MIN:?} to {SILENCE_MAX:?}"
             ));
         }
-        // One place is for peers that nobody has named.
+        // One place is for peers that the file does not name.
         if self.peers.len() >= PEERS_MAX {
             return wrong(format!(
                 "{} peers; at most {} can be named",
@@ -425,7 +428,7 @@ fn node_name(text: &str) -> Result<NodeName, String> {
 
 /// A time such as `500ms`.
 fn duration(text: &str, key: &str) -> Result<Duration, String> {
-    let wrong = || format!("{key} = \"{text}\" is no time, such as \"500ms\" or \"50us\"");
+    let wrong = || format!("invalid time {key} = \"{text}\"; expected e.g. \"500ms\" or \"50us\"");
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
     let unit = match &text[digits..] {

@@ -23,7 +23,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Time for a guest to end, or to begin again. Lower: on a busy machine it is said to have failed.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 const CHANGE_LOOK: Duration = Duration::from_millis(20);
-/// Longest answer. Lower: 32 ports do not fit. Higher: somebody who answers without end fills our memory.
+/// Longest answer. Lower: 32 ports do not fit. Higher: an endless answer fills our memory.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Longest question.
 const QUESTION_BYTES_MAX: usize = 16;
@@ -83,8 +83,8 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // While somebody listens, which ends afterwards, nobody else has the name; then a successor may.
-        let _ = self.directory.remove(&self.name); // somebody has cleaned up already
+        // While this process listens, which ends afterwards, no other has the name; then a successor may.
+        let _ = self.directory.remove(&self.name); // it was removed already
     }
 }
 
@@ -110,8 +110,8 @@ fn free(directory: &Directory, name: &str) -> Result<(), GuestError> {
     }
 }
 
-/// Removes the sockets that killed processes have left. The directory is locked, so nobody has bound one and does not
-/// listen yet.
+/// Removes the sockets that killed processes have left. The directory is locked, so no socket is bound and not
+/// listening yet.
 fn sweep(directory: &Directory) {
     for name in names(directory) {
         let path = directory.reachable(&name);
@@ -168,7 +168,7 @@ fn begin(
     name: &str,
     question: Question,
 ) -> Result<Option<Query<String>>, GuestError> {
-    // Root looks into the directories of others, who may put links there that lead to its own sockets.
+    // Root reads the directories of other users, which may contain links that lead to its own sockets.
     let entry = match directory.socket(name) {
         Err(error) if error.is_absent() => return Ok(None),
         found => found?,
@@ -260,7 +260,7 @@ pub fn list() -> (Vec<GuestStatus>, Vec<String>) {
             }
             match begin(&directory, &name, Question::Status) {
                 Ok(Some(one)) => asked.push(one),
-                // Left by a process that was killed: it takes nobody's place.
+                // Left by a process that was killed: it takes no place.
                 Ok(None) => continue,
                 Err(_) => silent.push(name),
             }

@@ -78,7 +78,7 @@ impl Architecture {
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) architecture: Architecture,
-    /// Its bytes, which nobody can change any more.
+    /// Its bytes, sealed against changes.
     pub(crate) file: OwnedFd,
     /// Its parts that lie in memory.
     pub(crate) segments: Vec<Segment>,
@@ -167,8 +167,8 @@ fn check(bytes: &[u8], ram_bytes: u64) -> Result<Program, String> {
     if bytes.get(CLASS_BYTE) != Some(&object::elf::ELFCLASS64) {
         return Err("it is a 32-bit program; guests have 64 bits".to_owned());
     }
-    let header = FileHeader64::<LE>::parse(bytes)
-        .map_err(|error| format!("it is no whole ELF file: {error}"))?;
+    let header =
+        FileHeader64::<LE>::parse(bytes).map_err(|error| format!("invalid ELF file: {error}"))?;
     let big = || "it is a big-endian program".to_owned();
     let endian = header.endian().map_err(|_| big())?;
     if !header.is_little_endian() {

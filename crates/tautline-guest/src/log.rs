@@ -1,4 +1,4 @@
-//! The log of a guest: what it sends to one of its ports goes into a file of the user who runs it.
+//! The log of a guest: what it sends to one of its ports goes into a file of the user that runs it.
 //!
 //! The user names the file; the guest sends text and nothing else. Files are made anew, in a directory that is held
 //! open, and are their user's alone. A thread writes, so that a slow disk holds no other message up; what it cannot
@@ -52,7 +52,7 @@ impl LogConfig {
     }
 }
 
-/// A log that is written. Its buffers go around: from the writer to who fills them, and back.
+/// A log that is written. Its buffers circulate between the writer and the relay, which fills them.
 #[derive(Debug)]
 pub(crate) struct Log {
     /// `None` while it is being closed.
@@ -134,7 +134,7 @@ impl Files {
         })
     }
 
-    /// Ends when nobody sends any more, or when the disk fails.
+    /// Ends when the sender is gone, or when the disk fails.
     fn write_all(&mut self, lines: &Receiver<Vec<u8>>, free: &SyncSender<Vec<u8>>) {
         for message in lines {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     /// Address that it was heard from; none yet for one that only the configuration names.
     pub(crate) address: Option<tautline::Address>,
-    /// As the window has it.
+    /// Its address in the window.
     place: Address,
     used_at: u64,
 }
@@ -59,8 +59,7 @@ impl Peers {
         }
     }
 
-    /// Place of who sent a message. One that has no place yet takes a free one, or that of the peer that has not been
-    /// heard for longest.
+    /// Place of a message's sender. A new sender takes a free place, or that of the peer that was silent for longest.
     pub(crate) fn place_of(&mut self, source: Source, window: &Window) -> Address {
         self.time += 1;
         let time = self.time;
@@ -98,7 +97,7 @@ impl Peers {
         named.map_or_else(|| address.to_string(), |(_, entry)| entry.name.clone())
     }
 
-    /// The peer that the guest means; `None` if nobody is at that place, or somebody else by now.
+    /// The peer that the guest addresses; `None` if the place is empty, or has another peer by now.
     pub(crate) fn find(&self, address: Address) -> Option<(&Peer, PortNumber)> {
         let peer = self.places.get(usize::from(address.peer))?.as_ref()?;
         let port = PortNumber::new(address.port)?;

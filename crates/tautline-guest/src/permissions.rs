@@ -20,7 +20,7 @@ impl TryFrom<String> for PeerPort {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no port of a peer, such as \"motor:8\"");
+        let wrong = || format!("invalid port of a peer `{text}`; expected e.g. \"motor:8\"");
         let (peer, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().ok().and_then(PortNumber::new);
         Ok(PeerPort {
@@ -33,7 +33,7 @@ impl TryFrom<String> for PeerPort {
 /// Limits of what a port of the guest sends.
 #[derive(Debug)]
 pub(crate) struct Reach {
-    /// Empty: whoever the guest knows.
+    /// Empty: all peers that the guest knows.
     to: Vec<PeerPort>,
     priority_max: u8,
 }

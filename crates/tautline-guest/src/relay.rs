@@ -236,7 +236,7 @@ impl Relay {
         let mut moved_at = Clock::now();
         let mut guest = 0;
         let mut joined_at = moved_at;
-        // Pairs with the store of whoever ends the life.
+        // Pairs with the store at the end of a life.
         while !stop.load(Ordering::Acquire) {
             doorbells.to_linux.quiet();
             window.beat();
@@ -287,7 +287,7 @@ impl Relay {
         Ok(())
     }
 
-    /// A new window: nobody has joined it, and its table has no names. Before its guest starts.
+    /// Resets for a new window that no guest has joined, with an empty table of names. Call before its guest starts.
     pub(crate) fn begin(&mut self, window: &Window) {
         self.peers.publish(window);
         for port in &mut self.ports {
@@ -363,7 +363,7 @@ impl Relay {
         }
     }
 
-    /// The life is over: messages that come from now on are for nobody.
+    /// The life is over: later messages are dropped.
     fn end(&mut self) {
         self.has_lived = true;
         for port in &self.ports {

@@ -63,7 +63,7 @@ impl Mapping {
     /// The region that lies in it.
     pub(crate) fn region(&self) -> Region<'_> {
         // SAFETY: as many mapped bytes, aligned to a page, that stay as long as `self`; the side of the region writes
-        // through it, and where the mapping is read-only nobody writes.
+        // through it, and a read-only mapping is not written.
         unsafe { Region::at(self.base.as_ptr(), self.bytes) }.expect("a plan has room for a head")
     }
 }

@@ -100,7 +100,7 @@ fn check(device: &OwnedFd) -> Result<(), KvmError> {
     use kvm_ioctls::Kvm;
 
     let device = device.try_clone().map_err(KvmError::Unusable)?;
-    // SAFETY: the number is open and nobody else's; the wrapper closes it.
+    // SAFETY: the number is open and has no other owner; the wrapper closes it.
     let kvm = unsafe { Kvm::from_raw_fd(device.into_raw_fd()) };
     match kvm.get_api_version() {
         version if version == KVM_API_VERSION as i32 => {}

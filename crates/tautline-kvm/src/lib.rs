@@ -7,7 +7,7 @@
 //! the guest's first instruction.
 //!
 //! * [`access`]: `/dev/kvm`, and whether it can do all that a machine needs.
-//! * [`packet`]: the words between that process and whoever starts it.
+//! * [`packet`]: messages between that process and its parent.
 //! * [`serve`]: the process itself; on these two processors alone.
 
 pub mod access;

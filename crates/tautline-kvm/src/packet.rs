@@ -1,4 +1,4 @@
-//! The words between the process of a machine and whoever starts it: packets of one socket. First an [`Order`], with
+//! Messages between the process of a machine and its parent: packets of one socket. First an [`Order`], with
 //! descriptors; then [`Report::Ready`] or [`Report::Refused`]; then [`Go`]; at last [`Report::Ended`]. The process
 //! ends when the other end of the socket is closed.
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tautline_state::process::{self, Stat};
 
-/// Time over which the account is taken. Lower: ticks of 10 ms make it coarse. Higher: whoever asks waits longer.
+/// Time over which the account is taken. Lower: ticks of 10 ms make it coarse. Higher: the caller waits longer.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Share above which a machine counts as busy. Lower: a desktop at rest is one. Higher: a build in the background is
@@ -83,7 +83,7 @@ impl OtherWork {
 }
 
 /// Work of other processes in a time in which the caller works too: their own execution time is counted, for the
-/// processors' idle time tells nothing then. Work of the kernel for nobody in particular is not seen.
+/// processors' idle time tells nothing then. Work of the kernel that belongs to no process is not seen.
 #[derive(Debug)]
 pub struct OtherWorkWatch {
     before: Option<Account>,

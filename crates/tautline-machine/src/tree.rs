@@ -12,8 +12,8 @@ use super::{IdleState, Machine};
 /// A kernel's build configuration has about 300 KB; lower would cut it off, higher only admits rubbish.
 const CONFIGURATION_BYTES_MAX: u64 = 4 << 20;
 
-/// Kernel parameters that change timing; the others on the command line are nobody's business
-/// and stay out of published results.
+/// Kernel parameters that change timing; the others on the command line stay out of published
+/// results.
 const TIMING_PARAMETERS: &[&str] = &[
     "clocksource",
     "cpuidle.governor",

@@ -26,7 +26,7 @@ pub const TEXT_CHARS_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// As it was found.
+    /// Without changes.
     Untouched,
     /// With the changes listed in the result.
     Tuned,
@@ -92,7 +92,7 @@ impl fmt::Display for Class {
 /// The text is neither a class nor a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no class: use multimedia, instrument, fast-io, linuxcnc, or a deadline such as 250us or 2ms"
+    "unknown class '{0}': use multimedia, instrument, fast-io, linuxcnc, or a deadline such as 250us or 2ms"
 )]
 pub struct UnknownClass(String);
 
@@ -182,7 +182,7 @@ pub struct Verdict {
     pub weakened_by: Vec<String>,
 }
 
-/// A run of the lab that somebody judges a machine by: the few fields of its result that a view shows.
+/// A run of the lab by which a machine is judged: the fields of its result that a view shows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Judged {
     /// Name of the run.

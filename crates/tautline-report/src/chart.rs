@@ -136,8 +136,8 @@ impl Line {
         }
     }
 
-    /// The same as part of a group that is switched on and off, such as `p99`; the first group of a chart is shown at
-    /// first. Lines of one name have one colour.
+    /// Makes it part of a group that can be shown and hidden, such as `p99`; at first, the first group of a chart is
+    /// shown. Lines of one name have one colour.
     pub fn in_group(mut self, group: &'static str) -> Line {
         self.group = Some(group);
         self

@@ -1,4 +1,4 @@
-//! Gantt charts: rows of bars over one scale of time, such as who ran when on a CPU.
+//! Gantt charts: rows of bars over one scale of time, such as the tasks that ran on a CPU.
 //!
 //! ```
 //! use tautline_report::gantt::{Gantt, Row};

@@ -74,13 +74,13 @@ impl Data {
         }
     }
 
-    /// The same for a grid, whose first two columns are places in these labels.
+    /// Data of a grid, whose first two columns are indices of these labels.
     pub(crate) fn with_grid(mut self, across: &[String], up: &[String]) -> Data {
         self.grid = Some([across.to_vec(), up.to_vec()]);
         self
     }
 
-    /// The same with groups.
+    /// Sets the groups.
     pub(crate) fn with_groups(mut self, groups: Vec<Group>) -> Data {
         self.groups = groups;
         self
@@ -230,7 +230,7 @@ pub(crate) fn figure(
     )
 }
 
-/// The same with a longer caption and drawings that stand otherwise.
+/// Figure with its own caption and arrangement of drawings.
 pub(crate) fn figure_of(data: &Data, caption: &str, drawings: &Markup, below: &Markup) -> Block {
     Block(html! {
         figure data-plot=(data.text()) {
@@ -241,7 +241,7 @@ pub(crate) fn figure_of(data: &Data, caption: &str, drawings: &Markup, below: &M
     })
 }
 
-/// The same where there is nothing to draw, with the reason.
+/// Figure without a drawing, with the reason.
 pub(crate) fn empty_figure(caption: &str, why: &str) -> Block {
     Block(html! { figure { figcaption { (caption) } p { (why) } } })
 }

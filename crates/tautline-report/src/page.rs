@@ -209,7 +209,7 @@ pub fn key_values<K: AsRef<str>, V: AsRef<str>>(pairs: &[(K, V)]) -> Block {
     })
 }
 
-/// The same, folded away until the reader opens it.
+/// Section that is collapsed until the reader opens it.
 pub fn folded(summary: &str, blocks: impl IntoIterator<Item = Block>) -> Block {
     Block(html! {
         details {

@@ -257,7 +257,7 @@ pub(crate) fn legend<'a>(names: impl Iterator<Item = (&'a str, Option<&'a str>)>
     legend_with(names, &[], |_| true)
 }
 
-/// The same with references.
+/// Legend with references.
 pub(crate) fn legend_with<'a>(
     names: impl Iterator<Item = (&'a str, Option<&'a str>)>,
     references: &[Reference],

@@ -43,10 +43,10 @@ impl Reference {
     }
 }
 
-/// Farthest that a logarithmic axis is widened for a reference, as a factor. Lower: it is told and not drawn. Higher:
+/// Farthest that a logarithmic axis is widened for a reference, as a factor. Lower: it is named and not drawn. Higher:
 /// what was measured is pressed into a corner.
 const WIDEN_MAX: f64 = 10.0;
-/// The same of a linear axis.
+/// Farthest that a linear axis is widened for a reference, as a factor.
 const WIDEN_LINEAR_MAX: f64 = 1.5;
 
 /// Values of references for which an axis from `least` to `most` is widened.

@@ -18,7 +18,7 @@ pub fn figures(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> 
     figures_within(header, rows, terminal_columns())
 }
 
-/// The same of cells: each column of times has one unit, which its heading names.
+/// Table of cells: each column of times has one unit, named in its heading.
 pub fn figures_in_one_unit(header: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let rows: Vec<Vec<Cell>> = rows.into_iter().collect();
     let (header, rows) = in_one_unit(header, &rows);

@@ -1,6 +1,6 @@
 //! Bytes that an interface has received and sent, from `/proc/net/dev`.
 //!
-//! Netlink has the same numbers, behind the kernel's lock for interfaces (rtnl), which anybody may hold who makes one.
+//! Netlink has the same numbers, behind the kernel's lock for interfaces (rtnl), held by any user that creates one.
 
 use std::fs::File;
 use std::io;

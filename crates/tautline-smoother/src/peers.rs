@@ -11,7 +11,7 @@ use crate::SmootherError;
 use crate::control::{self, Ends, Frame};
 use crate::sys::{self, ControlSocket};
 
-/// Messages taken in one go. More would delay the grants when somebody floods the port.
+/// Messages taken in one go. More would delay the grants when the port is flooded.
 const MESSAGES_MAX: usize = 64;
 
 /// Addresses and numbers of the messages of this run, for both halves.

@@ -43,7 +43,7 @@ impl OtherBytes {
         self.0[node]
     }
 
-    /// From everybody who is no node.
+    /// From all senders that are not nodes.
     pub(crate) const fn received_from_others(&self) -> u64 {
         self.0[NODES_MAX]
     }

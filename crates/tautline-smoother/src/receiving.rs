@@ -24,11 +24,11 @@ const LEASE: Duration = Duration::from_millis(400);
 const RENEWAL: Duration = Duration::from_millis(100);
 
 /// Longest time for which the sending half may wait for the kernel before nothing is held any more. With [`LEASE`] less
-/// than a second. Shorter, and somebody who makes interfaces opens all gates for a moment.
+/// than a second. Shorter, and a user that creates interfaces opens all gates for a moment.
 const SENDING_SILENCE_MAX: Duration = Duration::from_millis(500);
 
-/// Time between two grants to a node that does not take part: it may begin to. Shorter asks those who never will;
-/// longer, and one whose reports are late hears no grant, and holds less.
+/// Time between two grants to a node that does not take part: it may begin to. Shorter asks more nodes that never will;
+/// longer, and a node with late reports gets no grant, and holds less.
 const PROBE: Duration = SILENCE.checked_div(2).expect("two is not zero");
 
 /// The receiving half.
@@ -73,7 +73,7 @@ impl Receiving {
 
     /// Measures and grants until `stops` says so.
     ///
-    /// Reports wake nobody: the kernel notes when they come, and they are read before the next grants.
+    /// Reports wake no thread: the kernel notes when they come, and they are read before the next grants.
     pub(crate) fn run(&mut self, stops: impl Fn() -> bool) -> Result<(), SmootherError> {
         let slots = self.receiver.slot_count();
         let mut slot = 0;

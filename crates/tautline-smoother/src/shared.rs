@@ -1,9 +1,9 @@
 //! State that the two halves of a smoother share with each other and with its threads without a priority.
 //!
 //! The receiving half measures and grants, and must never be late: it makes no request that waits for a lock of the
-//! kernel. The sending half changes classes and reads them, for which the kernel has one lock (rtnl) that anybody takes
-//! who makes an interface, and some drivers keep for seconds. Neither waits for the other: what they share is read and
-//! written whole, and nobody asks the kernel for anything while the lock of [`Shared::view`] is taken. A third thread
+//! kernel. The sending half changes classes and reads them, for which the kernel has one lock (rtnl) that creating an
+//! interface takes, and some drivers keep for seconds. Neither waits for the other: what they share is read and
+//! written whole, and neither makes a request to the kernel while the lock of [`Shared::view`] is taken. A third thread
 //! writes the status, for which a file system may make it wait for a disk. A fourth one asks for the speed of the link,
 //! for which it may wait for the kernel's lock. These two have no priority.
 

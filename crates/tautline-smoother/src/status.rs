@@ -96,8 +96,8 @@ pub(crate) struct StatusFile {
 }
 
 impl StatusFile {
-    /// That of an interface in the calling thread's network namespace, of whoever holds its journal. Nothing is
-    /// written yet, and what a killed writer left is removed.
+    /// Status file of an interface in the calling thread's network namespace; the caller holds its journal. Writes
+    /// nothing yet, and removes what a killed writer left.
     pub(crate) fn new(directory: Directory, interface: &str) -> Result<Self, StateError> {
         let name = status_name(interface);
         directory.sweep(&name)?;

@@ -15,9 +15,9 @@ const CPU_MAX: u32 = 65_535;
 #[serde(try_from = "String", into = "String")]
 pub struct CpuList(BTreeSet<u32>);
 
-/// A text that is no list of CPUs.
+/// Invalid list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of CPUs such as 1 or 0-2,5")]
+#[error("invalid list of CPUs `{text}`; expected e.g. 1 or 0-2,5")]
 pub struct CpuListError {
     text: String,
 }

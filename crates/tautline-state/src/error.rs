@@ -26,7 +26,7 @@ pub enum StateError {
         path: PathBuf,
     },
     /// A file of another kind has the name.
-    #[error("{path} is no {expected}; remove it or choose another path")]
+    #[error("{path} is not a {expected}; remove it or choose another path")]
     WrongKind {
         /// The file.
         path: PathBuf,
@@ -82,7 +82,7 @@ pub enum StateError {
         bytes_max: usize,
     },
     /// A name that is no single component of a path, or a path with `..` in it.
-    #[error("{path} is no plain name or path here; leave out empty parts and `..`")]
+    #[error("invalid path {path}; leave out empty parts and `..`")]
     InvalidName {
         /// The name or path.
         path: PathBuf,

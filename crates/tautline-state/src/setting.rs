@@ -276,7 +276,7 @@ pub(crate) fn kernel_path(path: &Path) -> io::Result<PathBuf> {
 }
 
 fn no_setting(path: &Path) -> io::Error {
-    let text = format!("{} is no setting of the kernel", path.display());
+    let text = format!("{} is not a setting of the kernel", path.display());
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 

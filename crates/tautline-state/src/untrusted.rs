@@ -148,7 +148,7 @@ fn refuses_descriptors(socket: BorrowedFd<'_>) -> bool {
 /// Has the kernel refuse descriptors on a socket that is closed again.
 ///
 /// # Errors
-/// As [`pass_descriptors`].
+/// Those of [`pass_descriptors`].
 pub fn try_refusing_descriptors() -> io::Result<()> {
     pass_descriptors(unnamed(SocketType::STREAM)?.as_fd(), false)
 }

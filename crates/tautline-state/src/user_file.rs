@@ -93,7 +93,7 @@ pub fn create(path: &Path, existing: Existing) -> Result<File, StateError> {
     Ok(file)
 }
 
-/// As [`create`], to be written at its end.
+/// Like [`create`], to be written at its end.
 ///
 /// # Errors
 /// As there.

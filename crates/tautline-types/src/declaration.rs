@@ -13,7 +13,7 @@ pub const FIELDS_MAX: usize = 64;
 pub const NAME_BYTES_MAX: usize = 63;
 /// Bytes of the largest type: those of the largest message.
 pub const TYPE_BYTES_MAX: usize = 65_536;
-/// Bytes of the longest declaration as text, for those who must have room for one: each field with its separators,
+/// Bytes of the longest declaration as text, for buffers: each field with its separators,
 /// its number and a count of five digits.
 pub const DECLARATION_BYTES_MAX: usize =
     NAME_BYTES_MAX + 4 + FIELDS_MAX * (NAME_BYTES_MAX + "65536".len() + "u16".len() + 6);

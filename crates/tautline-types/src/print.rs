@@ -197,7 +197,7 @@ fn word(name: &str) -> String {
     format!("{name}{underscore}")
 }
 
-/// The same in Rust, where almost every word can be a name, so that the derived declaration has the same one.
+/// Name in Rust, where almost every word can be a name, so that the derived declaration keeps the name.
 fn rust_word(name: &str) -> String {
     match name {
         "Self" | "crate" | "self" | "super" => word(name),

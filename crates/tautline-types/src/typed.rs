@@ -28,12 +28,12 @@ pub unsafe trait Typed: Copy + 'static {
     #[inline]
     #[must_use]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes of `self`, of which none is padding, by the contract of the trait; nobody writes to them
+        // SAFETY: the bytes of `self`, of which none is padding, by the contract of the trait; they are not written
         // while `self` is borrowed, because numbers have no interior mutability.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
-    /// The same, to be filled.
+    /// Bytes of the value, to be filled.
     #[inline]
     #[must_use]
     fn bytes_mut(&mut self) -> &mut [u8] {

@@ -41,7 +41,7 @@ pub(crate) const ALL: [Column; 13] = [
     Column::State,
 ];
 
-/// The same in the order in which room is given to them. The first are there at every width.
+/// Columns in the order in which they get room. The first appear at every width.
 const BY_NEED: [Column; 13] = [
     Column::Name,
     Column::Messages,

@@ -49,7 +49,7 @@ pub(crate) fn add(rows: &mut Vec<Row>, look: &Look, before: Option<&Look>, secon
         row.state = (!lives).then(|| "dead: nothing is held".to_owned());
         rows.push(row);
     }
-    // A directory that nobody is in was left behind.
+    // A directory without members was left behind.
     for bus in look.buses.iter().filter(|bus| !bus.members.is_empty()) {
         let counts = format!(
             "{}, {}",

@@ -9,7 +9,7 @@ use tautline_state::text::plain;
 
 use crate::look::{Latency, Look, NodeFigures, Port};
 
-/// Characters of somebody else's name that are kept. Lower: paths are cut. Higher: one name fills a line.
+/// Characters that are kept of a name from another process. Lower: paths are cut. Higher: one name fills a line.
 pub(crate) const NAME_CHARS_MAX: usize = 64;
 
 /// Sorts of lines, in the order in which they stand.
@@ -98,7 +98,7 @@ pub struct Row {
     pub valid: Option<bool>,
     /// Latency since arrival in the last interval; response times of a task.
     pub recent: Spread,
-    /// The same since the start of the measurement, or since the reset.
+    /// Latency or response times since the start of the measurement, or since the reset.
     pub ever: Spread,
     /// Messages that were lost on their way or are incomplete; missed deadlines of a task.
     pub lost: u64,

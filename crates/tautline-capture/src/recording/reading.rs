@@ -1,4 +1,4 @@
-//! Reads recordings, whoever wrote them: a file is checked from end to end before anything of it is believed.
+//! Reads recordings of any origin: a file is checked from end to end before any of it is used.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -61,7 +61,7 @@ fn pass_counted(rest: &mut &[u8]) -> Option<()> {
     pass(rest, bytes)
 }
 
-/// As the reader does: until their bytes are used up, and a last pair may reach beyond them.
+/// Skips pairs like the reader: until their bytes are used up; a last pair may reach beyond them.
 fn pass_texts(rest: &mut &[u8]) -> Option<()> {
     let bytes = count(rest)?;
     let before = rest.len();

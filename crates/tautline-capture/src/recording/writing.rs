@@ -52,7 +52,7 @@ const _: () = assert!(FLOWS_MAX * CHANNELS_OF_FLOW_MAX < u16::MAX as usize);
 /// Writes a recording: of [`FLOWS_MAX`] flows, those that come first.
 pub struct Recorder {
     writer: Writer<File>,
-    /// The same file, to take space.
+    /// The file of `writer`, to allocate space.
     file: File,
     /// Channels of each flow: one for messages without a type, one for each type that it had; others for other names.
     channels: HashMap<Flow, Vec<(FlowFacts, u16)>>,

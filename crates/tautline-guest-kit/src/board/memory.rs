@@ -16,7 +16,7 @@ struct Arena {
     taken: UnsafeCell<usize>,
 }
 
-// SAFETY: one processor; whoever uses it has masked interrupts.
+// SAFETY: one processor; users have masked interrupts.
 unsafe impl Sync for Arena {}
 
 #[global_allocator]
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         masked(|| {
             let base = self.bytes.get().cast::<u8>();
-            // SAFETY: nobody else is here while interrupts are masked.
+            // SAFETY: no other code is here while interrupts are masked.
             let taken = unsafe { &mut *self.taken.get() };
             let start = base as usize + *taken;
             let at = start.next_multiple_of(layout.align()) - base as usize;

@@ -123,7 +123,7 @@ impl Stack {
         let lowest = memory.leak().as_mut_ptr();
         let end = lowest as usize + STACK_BYTES;
         let saved = end - size_of::<Saved>().next_multiple_of(16);
-        // SAFETY: within the stack, aligned, and nobody else has it yet.
+        // SAFETY: within the stack, aligned, and not shared yet.
         unsafe { (saved as *mut Saved).write(Saved::new(run_jobs, task, end)) };
         Stack { lowest, saved }
     }
@@ -178,7 +178,7 @@ extern "C" fn run_jobs(task: usize) -> ! {
     loop {
         let job = with_machine(|machine| machine.dispatcher.job(task)).flatten();
         if let Some(job) = job {
-            // SAFETY: the code of this task, which nobody else uses.
+            // SAFETY: the code of this task, used here alone.
             let body = unsafe { &mut (&mut *BODIES.0.get())[task] };
             body(&job);
             HAS_ENDED.store(true, Relaxed);
@@ -187,8 +187,8 @@ extern "C" fn run_jobs(task: usize) -> ! {
     }
 }
 
-/// Decides who runs. Called with interrupts masked, when the registers of who ran lie at `saved`; returns where those
-/// of the next one do.
+/// Chooses the running task. Called with interrupts masked, when the registers of the previous task are at `saved`;
+/// returns the location of the next task's registers.
 pub(super) extern "C" fn change(saved: usize) -> usize {
     tlg_set_timer(0);
     let has_rung = tlg_acknowledge();

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 
 use super::tasks::masked;
 
-/// A value that tasks share, as a `static`: whoever reads it gets the newest one, whole. It is copied while no
+/// A value that tasks share, as a `static`: a reader gets the newest one, whole. It is copied while no
 /// interrupt is served, so keep it to some hundred bytes.
 #[derive(Debug)]
 pub struct SharedValue<T>(UnsafeCell<T>);
@@ -22,13 +22,13 @@ impl<T: Copy> SharedValue<T> {
     /// Copies the newest value.
     #[must_use]
     pub fn read(&self) -> T {
-        // SAFETY: nobody writes while interrupts are masked.
+        // SAFETY: no other code writes while interrupts are masked.
         masked(|| unsafe { *self.0.get() })
     }
 
     /// Replaces the value.
     pub fn write(&self, value: T) {
-        // SAFETY: nobody reads while interrupts are masked.
+        // SAFETY: no other code reads while interrupts are masked.
         masked(|| unsafe { *self.0.get() = value });
     }
 }

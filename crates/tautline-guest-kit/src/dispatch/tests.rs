@@ -17,7 +17,7 @@ const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Runs a set until a time; the job of a task takes what `cost` says. Returns who had the processor in each
+/// Runs a set until a time; the job of a task takes what `cost` says. Returns the running task in each
 /// millisecond, by the first letter of its name.
 fn timeline(
     dispatcher: &mut Dispatcher,

@@ -1,8 +1,8 @@
 //! Doorbells of a guest under QEMU: the server's end of QEMU's device `ivshmem-doorbell`.
 //!
-//! The device asks a server, over a socket, for the shared memory and for the events of all who share it. Here these
-//! are two: Linux, number 0, and the guest, number 1, with one event each. All is said at once; the device hears it
-//! when it starts.
+//! The device asks a server, over a socket, for the shared memory and for the events of all its users. Here these
+//! are two: Linux, number 0, and the guest, number 1, with one event each. The answers are written in advance; the
+//! device reads them when it starts.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ use crate::doorbell::Doorbells;
 
 /// Version of the protocol of QEMU's device.
 const VERSION: i64 = 0;
-/// Number of Linux among those who share the memory.
+/// Number of Linux among the users of the memory.
 const LINUX: i64 = 0;
 /// Number of the guest.
 const GUEST: i64 = 1;

@@ -20,7 +20,7 @@ use crate::window::Window;
 /// Its name in errors.
 const NAME: &str = "KVM";
 /// Time that the process has for its last words, and for the rest of the console, once the machine has ended. Lower: on
-/// a busy machine the console's end is cut. Higher: a console that nobody reads holds up a restart for longer.
+/// a busy machine the console's end is cut. Higher: a console without a reader delays a restart for longer.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
 /// A machine of our own.

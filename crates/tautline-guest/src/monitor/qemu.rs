@@ -29,7 +29,7 @@ pub(super) struct Qemu {
     monitor: BufReader<UnixStream>,
     /// Part of a line that has come so far.
     line: String,
-    /// As its last words say.
+    /// Reason in its last output.
     end: Option<End>,
     name: String,
     limits: Vec<String>,

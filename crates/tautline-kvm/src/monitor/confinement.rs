@@ -15,7 +15,7 @@ use super::board;
 
 /// System calls that a machine's process makes while the guest runs, and at its end. Others fail with `EPERM`.
 const CALLS: &[libc::c_long] = &[
-    // Words to whoever started it; the console.
+    // Messages to the parent; the console.
     libc::SYS_recvmsg,
     libc::SYS_sendmsg,
     libc::SYS_read,

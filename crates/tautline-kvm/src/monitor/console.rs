@@ -1,5 +1,5 @@
-//! The serial line: bytes of the guest, by a pipe to a thread that writes them out. The guest never waits for whoever
-//! reads its console; when the pipe is full, bytes are lost and counted.
+//! The serial line: bytes of the guest, by a pipe to a thread that writes them out. The guest never waits for the
+//! reader of its console; when the pipe is full, bytes are lost and counted.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -62,7 +62,7 @@ fn write_out(mut pipe: PipeReader, lost: &AtomicU64) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => break,
         };
-        // Nobody reads any more: the guest goes on all the same.
+        // The console has no reader any more: the guest goes on all the same.
         let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
         let gone = lost.load(Relaxed);
         if gone > said {

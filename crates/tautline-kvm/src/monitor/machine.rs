@@ -41,7 +41,7 @@ impl Machine {
             to_linux,
             to_guest,
         } = descriptors;
-        // SAFETY: the number is open and nobody else's; the wrapper closes it.
+        // SAFETY: the number is open and has no other owner; the wrapper closes it.
         let kvm = unsafe { Kvm::from_raw_fd(kvm.into_raw_fd()) };
         let mut ram = Memory::new(order.ram_bytes, order.is_resident)?;
         if order.is_resident
@@ -131,6 +131,6 @@ fn give(machine: &VmFd, slot: u32, address: u64, memory: &Memory, flags: u32) ->
 
 /// An event of the order.
 fn event(descriptor: OwnedFd) -> EventFd {
-    // SAFETY: open, nobody else's, and an event; the wrapper closes it. The kernel keeps the event itself.
+    // SAFETY: open, without another owner, and an event; the wrapper closes it. The kernel keeps the event itself.
     unsafe { EventFd::from_raw_fd(descriptor.into_raw_fd()) }
 }

@@ -14,7 +14,7 @@ pub(super) struct Memory {
     bytes: usize,
 }
 
-// SAFETY: plain memory, which nobody reads or writes but the guest once it runs.
+// SAFETY: plain memory; once the guest runs, only the guest reads and writes it.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -32,7 +32,7 @@ impl Memory {
         Memory::at(base.cast(), bytes)
     }
 
-    /// Part of a file, shared with everybody who maps it.
+    /// Part of a file, shared with all processes that map it.
     pub(super) fn of_file(
         file: impl AsFd,
         offset: u64,
@@ -64,8 +64,8 @@ impl Memory {
 
     /// Its bytes, before the guest runs.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as many mapped bytes, which nobody else has: only fresh memory is written, by `&mut self`, and the
-        // guest does not run yet.
+        // SAFETY: as many mapped bytes, without another reference: only fresh memory is written, by `&mut self`, before
+        // the guest runs.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
     }
 
@@ -82,7 +82,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `at`'s callers; whoever gave it to a machine drops the machine before.
+        // SAFETY: mapped by `at`'s callers; a machine that has it is dropped before.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

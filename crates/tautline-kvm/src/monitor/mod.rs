@@ -30,7 +30,7 @@ const THREADS: usize = 4;
 /// calling process is the machine's from then on: it loses its privileges, and its access to files.
 ///
 /// # Errors
-/// The process has other threads, which would keep these; whoever has started it is gone; no thread can be started.
+/// The process has other threads, which would keep these; its parent is gone; no thread can be started.
 pub fn serve(socket: OwnedFd) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"taut-monitor"); // a name to be seen, no more
     let threads = tautline_state::process::threads(std::process::id());
@@ -90,7 +90,7 @@ fn start_processor(
         .spawn(body)
 }
 
-/// The thread that hears whoever has started this process: the word to go, and then that they are gone.
+/// Thread that receives the parent's order to start, and then notices the parent's end.
 fn start_listening(socket: Arc<OwnedFd>, started: &Arc<Barrier>, go: Sender<()>) -> io::Result<()> {
     let started = Arc::clone(started);
     let body = move || {

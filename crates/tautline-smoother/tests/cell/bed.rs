@@ -73,7 +73,7 @@ pub(crate) fn status(
     status_of(cell, node, INTERFACE, is_wanted)
 }
 
-/// The same of an interface.
+/// Status of an interface.
 pub(crate) fn status_of(
     cell: &Cell,
     node: usize,
@@ -105,7 +105,7 @@ pub(crate) fn child(cell: &Cell, node: usize, capacity_bps: u64, others: &[usize
     start_child(command, cell, capacity_bps, others)
 }
 
-/// The same in a process namespace of its own, as in a container, with the runtime directory of the machine. The
+/// Starts a child in a process namespace of its own, as in a container, with the runtime directory of the machine. The
 /// returned process waits for it.
 pub(crate) fn child_in_container(
     cell: &Cell,
@@ -129,7 +129,7 @@ pub(crate) fn child_in_container(
     start_child(command, cell, capacity_bps, others)
 }
 
-/// The same with its runtime directory on a disk of its own, a file with a file system.
+/// Starts a child with its runtime directory on a disk of its own, a file with a file system.
 pub(crate) fn child_on_disk(
     cell: &Cell,
     (node, disk): (usize, &Path),

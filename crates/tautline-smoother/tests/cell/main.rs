@@ -244,7 +244,7 @@ fn assert_stopped_and_killed_hold_nothing(cell: &Cell, holding: &str) {
     assert_eq!(state_of(cell, 0), before);
 }
 
-/// A file system that lets nobody write, until this is dropped.
+/// A read-only file system, until this is dropped.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -591,7 +591,7 @@ fn grants_go_on_while_somebody_holds_the_lock_of_interfaces() {
     let ip = |arguments: &[&str], input: String| {
         let mut command = cell.command(1, "ip");
         command.args(arguments).stdin(std::process::Stdio::piped());
-        // A kernel that is not preempted lets nobody else onto the CPU where it removes them.
+        // A kernel without preemption keeps other threads off the CPU on which it removes them.
         pin_command(&mut command, cpus[0]);
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();

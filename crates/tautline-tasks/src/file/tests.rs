@@ -127,11 +127,11 @@ fn a_partition_is_read_and_checked() {
     let wrong = |lines: &str| with(lines).unwrap_err().message;
     assert_eq!(
         wrong("name = \"a\"\ncpus = \"1-\""),
-        "f.toml:3:8: `1-` is no list of CPUs such as 1 or 0-2,5"
+        "f.toml:3:8: invalid list of CPUs `1-`; expected e.g. 1 or 0-2,5"
     );
     let name = wrong("name = \"../a\"\ncpus = \"1\"");
     assert!(name.starts_with("f.toml:2:8: `../a` is no name"), "{name}");
-    assert!(wrong("name = \"a\"\ncpus = \"\"").contains("no list of CPUs"));
+    assert!(wrong("name = \"a\"\ncpus = \"\"").contains("invalid list of CPUs"));
     let memory = wrong("name = \"a\"\ncpus = \"1\"\nmemory = \"much\"");
     assert!(memory.contains("no size such as"), "{memory}");
     assert!(wrong("cpus = \"1\"").contains("the key `name` is missing"));

@@ -1,5 +1,5 @@
-//! Documents that the page is made of: all lines with who talks to whom, and one port with everything that is known of
-//! it. The page puts them into text, never into HTML.
+//! Documents of which the page is made: all lines with senders and receivers, and one port with all its details. The
+//! page puts them into text, never into HTML.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The same figures for Prometheus, in its text format.
+//! Figures of the live view for Prometheus, in its text format.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -161,7 +161,7 @@ fn count(encoder: &mut MetricEncoder<'_>, value: u64) -> Result<(), Error> {
     encoder.encode_counter::<NoLabelSet, u64, u64>(&value, None)
 }
 
-/// Somebody else's name as a label; the library escapes the rest.
+/// A name from another process as a label; the library escapes the rest.
 fn label(text: &str) -> String {
     plain(text, NAME_CHARS_MAX)
 }

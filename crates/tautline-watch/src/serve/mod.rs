@@ -1,6 +1,6 @@
 //! The live view as a page that updates by itself, and as metrics for Prometheus.
 //!
-//! The machine is looked at while somebody asks, at most once in an interval; a page that nobody has open costs
+//! The machine is read on request, at most once in an interval; a page that is not open costs
 //! nothing. The page loads nothing from elsewhere and puts what nodes say into text only.
 
 mod document;
@@ -32,7 +32,7 @@ use crate::web::{self, File as PageFile, Guard, HTML, JAVASCRIPT, as_json};
 /// Time between two looks, however many ask. Lower: nodes are asked more often than a page shows. Higher: rates are
 /// older.
 const INTERVAL: Duration = Duration::from_millis(900);
-/// Age of a look beyond which rates are not taken from it: nobody has asked since.
+/// Age of a look beyond which rates are not taken from it: there was no request since.
 const LOOK_AGE_MAX: Duration = Duration::from_secs(10);
 /// Files of the page.
 const FILES: &[PageFile] = &[
@@ -40,7 +40,7 @@ const FILES: &[PageFile] = &[
     ("/view.js", JAVASCRIPT, include_str!("view.js")),
 ];
 
-/// Wishes of whoever starts the server.
+/// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where to listen.
@@ -87,7 +87,7 @@ struct Server {
     lab: Option<PathBuf>,
     fleet: Option<FleetSource>,
     last: Arc<Mutex<Option<Arc<Picture>>>>,
-    /// Whether somebody has looked into a port since the last look.
+    /// Whether a client has opened a port's details since the last look.
     wants_latency: AtomicBool,
 }
 
@@ -153,7 +153,7 @@ impl Server {
             latency: self.wants_latency.swap(false, Relaxed),
             only: None,
         };
-        // The look has the lock: if nobody waits for it any more, it is kept all the same, and no other runs beside it.
+        // The look has the lock: if no request waits for it any more, it is kept all the same, and no other runs.
         let look = move || -> io::Result<_> {
             let picture = take(wishes, before, lab)?;
             Ok(Arc::clone(last.insert(Arc::new(picture))))

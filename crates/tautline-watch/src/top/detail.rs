@@ -91,7 +91,7 @@ fn peers(node: &NodeFigures, row: &Row) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Those who read what a port publishes for many.
+/// Readers of what a port publishes for many.
 fn readers(said: &Value) -> Vec<String> {
     let readers = said["readers"].as_array().into_iter().flatten();
     let line = |reader: &Value| {

@@ -1,7 +1,7 @@
-//! Connections of browsers. Nobody waits for a place: where all are taken, a connection gives way to the new one.
+//! Connections of browsers. None waits for a place: if all are taken, a connection gives way to the new one.
 //!
 //! A connection is trusted if its peer is root or this process's user, or if a request of it had the token. Trusted
-//! connections give way to nobody, and have half of the places. Of the others, the peer that has most places loses its
+//! connections never give way, and have half of the places. Of the others, the peer that has most places loses its
 //! oldest connection. So a peer with one connection keeps that while fewer peers than half of the places are
 //! connected, however many connections they make and whatever they do with them.
 
@@ -202,7 +202,7 @@ mod tests {
     /// More than there are places.
     const MANY: usize = CONNECTIONS_MAX + 16;
 
-    /// A stranger who holds as many connections as there are places, and opens each again that is closed.
+    /// A stranger that holds as many connections as there are places, and opens each closed one again.
     struct Siege {
         is_over: Arc<AtomicBool>,
         stranger: Option<JoinHandle<()>>,
@@ -296,7 +296,7 @@ mod tests {
             return;
         };
         all_are_answered(served.address);
-        // Nor does a user lose a connection to those who come.
+        // Nor does a user lose a connection to new ones.
         let address = served.address;
         let kept = as_user(USER, move || TcpStream::connect(address).unwrap());
         let mut kept = kept.unwrap();
@@ -380,7 +380,7 @@ mod tests {
         let share = of(&places, stranger).len();
         let others = CONNECTIONS_MAX - TRUSTED_MAX;
         assert!(share.abs_diff(others / 2) <= 1, "{share}");
-        // One of another peer stays, whoever else comes.
+        // One of another peer stays, whatever other peers connect.
         let user = take(&mut places, Peer::User(USER));
         for _ in 0..2 * CONNECTIONS_MAX {
             take(&mut places, stranger);

@@ -1,5 +1,5 @@
-//! Pages for browsers on this machine and others: who is answered, what a browser may do with a page, how many
-//! connections there are. The pages themselves are their owners'.
+//! Pages for browsers on this machine and others: access, permitted requests, number of connections. Other modules
+//! have the pages themselves.
 
 mod connection;
 mod guard;
@@ -54,7 +54,7 @@ const SHARED: &[File] = &[
 /// Bytes of a token; twice as many characters.
 const TOKEN_BYTES: usize = 16;
 
-/// Socket that is served, and the kernel's knowledge of the users who connect to it. Both are of the network namespace
+/// Socket that is served, and the kernel's table of the users that connect to it. Both are of the network namespace
 /// in which they were made.
 #[derive(Debug)]
 pub struct Socket {
@@ -74,7 +74,7 @@ impl Socket {
     }
 }
 
-/// A token that nobody guesses.
+/// An unpredictable token.
 ///
 /// # Errors
 /// The kernel gives no random bytes.

@@ -10,8 +10,8 @@ use tautline_state::netlink;
 pub(super) enum Peer {
     /// User of this machine.
     User(u32),
-    /// Another machine; of IPv6 its network of 64 bits, all of whose addresses it may have. Whoever on this machine
-    /// cannot be told apart has one address together.
+    /// Another machine; of IPv6 its network of 64 bits, all of whose addresses it may have. Users of this
+    /// machine that cannot be distinguished share one address.
     Address(IpAddr),
 }
 
