@@ -502,10 +502,10 @@ mod tests {
         assert!(refusal("").contains("either `bus` or `node`"));
         assert!(refusal("bus = \"a\"\nnode = \"b\"\n").contains("either `bus` or `node`"));
         assert!(refusal("colour = 1\n").contains("there is no key `colour`"));
-        assert!(refusal("bus = \"a\"\nram = \"much\"\n").contains("no memory"));
+        assert!(refusal("bus = \"a\"\nram = \"much\"\n").contains("invalid size"));
         assert!(refusal("bus = \"a\"\nram = \"1M\"\n").contains("2 MiB to 2048 MiB"));
-        assert!(refusal("bus = \"a\"\nsilence_max = \"5\"\n").contains("such as \"500ms\""));
-        assert!(refusal("bus = \"a\"\nsilence_max = \"2h\"\n").contains("such as \"500ms\""));
+        assert!(refusal("bus = \"a\"\nsilence_max = \"5\"\n").contains("expected e.g. \"500ms\""));
+        assert!(refusal("bus = \"a\"\nsilence_max = \"2h\"\n").contains("expected e.g. \"500ms\""));
         assert!(refusal("bus = \"a\"\nsilence_max = \"5000s\"\n").contains("3600s"));
         assert!(refusal("bus = \"a\"\npeers = [\"a/b\"]\n").contains("`a/b` is not a node's name"));
         assert!(refusal("bus = \"a\"\nrelay = \"partition\"\n").contains("needs a partition"));
@@ -522,7 +522,7 @@ mod tests {
         assert!(refusal(&format!("{port}[[port]]\nnumber = 7\n")).contains("port is 7"));
         assert!(refusal("bus = \"cell\"\n[[port]]\nnumber = 4096\n").contains("1 to 4095"));
         assert!(refusal(&format!("{port}priority_max = 8\n")).contains("expected 0 to 7"));
-        assert!(refusal(&format!("{port}to = [\"motor\"]\n")).contains("such as \"motor:8\""));
+        assert!(refusal(&format!("{port}to = [\"motor\"]\n")).contains("expected e.g. \"motor:8\""));
         let log = |port: u16, rest: &str| {
             refusal(&format!(
                 "bus = \"a\"\n[log]\nport = {port}\nfile = \"l\"\n{rest}"

@@ -291,7 +291,7 @@ fn wrong_arguments_are_explained() {
         (vec!["--cpus", "999"], "CPU 999"),
         (vec!["--cpus", "x"], "no list of CPUs"),
         (vec!["--period", "1us"], "expected 50us to 1s"),
-        (vec!["--class", "soon"], "no class"),
+        (vec!["--class", "soon"], "unknown class"),
         (vec!["--load", "io"], "no load"),
         (vec!["--seconds", "0"], "too short"),
     ] {
