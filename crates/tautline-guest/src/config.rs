@@ -522,7 +522,9 @@ mod tests {
         assert!(refusal(&format!("{port}[[port]]\nnumber = 7\n")).contains("port is 7"));
         assert!(refusal("bus = \"cell\"\n[[port]]\nnumber = 4096\n").contains("1 to 4095"));
         assert!(refusal(&format!("{port}priority_max = 8\n")).contains("expected 0 to 7"));
-        assert!(refusal(&format!("{port}to = [\"motor\"]\n")).contains("expected e.g. \"motor:8\""));
+        assert!(
+            refusal(&format!("{port}to = [\"motor\"]\n")).contains("expected e.g. \"motor:8\"")
+        );
         let log = |port: u16, rest: &str| {
             refusal(&format!(
                 "bus = \"a\"\n[log]\nport = {port}\nfile = \"l\"\n{rest}"
