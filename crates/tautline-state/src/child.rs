@@ -14,7 +14,7 @@ pub fn end_with_thread(command: &mut Command, signal: Signal) -> &mut Command {
     let parent = getpid();
     let between_fork_and_exec = move || -> io::Result<()> {
         set_parent_process_death_signal(Some(signal))?;
-        // The parent may have died before the line above; then nobody would send the signal.
+        // The parent may have died before the line above; then the signal would never be sent.
         if getppid() != Some(parent) {
             return Err(io::ErrorKind::Interrupted.into());
         }

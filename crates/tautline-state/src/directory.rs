@@ -1,8 +1,8 @@
 //! An open directory that was checked, and the way to what lies below it.
 //!
 //! A path is walked component by component, each opened below the one before without following a link, and each
-//! checked: `openat2` with `RESOLVE_NO_SYMLINKS` would open the last one alone, and could not say who owns those
-//! on the way. So one way serves all kernels.
+//! checked: `openat2` with `RESOLVE_NO_SYMLINKS` would open the last one alone, without the owners of its
+//! parents. So one way serves all kernels.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -21,8 +21,8 @@ use crate::StateError;
 /// and two processes that undo each other's work go on for longer.
 const ATTEMPTS: u32 = 32;
 
-/// Most entries that a listing returns. Lower, and a busy bus would be listed in part; higher, and whoever may make
-/// files there could take more of our memory.
+/// Most entries that a listing returns. Lower, and a busy bus would be listed in part; higher, and a user that may
+/// create files there could take more of our memory.
 const ENTRIES_MAX: usize = 65_536;
 
 /// Pause between attempts to lock a directory.
@@ -43,7 +43,7 @@ pub enum Owner {
     /// The effective user of this process, and root.
     #[default]
     SelfOrRoot,
-    /// One more user, such as whoever is configured to own a bus.
+    /// One more user, such as the configured owner of a bus.
     Also(u32),
 }
 
@@ -54,7 +54,7 @@ impl Owner {
     }
 }
 
-/// A directory that is open and was checked: it belongs to this user or root, and nobody else can replace what is
+/// A directory that is open and was checked: it belongs to this user or root, and no other user can replace what is
 /// in it (they cannot write it, or it is sticky).
 #[derive(Debug)]
 pub struct Directory {
@@ -109,13 +109,14 @@ impl Directory {
         walk(path, Last::Open, Owner::SelfOrRoot)
     }
 
-    /// The same, and makes what is missing with the permission bits `mode`, whatever the process's mask is.
+    /// Opens a directory, and creates missing parts with the permission bits `mode`, without regard to the process's
+    /// mask.
     pub fn make(path: &Path, mode: u32) -> Result<Directory, StateError> {
         walk(path, Last::Make(mode), Owner::SelfOrRoot)
     }
 
-    /// Opens a directory whoever it belongs to, and returns its owner too: root has chosen that owner, as the directory
-    /// above is root's and nobody else can write it. That one need not be readable.
+    /// Opens a directory of any owner, and returns that owner too: root has chosen it, because the parent directory is
+    /// root's and no other user can write it. That one need not be readable.
     pub fn open_chosen_by_root(path: &Path) -> Result<(Directory, Owner), StateError> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(StateError::InvalidName { path: path.into() });
@@ -128,7 +129,7 @@ impl Directory {
                 owner: found.st_uid,
             });
         }
-        // A sticky bit does not help here: whoever can write could have made the entry.
+        // A sticky bit does not help here: any user that can write could have made the entry.
         if found.st_mode & 0o022 != 0 {
             return Err(StateError::WritableByOthers {
                 path: above.path,
@@ -171,12 +172,12 @@ impl Directory {
         Ok((Directory { descriptor, path }, made))
     }
 
-    /// Wraps a directory that was just made under a name that nobody could foresee.
+    /// Wraps a directory that was just made under an unpredictable name.
     pub(crate) fn from_parts(descriptor: OwnedFd, path: PathBuf) -> Directory {
         Directory { descriptor, path }
     }
 
-    /// Path by which it was opened, for messages. Somebody who owns a directory on the way may have moved it since.
+    /// Path by which it was opened, for messages. The owner of a parent directory may have moved it since.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -261,7 +262,7 @@ impl Directory {
             .map_err(StateError::errno("change the mode of", &self.path))
     }
 
-    /// The same for an entry that belongs to this user, such as a socket that was just bound.
+    /// Sets the access of an entry that belongs to this user, such as a socket that was just bound.
     pub fn set_access_of(
         &self,
         name: impl AsRef<OsStr>,
@@ -347,8 +348,8 @@ impl Directory {
     }
 
     /// Locks the directory against other holders of this lock, waiting no longer than `wait`. The lock is that of a
-    /// file in it that only its owner and root can open: whoever can open the directory itself could lock that, and
-    /// keep it for ever.
+    /// file in it that only its owner and root can open: any user that can open the directory itself could lock
+    /// that indefinitely.
     pub fn lock(&self, wait: Duration) -> Result<Lock, StateError> {
         // A lock belongs to an open file, so each holder opens its own.
         let own = self.open_lock()?;
@@ -388,7 +389,7 @@ impl Directory {
                 .map_err(StateError::errno("change the owner of", &path))?;
         }
         if found.st_mode & 0o077 != 0 {
-            // Somebody has opened the whole directory to others.
+            // The whole directory was opened to others.
             rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
                 .map_err(StateError::errno("change the mode of", &path))?;
         }
@@ -454,7 +455,7 @@ enum Last {
 fn walk(path: &Path, target: Last, owner: Owner) -> Result<Directory, StateError> {
     let path = std::path::absolute(path).map_err(StateError::io("open", path))?;
     let root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // The root directory is not checked: whoever owns it owns everything that this process can see.
+    // The root directory is not checked: its owner owns everything that this process can see.
     let mut descriptor = rustix::fs::open("/", root, Mode::empty())
         .map_err(StateError::errno("open", Path::new("/")))?;
     let mut reached = PathBuf::from("/");
@@ -515,7 +516,7 @@ fn make_component(
             Err(error) if error.is_absent() => continue,
             opened => opened?,
         };
-        // Somebody may have put another in its place where everybody may; the caller's check would find that
+        // Another may have replaced it where every user may write; the caller's check would find that
         // too, but this must not change a stranger's directory.
         check_owner(&stat_of(&descriptor, path)?, path, Owner::SelfOrRoot)?;
         rustix::fs::fchmod(&descriptor, Mode::from_raw_mode(mode))

@@ -17,7 +17,7 @@ pub enum StateError {
         /// The reason.
         source: io::Error,
     },
-    /// Somebody may have put the link there to lead elsewhere.
+    /// Another user may have created the link to lead elsewhere.
     #[error(
         "{path} is a symbolic link, and links are not followed here; give the path that it leads to"
     )]
@@ -51,7 +51,7 @@ pub enum StateError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A file has the name, and nobody asked for it to be overwritten.
+    /// A file has the name, and overwriting was not requested.
     #[error("{path} exists, and is left as it is")]
     Exists {
         /// The file.
@@ -123,7 +123,7 @@ impl StateError {
         }
     }
 
-    /// The same for an error number.
+    /// Error for an error number.
     pub(crate) fn errno(
         action: &'static str,
         path: &Path,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A counter that wakes whoever polls it.
+/// A counter that wakes the threads that poll it.
 #[derive(Debug)]
 pub struct Event(OwnedFd);
 
@@ -23,7 +23,7 @@ impl Event {
 
     /// Makes it readable. Never waits.
     pub fn ring(&self) {
-        // Full: it has been rung, and nobody has looked yet.
+        // Full: it has been rung, and was not read yet.
         let _rung = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 

@@ -11,12 +11,12 @@ use crate::directory::{Owner, check_owner, plain, stat_of};
 use crate::temporary::{UNFORESEEABLE_BYTES, unforeseeable};
 use crate::{Directory, StateError};
 
-/// Attempts to find a name that is not taken. Each is one of 2^64, so a second is needed only if somebody else
+/// Attempts to find a name that is not taken. Each is one of 2^64, so a second is needed only if another process
 /// has the same random numbers.
 pub(crate) const NAME_ATTEMPTS: u32 = 4;
 
 impl Directory {
-    /// Opens a regular file of this user or root for reading, which nobody else can write.
+    /// Opens a regular file of this user or root for reading, which no other user can write.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File, StateError> {
         let name = name.as_ref();
         let path = self.path().join(name);
@@ -73,9 +73,9 @@ impl Directory {
         self.replace(name.as_ref(), bytes, mode, File::sync_data)
     }
 
-    /// The same without waiting until the content is on the disk, for what is true while its writer lives, such as a
-    /// status: after a crash of the machine it may be empty. Not for a thread with deadlines: to throw the old content
-    /// away, a file system may still wait for its disk.
+    /// Writes a file without waiting until the content is on the disk, for what is true while its writer lives, such as
+    /// a status: after a crash of the machine it may be empty. Not for a thread with deadlines: to throw the old
+    /// content away, a file system may still wait for its disk.
     pub fn show(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<(), StateError> {
         self.replace(name.as_ref(), bytes, mode, |_| Ok(()))
     }
@@ -101,7 +101,7 @@ impl Directory {
         written
     }
 
-    /// Removes what killed writers of `name` left under other names. For whoever is its only writer now.
+    /// Removes what killed writers of `name` left under other names. For the only present writer.
     pub fn sweep(&self, name: impl AsRef<OsStr>) -> Result<(), StateError> {
         for left in self.left_beside(|found| found == name.as_ref())? {
             let _ = self.remove(left); // its writer lived after all, or it is somebody else's

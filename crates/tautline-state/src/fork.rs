@@ -112,7 +112,7 @@ fn wiped_page() -> io::Result<*mut AtomicU32> {
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE) }?;
     // SAFETY: the mapping just made.
     if let Err(refused) = unsafe { madvise(page, bytes, Advice::LinuxWipeOnFork) } {
-        // SAFETY: as above; nobody has a reference into it. It cannot fail for this range.
+        // SAFETY: as above; no reference points into it. It cannot fail for this range.
         let _unmapped = unsafe { munmap(page, bytes) };
         return Err(refused.into());
     }

@@ -26,7 +26,7 @@ const GIVE_UP: [(&str, &str); 2] = [
 ];
 
 /// Attempts to empty a group. Lower: one whose processes multiply is left. Higher: a program that forks without end
-/// holds up for longer whoever removes its group.
+/// delays the removal of its group for longer.
 const ATTEMPTS: u32 = 64;
 
 /// Time for a process that was killed or moved to leave its group.

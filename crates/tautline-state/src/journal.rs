@@ -8,10 +8,10 @@
 //! Several journals may change the same setting. Their changes lie above each other in the order in which they were
 //! made, each as a rule that makes a value from the one below it ([`NewValue`]). Putting one back takes it out of
 //! that pile: the changes above it are made anew, to the value below it, and the last of all restores the first value.
-//! So all journals of a directory are changed under its lock, and the files hold the truth, not the memory of those
-//! who wrote them.
+//! So all journals of a directory are changed under its lock, and the files hold the truth, not the memory of
+//! their writers.
 //!
-//! A journal is believed only if this user or root owns it and nobody else can write it or its directory. And
+//! A journal is believed only if this user or root owns it and no other user can write it or its directory. And
 //! whatever it says, no file but a setting of the kernel is written, and no directory is removed but a temporary one
 //! of this user, groups of processes with a name of ours, and queues and filters of interfaces with a name of ours.
 
@@ -146,7 +146,7 @@ impl Journal {
         Journal::open_in(runtime_directory()?, name, holder)
     }
 
-    /// The same in another directory.
+    /// Opens a journal in another directory.
     pub fn open_in(
         directory: Directory,
         name: &str,
@@ -196,8 +196,8 @@ impl Journal {
         Journal::recover_and(directory, name, |_| {})
     }
 
-    /// The same. As soon as the settings are back, `then` does what else must be put back, with the settings and their
-    /// values; if this process is killed meanwhile, the journal is there still.
+    /// Puts a journal back. As soon as the settings are back, `then` restores what else was changed, with the settings
+    /// and their values; if this process is killed meanwhile, the journal is there still.
     pub fn recover_and(
         directory: &Directory,
         name: &str,
@@ -207,7 +207,7 @@ impl Journal {
         Journal::recover(directory, name, |left| Ok(is_dead(left)), then)
     }
 
-    /// The same for a journal, kept or not, that no other process holds.
+    /// Puts back a journal, kept or not, that no other process holds.
     pub fn remove_and(
         directory: &Directory,
         name: &str,
@@ -221,7 +221,7 @@ impl Journal {
         Journal::recover(directory, name, is_free, then)
     }
 
-    /// The same for a journal, kept or not, whose network namespace has gone: its interfaces have gone with that, and
+    /// Puts back a journal, kept or not, whose network namespace has gone: its interfaces have gone with that, and
     /// interfaces that have their names or numbers here are others. The changes of the machine are put back.
     pub fn recover_of_gone_network(
         directory: &Directory,
@@ -262,7 +262,7 @@ impl Journal {
         if directory.left_beside(is_journal)?.is_empty() {
             return Ok(0);
         }
-        // Nobody writes a journal without it: what is there now was left.
+        // No journal is written without it: what exists now was left.
         let _lock = directory.lock(LOCK_TIME_MAX)?;
         let left = directory.left_beside(is_journal)?;
         for name in left.iter().filter(|_| remove) {
@@ -338,7 +338,7 @@ impl Journal {
         self.change(&Setting::File(path.to_owned()), after)
     }
 
-    /// The same for any setting.
+    /// Changes any setting.
     pub fn change(&mut self, setting: &Setting, after: &str) -> io::Result<()> {
         let wanted = (setting.clone(), NewValue::Exactly(after.to_owned()));
         self.change_all(&[wanted]).remove(0)
@@ -490,7 +490,7 @@ impl Journal {
         &self.refused
     }
 
-    /// Leaves everything as it was changed, for whoever opens the journal next to put back.
+    /// Leaves all changes, for the next opener of the journal to put back.
     pub fn keep(&mut self) -> Result<(), StateError> {
         let _lock = self.lock()?;
         self.entries.pid = KEPT;
@@ -548,7 +548,7 @@ impl Journal {
         self.put_back_and(|_| {})
     }
 
-    /// The same, with `then` as in [`Journal::recover_and`].
+    /// Puts everything back, with `then` as in [`Journal::recover_and`].
     pub fn put_back_and(&mut self, then: impl FnOnce(&[(Setting, String)])) -> Vec<String> {
         if self.entries.is_empty() && !self.written {
             return Vec::new();
@@ -1080,7 +1080,7 @@ mod tests {
         assert_eq!(Left::all(scratch.directory()).unwrap(), []);
         drop(open(&scratch).unwrap());
         assert_eq!(comm.value(), "before");
-        // The process of this one is gone, so it is put back by whoever looks for such.
+        // The process of this one is gone, so a process that recovers such journals puts it back.
         let (mut journal, _) = open_new().unwrap();
         journal.set(&comm.path, "after").unwrap();
         assert_eq!(Left::all(scratch.directory()).unwrap(), []);

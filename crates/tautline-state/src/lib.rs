@@ -6,7 +6,7 @@
 //!
 //! * [`Directory`]: an open, checked directory; its files are read, written whole and removed through it.
 //! * [`runtime_directory`]: where sockets, buses and journals of this user lie.
-//! * [`TemporaryDirectory`]: a directory with a name that nobody can foresee, removed at the end.
+//! * [`TemporaryDirectory`]: a directory with an unpredictable name, removed at the end.
 //! * [`write_whole`], [`create`], [`append`], [`check_place`]: a file at a path that the user named, to be written.
 //!   [`read_text`], [`read_bytes`], [`open_regular`]: one to be read. [`mistake`]: what is wrong in it.
 //!   [`trusted_file`]: one that is code, or names code.

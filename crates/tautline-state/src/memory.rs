@@ -56,6 +56,6 @@ fn may_map(bytes: u64) -> bool {
             MapFlags::PRIVATE | MapFlags::NORESERVE,
         )
     };
-    // SAFETY: the mapping that was just made and that nobody else knows.
+    // SAFETY: the mapping that was just made, without another reference.
     mapped.is_ok_and(|base| unsafe { rustix::mm::munmap(base, length) }.is_ok())
 }

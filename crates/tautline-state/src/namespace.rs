@@ -43,7 +43,7 @@ pub fn own_network_namespace() -> io::Result<u64> {
 }
 
 /// Numbers of all network namespaces that a process of this machine, an open descriptor or a mount keeps alive. `None`
-/// if some of them cannot be seen from here: only root sees all, and nobody in a process namespace of its own.
+/// if some of them cannot be seen from here: only root sees all, and no process in a process namespace of its own does.
 pub fn network_namespaces() -> Option<BTreeSet<u64>> {
     let own = fs::metadata("/proc/self/ns/pid").ok()?;
     if !rustix::process::geteuid().is_root() || own.ino() != FIRST_PROCESS_NAMESPACE {
@@ -98,8 +98,8 @@ impl Seen {
         }
     }
 
-    /// Opens it, if it is a namespace. Others may have put another file in its place by now, which would block whoever
-    /// opens it, or asks its file system.
+    /// Opens it, if it is a namespace. Another file may have replaced it by now, whose opening, or whose file
+    /// system, would block the caller.
     fn open(&mut self, path: &Path) -> io::Result<()> {
         let place = place_of(path)?;
         let (device, inode) = identity(&place)?;

@@ -256,7 +256,7 @@ impl Route {
         })
     }
 
-    /// The same for a request whose answers do not matter.
+    /// Sends a request whose answers do not matter.
     ///
     /// # Errors
     /// The kernel's answer.

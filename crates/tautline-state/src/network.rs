@@ -80,7 +80,7 @@ pub enum NetworkObject {
         /// Index of the interface.
         interface: u32,
     },
-    /// The place for filters on an interface (`clsact`). It stays if somebody else has a filter there.
+    /// The place for filters on an interface (`clsact`). It stays if another program has a filter there.
     FilterPlace {
         /// Index of the interface.
         interface: u32,
@@ -318,7 +318,7 @@ pub fn has_filter_place(route: &mut Route, interface: u32) -> io::Result<bool> {
 }
 
 /// Whether an interface queues by the kernel's default, which comes back by itself when another queueing discipline is
-/// taken away. The kernel's own have handle 0, and everything that somebody has set has another one.
+/// taken away. The kernel's own have handle 0, and everything that was configured has another one.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,4 +1,4 @@
-//! Mistakes in files that a person writes: where they are, and in words for who knows the file and not how it is read.
+//! Mistakes in configuration files: their place, in the words of the file and not of the parser.
 
 use std::fmt::Write as _;
 

@@ -70,7 +70,7 @@ pub(crate) fn own_namespace() -> Option<u64> {
 /// Number here of the living process that has a number in a process namespace inside this one, and began at that tick.
 /// From inside, the processes outside cannot be seen.
 ///
-/// Nobody can pass another process off as that one: a process never leaves its namespace, and no two that exist at a
+/// No other process can pass for it: a process never leaves its namespace, and no two that exist at a
 /// time have the same number. So whatever began at that tick and is in a namespace of this number is in the same one.
 pub(crate) fn seen_as(number: u32, start_ticks: u64, namespace: u64) -> Option<u32> {
     let is_it = |seen_as: u32, stat: &Stat| {
@@ -186,7 +186,7 @@ mod tests {
                 let seen = |number| seen_as(number, stat.start_ticks, there);
                 assert_eq!(seen(1), Some(*number), "it has number 1 there");
                 assert_eq!(seen(2), None);
-                // It is nobody of this namespace, or of another one.
+                // No process of this namespace or of another one matches.
                 assert_eq!(seen_as(1, stat.start_ticks, here), None);
             }
             None => println!("SKIPPED: making a process namespace is not permitted here"),

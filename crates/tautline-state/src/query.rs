@@ -1,4 +1,4 @@
-//! State that a running program tells those who ask on the same machine, over a Unix socket.
+//! State that a running program reports to queries on the same machine, over a Unix socket.
 //!
 //! * [`StateServer`]: the side that is asked. A thread of its own, without a real-time priority, answers one client
 //!   after the other ([`Clients`], [`Client`]).

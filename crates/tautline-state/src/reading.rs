@@ -19,7 +19,7 @@ const PIPES: u64 = 0x5049_5045;
 /// Permissions that other users may have for a file that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// All: whoever names the file believes it.
+    /// All users: the caller that names the file trusts it.
     MayWrite,
     /// To read it. It must be this user's or root's own; with sudo, the caller's too.
     MayRead,
@@ -38,10 +38,10 @@ pub fn read_text(path: &Path, bytes_max: usize, others: Others) -> io::Result<St
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
-/// The same for what need not be text.
+/// Reads bytes that need not be text.
 ///
 /// # Errors
-/// As there.
+/// Those of [`read_text`], apart from the encoding.
 pub fn read_bytes(path: &Path, bytes_max: usize, others: Others) -> io::Result<Vec<u8>> {
     let file = opened(path)?;
     if !file.metadata()?.is_file() {
@@ -60,7 +60,7 @@ pub fn read_bytes(path: &Path, bytes_max: usize, others: Others) -> io::Result<V
     Ok(bytes)
 }
 
-/// Opens a regular file for reading, whoever can write it.
+/// Opens a regular file for reading, without regard to its writers.
 ///
 /// # Errors
 /// The kernel's, or it is no regular file.
@@ -114,7 +114,7 @@ fn check(file: &File, others: Others) -> io::Result<()> {
     }
 }
 
-/// The user who started this process of root's with sudo.
+/// The user that started this process of root's with sudo.
 #[must_use]
 pub fn caller_of_sudo() -> Option<u32> {
     let is_root = rustix::process::geteuid().is_root();

@@ -6,10 +6,10 @@ use crate::{Directory, Entry, Owner, StateError};
 
 /// Root's. Everybody may pass it, since control sockets and buses below it have permissions of their own.
 const ROOTS: &str = "/run/tautline";
-/// Directory of control processes that run as another user than root. Root makes it and gives it to that user, who has
+/// Directory of control processes that run as another user than root. Root creates it for that user, which has
 /// no other runtime directory.
 const SERVICE: &str = "/run/tautline/service";
-/// The directories of users who are logged in.
+/// Directories of logged-in users.
 const USERS: &str = "/run/user";
 /// Name of a user's below their own directory.
 const NAME: &str = "tautline";
@@ -17,7 +17,7 @@ const ROOTS_MODE: u32 = 0o755;
 const USERS_MODE: u32 = 0o700;
 
 /// Opens the runtime directory of this user, and makes it where it is missing: `/run/tautline` for root,
-/// `/run/tautline/service` for whom root has given that to, `tautline` in `$XDG_RUNTIME_DIR` for others, or in
+/// `/run/tautline/service` for the user to which root has given it, `tautline` in `$XDG_RUNTIME_DIR` for others, or in
 /// `/run/user/UID` where that is not set.
 ///
 /// It is never below a directory for temporary files, where a stranger could have made it first.
@@ -43,7 +43,7 @@ pub fn runtime_directory() -> Result<Directory, StateError> {
     Ok(directory)
 }
 
-/// The same for looking only: `None` where it does not exist.
+/// Runtime directory for reading: `None` if it does not exist.
 pub fn find_runtime_directory() -> Result<Option<Directory>, StateError> {
     let user = rustix::process::geteuid();
     if let Some(own) = own_service_directory() {
@@ -68,8 +68,8 @@ pub fn known_runtime_directories() -> Vec<Directory> {
     roots.into_iter().chain(own).collect()
 }
 
-/// The directory of the control processes that do not run as root, with the user whom root has given it to. `None`
-/// where there is none, or where somebody else than root could have made it.
+/// The directory of the control processes that do not run as root, with the user to which root has given it. `None`
+/// if it does not exist, or if another user than root could have created it.
 pub fn service_directory() -> Option<(Directory, u32)> {
     let (directory, owner) = Directory::open_chosen_by_root(Path::new(SERVICE)).ok()?;
     match owner {
@@ -84,8 +84,7 @@ fn own_service_directory() -> Option<Directory> {
     (user == rustix::process::geteuid().as_raw()).then_some(directory)
 }
 
-/// The runtime directories of users who are logged in, with their owners: for root, who may look into them. Others
-/// get none.
+/// Runtime directories of logged-in users, with their owners: for root, which may read them. Others get none.
 pub fn runtime_directories_of_users() -> Vec<(Directory, Owner)> {
     if !rustix::process::geteuid().is_root() {
         return Vec::new();

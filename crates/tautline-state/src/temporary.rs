@@ -13,9 +13,9 @@ use crate::file::NAME_ATTEMPTS;
 use crate::fork::OwnerProcess;
 use crate::{Directory, StateError};
 
-/// A new directory, of mode 0700, whose name nobody could foresee. Dropped, it is removed with all that is in it.
+/// A new directory, of mode 0700, with an unpredictable name. Dropped, it is removed with all that is in it.
 ///
-/// The directory that it is made in may belong to anybody: whoever can write there may move the new one away, but
+/// Its parent may belong to any user: users that can write there may move the new one away, but
 /// everything in it is reached by descriptor.
 #[derive(Debug)]
 pub struct TemporaryDirectory {
@@ -58,7 +58,7 @@ impl TemporaryDirectory {
             .map_err(StateError::errno("make", &path))?;
         let made = rustix::fs::openat(&descriptor, name, DIRECTORY_FLAGS, Mode::empty())
             .map_err(StateError::errno("open", &path))?;
-        // Where everybody may write, somebody may have put another in its place already.
+        // Where every user may write, another directory may have replaced it already.
         check_owner(&stat_of(&made, &path)?, &path, Owner::SelfOrRoot)?;
         Ok(TemporaryDirectory {
             directory: Directory::from_parts(made, path),
@@ -143,10 +143,10 @@ pub(crate) fn temporary_name(prefix: &str) -> OsString {
     OsString::from(format!("{prefix}-{}", unforeseeable()))
 }
 
-/// Length of a name that nobody could foresee.
+/// Length of an unpredictable name.
 pub(crate) const UNFORESEEABLE_BYTES: usize = 16;
 
-/// 16 random hexadecimal digits, for a name that nobody has or could foresee.
+/// 16 random hexadecimal digits, for an unused, unpredictable name.
 pub fn unforeseeable() -> String {
     let mut bytes = [0; UNFORESEEABLE_BYTES / 2];
     // Cannot fail or block once the machine has started (getrandom(2)); were it cut short by a signal, the name

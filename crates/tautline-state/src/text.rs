@@ -18,7 +18,7 @@ pub fn plain(text: &str, chars_max: usize) -> String {
     shown
 }
 
-/// The same for text of several lines: line breaks and tabs stay.
+/// Makes text of several lines safe for display: line breaks and tabs stay.
 pub fn plain_lines(text: &str) -> String {
     text.chars()
         .map(|one| {

@@ -50,7 +50,7 @@ fn check(found: &Stat, path: &Path) -> Result<(), StateError> {
     let mode = found.st_mode & 0o7777;
     let is_own_group = Owner::SelfOrRoot.includes(found.st_gid) || caller == Some(found.st_gid);
     let is_open = mode & 0o002 != 0 || mode & 0o020 != 0 && !is_own_group;
-    // In a sticky directory nobody replaces what is another's, and what lies in it is checked as well.
+    // In a sticky directory no user replaces entries of others, and its entries are checked as well.
     let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
     if is_open && !(is_directory && mode & 0o1000 != 0) {
         let path = path.to_owned();

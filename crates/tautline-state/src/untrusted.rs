@@ -18,7 +18,7 @@ use rustix::net::{
 use rustix::thread::UnshareFlags;
 
 /// Messages in a connection's queue at most (net.unix.max_dgram_qlen, 512 where a service manager has raised it).
-/// Lower: somebody who has said that much is reset in place of told. Higher: no difference.
+/// Lower: a peer that has sent that much is reset without an answer. Higher: no difference.
 const QUEUE_MAX: usize = 512;
 
 /// Process at the other end of a Unix socket, as it was when it connected (or began to listen).
@@ -92,10 +92,10 @@ pub fn unnamed(kind: SocketType) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// The next connection, or `None` if nobody waits.
+/// The next connection, or `None` if none waits.
 ///
 /// # Errors
-/// The process or the machine has no descriptor left, or nobody listens on this socket.
+/// The process or the machine has no descriptor left, or no process listens on this socket.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::net::accept_with(listener, flags) {
@@ -192,7 +192,7 @@ impl UntrustedListener {
         Ok(rustix::net::listen(self, backlog)?)
     }
 
-    /// The next connection, or `None` if nobody waits.
+    /// The next connection, or `None` if none waits.
     ///
     /// # Errors
     /// The process or the machine has no descriptor left.
@@ -246,7 +246,7 @@ impl UntrustedSocket {
     /// Connects to a stranger's socket. Never waits.
     ///
     /// # Errors
-    /// `ErrorKind::WouldBlock` if too many wait there already, `ErrorKind::ConnectionRefused` if nobody listens.
+    /// `ErrorKind::WouldBlock` if too many wait there already, `ErrorKind::ConnectionRefused` if no process listens.
     pub fn connect(address: &SocketAddrUnix, kind: SocketType) -> io::Result<Self> {
         let socket = unnamed(kind)?;
         // Before it is connected: from then on the stranger may send.
@@ -343,7 +343,7 @@ impl UntrustedSocket {
         }
     }
 
-    /// The socket, with descriptors let in: the other end has turned out to be somebody who is trusted.
+    /// The socket, with descriptors let in: the other end has turned out to be trusted.
     #[must_use]
     pub fn trust(mut self) -> OwnedFd {
         let socket = self.socket.take().expect("there until dropped");
@@ -392,7 +392,7 @@ pub fn close_elsewhere(descriptor: OwnedFd) -> Result<(), OwnedFd> {
             }
         });
     if spawned.is_err() {
-        // SAFETY: it was given away above, and nobody has taken it.
+        // SAFETY: it was given away above, and was not taken.
         return Err(unsafe { OwnedFd::from_raw_fd(descriptor) });
     }
     if from_there.recv() == Ok(true) {
@@ -404,7 +404,8 @@ pub fn close_elsewhere(descriptor: OwnedFd) -> Result<(), OwnedFd> {
     Ok(())
 }
 
-/// The same. Where there is no thread, the descriptor stays open: better one less than a thread that blocks.
+/// Closes a descriptor in another thread. Without a thread, the descriptor stays open: one descriptor less is better
+/// than a thread that blocks.
 pub fn close_elsewhere_or_keep(descriptor: OwnedFd) {
     if let Err(descriptor) = close_elsewhere(descriptor) {
         std::mem::forget(descriptor);
@@ -432,7 +433,7 @@ pub(crate) mod testing {
         (stream, other)
     }
 
-    /// Sends a lingering socket, which is then closed by whoever has the message: not by this process, if the kernel
+    /// Sends a lingering socket, which is then closed by the holder of the message: not by this process, if the kernel
     /// refuses it. Returns the other end, and whether it was sent.
     pub(crate) fn attack(socket: impl AsFd, message: &[u8], flags: SendFlags) -> (TcpStream, bool) {
         let (stream, other) = lingering();

@@ -19,8 +19,8 @@ const LINKS_MAX: usize = 40;
 /// Writes a file at a path that the user named, so that a reader sees the old content or the new.
 ///
 /// A device or a pipe (`/dev/stdout`) is written to directly, through links of this user or root only. Everything else
-/// at the path is replaced, a link too: the file is made under a name of its own, and renamed. So nobody who may write
-/// the directory can have another file overwritten.
+/// at the path is replaced, a link too: the file is made under a name of its own, and renamed. So a user that may write
+/// the directory cannot cause another file to be overwritten.
 ///
 /// # Errors
 /// There is no such directory, the kernel refuses, or the device or pipe is another user's.
@@ -40,7 +40,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
 /// Looks whether [`write_whole`] can make a file at a path, before there is anything to write.
 ///
 /// # Errors
-/// As there, as far as that can be told without writing: a disk may still fill up.
+/// Those of [`write_whole`], as far as they show without writing: a disk may still fill up.
 pub fn check_place(path: &Path) -> Result<(), StateError> {
     let place = Place::of(path)?;
     if let Ok(found) = rustix::fs::statat(&place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW)
@@ -62,7 +62,7 @@ pub fn check_place(path: &Path) -> Result<(), StateError> {
 pub enum Existing {
     /// It is left as it is: [`StateError::Exists`].
     Kept,
-    /// It is emptied, unless somebody is writing it: [`StateError::Locked`].
+    /// It is emptied, unless another process is writing it: [`StateError::Locked`].
     Overwritten,
 }
 
@@ -73,7 +73,7 @@ pub enum Existing {
 /// removed or renamed, is another file.
 ///
 /// # Errors
-/// As said, there is no such directory, or the kernel refuses.
+/// A refused link or file, a missing directory, or an error of the kernel.
 pub fn create(path: &Path, existing: Existing) -> Result<File, StateError> {
     if let Some(special) = special(path)? {
         return special.open();
@@ -88,7 +88,7 @@ pub fn create(path: &Path, existing: Existing) -> Result<File, StateError> {
         Err(Errno::WOULDBLOCK) => return Err(StateError::Locked { path: path.into() }),
         Err(errno) => return Err(StateError::errno("lock", path)(errno)),
     }
-    // Only now is it known to be no other file, and nobody else's.
+    // Only now is it known to be this user's, and not another file.
     file.set_len(0).map_err(StateError::io("write", path))?;
     Ok(file)
 }
@@ -96,7 +96,7 @@ pub fn create(path: &Path, existing: Existing) -> Result<File, StateError> {
 /// Like [`create`], to be written at its end.
 ///
 /// # Errors
-/// As there.
+/// Those of [`create`].
 pub fn append(path: &Path) -> Result<File, StateError> {
     match special(path)? {
         Some(special) => special.open(),

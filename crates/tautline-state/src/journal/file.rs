@@ -24,7 +24,7 @@ pub(super) const CHANGES_BYTES_MAX: usize = 12 << 20;
 /// Journals are for their owner alone.
 const JOURNAL_MODE: u32 = 0o600;
 
-/// A journal as it lies in the directory, for those who only look.
+/// Contents of a journal in the directory, for readers.
 #[derive(Debug, Default)]
 pub struct Look {
     /// Notes of its holder.
@@ -86,7 +86,7 @@ impl Left {
         Ok(all)
     }
 
-    /// Journals in a directory that cannot be read, by name, each with the reason. Nobody puts them back.
+    /// Journals in a directory that cannot be read, by name, each with the reason. They are not put back.
     pub fn unreadable(directory: &Directory) -> Result<Vec<(String, StateError)>, StateError> {
         let names = names(directory)?.into_iter();
         let unreadable = names.filter_map(|name| {

@@ -13,7 +13,7 @@ use crate::untrusted::UntrustedSocket;
 /// Bytes that are read at once. Lower: more system calls. Higher: more of the stack.
 const PART_BYTES: usize = 64 << 10;
 
-/// Limits of those who are asked together.
+/// Limits of processes that are queried together.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// How long one may say nothing.
@@ -24,7 +24,7 @@ pub struct Limits {
     pub answer_bytes: u64,
 }
 
-/// Bytes that several of those who are asked have said, and may say, together.
+/// Bytes that several queried processes have sent, and may send, together.
 #[derive(Clone, Debug)]
 pub struct Share {
     said: Rc<Cell<u64>>,
@@ -47,7 +47,7 @@ impl Share {
     }
 }
 
-/// One who has been asked, and what it has said so far. `T` tells which one it is.
+/// A queried process, and its answer so far. `T` identifies it.
 #[derive(Debug)]
 pub struct Query<T> {
     one: T,
@@ -66,7 +66,7 @@ enum State {
     Silent,
 }
 
-/// Outcome for one who was asked.
+/// Outcome of one query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// All that it said, perhaps nothing.
@@ -78,7 +78,7 @@ pub enum Reply {
 }
 
 impl<T> Query<T> {
-    /// Asks. Those who answer at once are asked no question.
+    /// Starts a query. Processes that answer at once get no question.
     pub fn new(one: T, socket: UntrustedSocket, question: Option<&[u8]>) -> Self {
         if let Some(question) = question {
             // A fresh connection has room for so little. One that has gone away shows when its answer is read.
@@ -142,7 +142,7 @@ impl<T> Query<T> {
     }
 }
 
-/// Hears all who were asked, until each has told or its time is over; in the order in which they were asked.
+/// Receives all answers, until each is complete or its time is over; in the order of the queries.
 ///
 /// # Errors
 /// They cannot be waited for: they are more than the process may have descriptors.
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// One who is asked, and its end of the connection.
+    /// A query, and the other end of the connection.
     fn asked(name: &str) -> (Query<&str>, UnixStream) {
         let (socket, telling) = pair(SocketType::STREAM);
         (Query::new(name, socket, None), telling.into())

@@ -1,8 +1,8 @@
 //! Programs of one sort that find each other by the beginning of a name, for commands such as `taut ros status`.
 //!
-//! A program listens on an abstract Unix socket with a name that nobody can foresee, so nothing of it remains when the
-//! program is killed. It answers root and its own user. Whoever asks finds the names in /proc/net/unix, and believes
-//! processes of root and of its own user only; root looks at everybody's, after those.
+//! A program listens on an abstract Unix socket with an unpredictable name, so nothing of it remains when the
+//! program is killed. It answers root and its own user. A client finds the names in /proc/net/unix, and trusts
+//! processes of root and of its own user only; root also queries those of other users, after these.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -24,12 +24,12 @@ const PROGRAMS_MAX: usize = 64;
 /// programs of all others.
 const PROGRAMS_OF_USER_MAX: usize = 16;
 /// Names that are tried at most. Lower: a hostile user with so many sockets hides the programs of others. Higher: that
-/// user's sockets, each a few microseconds, or tens of them before Linux 6.16, hold up whoever asks for longer.
+/// user's sockets, each a few microseconds, or tens of them before Linux 6.16, delay a client for longer.
 const NAMES_MAX: usize = 65_536;
 /// Time that all programs together have to answer. Lower: those of a busy machine are left out. Higher: one that says
-/// nothing holds up whoever asks for longer.
+/// nothing delays a client for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Connections that wait to be accepted. Lower: strangers who connect without end fill the queue, and the program is
+/// Connections that wait to be accepted. Lower: strangers that connect endlessly fill the queue, and the program is
 /// not shown. Higher: more kernel memory while the program is stopped.
 const BACKLOG: i32 = 4096;
 

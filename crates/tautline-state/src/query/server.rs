@@ -22,8 +22,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// How long an answer may take in all. Lower: a large one is broken off on a busy machine. Higher: an asker that reads
 /// a byte now and then holds the others up for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Pause where there is no descriptor for one who asks. Lower: a process without descriptors takes more time in vain.
-/// Higher: once there are some, whoever waits is answered later.
+/// Pause when there is no descriptor for a client. Lower: a process without descriptors wastes more time. Higher: once
+/// there are some, waiting clients are answered later.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
 /// How long the end of the thread is waited for: it looks at its askers no more, but may be in the middle of putting
 /// the state into words. Lower: on a busy machine it is left behind where it was about to end. Higher: one that waits
@@ -39,13 +39,13 @@ impl Drop for RungAtEnd {
     }
 }
 
-/// Those whom a program answers.
+/// Clients that a program answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// All who can connect: the modes of the socket and of its directory say who that is.
+    /// All that can connect, by the modes of the socket and of its directory.
     ByFile,
-    /// The same, where only root and this process's user can connect. Nobody else decides how often the thread runs, so
-    /// that it keeps the priority of the one that starts it.
+    /// All that can connect, which are only root and this process's user. No others decide how often the thread runs,
+    /// so it keeps the priority of the thread that starts it.
     ByOwnDirectory,
     /// Root and this process's user.
     RootAndUser,
@@ -89,7 +89,7 @@ impl StateServer {
         let thread = thread.spawn(move || {
             let _rings_last = ends;
             own_number.store(gettid().as_raw_nonzero().get(), Relaxed);
-            // Those who ask are to delay nobody.
+            // Clients must not delay other work.
             if admission != Admission::ByOwnDirectory {
                 crate::policy::be_ordinary();
             }
@@ -157,7 +157,7 @@ impl Drop for StateServer {
     }
 }
 
-/// Those who ask, one after the other.
+/// Clients, in turn.
 #[derive(Debug)]
 pub struct Clients {
     listener: UntrustedListener,
@@ -168,9 +168,9 @@ pub struct Clients {
 /// Result of waiting for an asker.
 #[derive(Debug)]
 pub enum Next<'a> {
-    /// Somebody asks.
+    /// A client asks.
     Client(Client<'a>),
-    /// The time is over, or somebody asked who may not.
+    /// The time is over, or a client without permission asked.
     Nobody,
     /// The thread is to end.
     Stop,
@@ -188,7 +188,7 @@ impl Clients {
         }
     }
 
-    /// Sleeps until somebody asks; at most `timeout`, for ever if `None`. May end early with [`Next::Nobody`].
+    /// Sleeps until a client asks; at most `timeout`, indefinitely if `None`. May end early with [`Next::Nobody`].
     pub fn next(&self, timeout: Option<Duration>) -> Next<'_> {
         match wait(self.listener.as_fd(), PollFlags::IN, &self.stop, timeout) {
             Ok(Woken::Ready) => {}
@@ -226,7 +226,7 @@ impl Clients {
     }
 }
 
-/// One who asks. The connection ends when this is dropped.
+/// A client. The connection ends when this is dropped.
 #[derive(Debug)]
 pub struct Client<'a> {
     socket: UntrustedSocket,
