@@ -65,7 +65,7 @@ pub(crate) fn yields() -> bool {
 
 /// Time to be allowed for a wake-up of this thread: nearly the longest while its share is unspent, less when it is
 /// needed for more wake-ups.
-pub(crate) fn waking(now: Instant) -> Duration {
+pub fn waking(now: Instant) -> Duration {
     with(|thread| {
         let [most, long] = thread.waking.map(|waking| waking.value_ns());
         let (saved, all) = (
@@ -85,12 +85,12 @@ pub fn woke(due: Instant, now: Instant) {
 }
 
 /// For how long the thread may look now.
-pub(crate) fn available(now: Instant) -> Duration {
+pub fn available(now: Instant) -> Duration {
     with(|thread| thread.share.available(now))
 }
 
 /// The thread has looked for so long.
-pub(crate) fn spend(time: Duration) {
+pub fn spend(time: Duration) {
     with(|thread| thread.share.spend(time));
 }
 

@@ -68,7 +68,7 @@ pub struct Analysis {
     /// Least common multiple of the periods: the major frame of a table. `None` if it is too long to look at, which no
     /// other scheduling needs.
     pub hyperperiod: Option<Duration>,
-    /// Share of the CPU that the tasks take, in millionths, rounded up.
+    /// Share of the CPU that the tasks take, with early wake-ups, in millionths, rounded up.
     pub utilisation_ppm: u64,
     /// Bounds, the most urgent task first; without priorities in the order of declaration.
     pub responses: Vec<TaskResponse>,
@@ -189,7 +189,10 @@ fn responses(set: &TaskSet, mode: &str) -> Result<(Vec<TaskResponse>, Option<Tab
 }
 
 fn utilisation_ppm(set: &TaskSet, mode: &str) -> u64 {
-    let share = |task: usize| (ns(set.charged(task)) * PPM).div_ceil(ns(set.tasks()[task].period));
+    let share = |task: usize| {
+        let charged = set.charged(task) + set.early(task);
+        (ns(charged) * PPM).div_ceil(ns(set.tasks()[task].period))
+    };
     set.members(mode).map(share).sum()
 }
 

@@ -52,6 +52,7 @@ extern crate alloc;
 
 pub mod analysis;
 mod demand;
+mod early;
 pub mod error;
 pub mod executive;
 pub mod monitor;
@@ -63,6 +64,7 @@ mod windows;
 
 pub use analysis::{Analysis, TaskResponse};
 pub use demand::KERNEL_DEADLINE_MIN;
+pub use early::EARLY_MAX;
 pub use error::{Fault, Location, SetError};
 pub use executive::{Executive, Job, Switch};
 pub use monitor::{Action, Event, HealthMonitor, HealthRecord};

@@ -12,7 +12,8 @@
 //! overhead, `B` the longest critical section of a less urgent task and the machine's blocking, `J` the release
 //! jitter of task and machine. `receive(w)` is the receive processing at the same priority or above, a burst at once,
 //! then its rate, and the looks of the watchdog at budgets of programs. Deadlines are within periods, so a bound that
-//! holds its deadline is the bound of every job. Phases are left out: the bound holds for all of them.
+//! holds its deadline is the bound of every job. Phases are left out: the bound holds for all of them. The jobs of a
+//! task that is awake before its releases have `C' + E` and `J' + E` for all others ([`TaskSet::awake`]).
 //!
 //! SCHED_FIFO runs tasks of one priority in the order in which they became ready. So a job that becomes ready at `t`
 //! after the beginning of a busy time waits for jobs of its own priority that are ready by then, and not for later ones
@@ -115,8 +116,8 @@ impl Load {
     fn of(set: &TaskSet, task: usize) -> Load {
         Load {
             period: ns(set.tasks()[task].period),
-            jitter: ns(set.release_jitter(task)),
-            charged: ns(set.charged(task)),
+            jitter: ns(set.release_jitter(task) + set.early(task)),
+            charged: ns(set.charged(task) + set.early(task)),
         }
     }
 

@@ -262,6 +262,8 @@ pub struct TaskSet {
     priorities: Vec<u8>,
     plan: TablePlan,
     safe_mode: Option<String>,
+    /// Task that is awake before its releases, and by how much at most.
+    pub(crate) early: Option<(usize, Duration)>,
 }
 
 impl TaskSet {
@@ -311,6 +313,7 @@ impl TaskSet {
             priorities,
             plan: TablePlan::default(),
             safe_mode: None,
+            early: None,
         };
         for mode in set.mode_names() {
             if set.members(mode).next().is_none() {

@@ -39,15 +39,23 @@ pub struct Executive {
     /// Tasks with logical execution time.
     logical: Vec<(usize, Arc<dyn Exchanged>)>,
     home: Home,
+    /// Whether threads are awake before releases.
+    is_awake: bool,
 }
 
 impl Executive {
-    /// Admits a set.
+    /// Admits a set, whose most urgent task is awake before its releases if the others can be charged for it
+    /// ([`TaskSet::awake`]).
     ///
     /// # Errors
     /// [`RunError::Refused`]; [`RunError::Set`] for a table with wrong windows.
     pub fn new(set: TaskSet) -> Result<Executive, RunError> {
+        Executive::admit(set.awake(), true)
+    }
+
+    fn admit(set: TaskSet, is_awake: bool) -> Result<Executive, RunError> {
         Ok(Executive {
+            is_awake,
             name: own_name(),
             bounds: admitted(&set)?,
             bodies: set.tasks().iter().map(|_| None).collect(),
@@ -74,8 +82,9 @@ impl Executive {
             partition,
             node,
             guests,
+            is_awake,
         } = file::read(path.as_ref())?;
-        let mut executive = Executive::new(set)?;
+        let mut executive = Executive::admit(set, is_awake)?;
         executive.partition = partition;
         executive.node = node;
         let text = path.as_ref().to_string_lossy();
@@ -235,7 +244,10 @@ impl Executive {
     /// # Errors
     /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`], [`RunError::Refused`], [`RunError::Set`].
     pub fn program(&mut self, name: &str, program: Program) -> Result<(), RunError> {
-        let set = self.set.clone().with_program(index_of(&self.set, name)?)?;
+        let mut set = self.set.clone().with_program(index_of(&self.set, name)?)?;
+        if self.is_awake {
+            set = set.awake();
+        }
         let bounds = admitted(&set)?;
         self.give(name, Body::Program(program, None))?;
         (self.set, self.bounds) = (set, bounds);

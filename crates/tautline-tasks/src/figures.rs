@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tautline_proto::time::Instant;
 
 /// Buckets of an octave. Lower: percentiles are wrong by more than 1 %. Higher: more cache for each recorded time.
 const OCTAVE: u64 = 64;
@@ -290,6 +291,11 @@ fn times_of(counts: &[u64], max: u64) -> Times {
 /// Nanoseconds; centuries are all the same.
 pub(crate) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A time on `CLOCK_MONOTONIC`.
+pub(crate) fn instant(time: Duration) -> Instant {
+    Instant::from_nanos(ns(time))
 }
 
 fn bucket_of(value: u64) -> usize {

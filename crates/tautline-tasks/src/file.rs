@@ -66,6 +66,8 @@ pub struct TaskFile {
     pub node: Option<PathBuf>,
     /// Guests that tasks work with.
     pub guests: Vec<TaskGuest>,
+    /// Whether threads are awake before releases, of which the analysis of the set knows.
+    pub is_awake: bool,
 }
 
 /// Guest that a task works with (`taut guest run`).
@@ -297,6 +299,7 @@ struct Document {
     modes: Vec<String>,
     safe_mode: Option<String>,
     minor_frame: Option<Time>,
+    awake: Option<bool>,
     node: Option<PathBuf>,
     partition: Option<PartitionSection>,
     #[serde(default)]
@@ -472,8 +475,10 @@ impl Document {
                 _ => Ok(set),
             })
             .map_err(|error| mistake(&error, &names))?;
+        let is_awake = self.awake.unwrap_or(true);
         Ok(TaskFile {
-            set,
+            set: if is_awake { set.awake() } else { set },
+            is_awake,
             programs,
             ports,
             partition: self.partition.map(PartitionSection::config),

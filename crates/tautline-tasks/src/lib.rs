@@ -40,6 +40,7 @@ mod execution;
 mod executive;
 mod figures;
 pub mod file;
+mod idle;
 mod logical;
 mod message;
 mod options;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -27,6 +27,10 @@ pub(crate) struct Shared {
     pub(crate) watchdog: Signal,
     /// Wakes the exchange of tasks with logical execution time.
     pub(crate) exchange: Signal,
+    /// Wakes the thread that keeps the CPU from idling.
+    pub(crate) idle: Signal,
+    /// By task: the release until which its thread sleeps, or slept last; 0 before the first sleep.
+    pub(crate) releases_ns: Vec<AtomicU64>,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) limits: Mutex<Vec<String>>,
     /// Handles of the tasks' processes, by task.
@@ -126,6 +130,7 @@ impl Shared {
         }
         self.watchdog.wake();
         self.exchange.wake();
+        self.idle.wake();
     }
 
     /// Lets a requested mode take effect, if nothing stands against it. The caller wakes all threads if it does, once

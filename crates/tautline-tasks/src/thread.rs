@@ -2,14 +2,16 @@
 
 use std::cell::Cell;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use tautline_awake::thread as awake;
 use tautline_exec::{Action, Job, Scheduling};
 
 use crate::error::RunError;
 use crate::execution::{Body, Execution, Running, Started, Worker};
-use crate::figures::{Figures, JobTimes, TaskState, TracedJob};
+use crate::figures::{Figures, JobTimes, TaskState, TracedJob, instant, ns};
 use crate::message::{Inbox, MessageSource};
 use crate::options::Options;
 use crate::policy::{of_program, policy};
@@ -94,6 +96,8 @@ pub(crate) struct TaskThread {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
     pub(crate) options: Options,
+    /// Longest time by which the thread is awake before a release.
+    pub(crate) early: Duration,
     /// Tells that the settings are made.
     pub(crate) ready: Arc<Ready<(usize, Started)>>,
 }
@@ -206,11 +210,13 @@ impl TaskThread {
     ) -> Option<Begun> {
         let signal = &self.shared.signals[self.index];
         let is_by_message = self.is_by_message();
-        let mut is_stale = matches!(worker, Worker::Process { .. });
+        let is_thread = matches!(worker, Worker::Thread(_));
+        let mut cpu_time = is_thread.then_some(ended.cpu_time);
         let mut has_slept = false;
         // The set may have stopped during the job, before `seen` was read.
         if let Some((seen, until)) = ended.sleep.filter(|_| !self.shared.is_stopping()) {
-            signal.wait(seen, Some(until));
+            let spun = self.sleep(seen, Some(until));
+            cpu_time = cpu_time.map(|before| spun.unwrap_or(before));
             has_slept = true;
         }
         loop {
@@ -237,20 +243,20 @@ impl TaskThread {
             let Some(job) = job else {
                 drop(decisions);
                 let has_message = arrival.is_some();
+                cpu_time = cpu_time.filter(|_| !has_slept);
                 match (&mut *inbox, &signal.bell) {
                     (Some(inbox), Some(bell)) if !has_message => inbox.wait(bell),
-                    _ => signal.wait(seen, next),
+                    _ => {
+                        let spun = self.sleep(seen, next).filter(|_| is_thread);
+                        cpu_time = spun.or(cpu_time);
+                    }
                 }
-                is_stale |= has_slept;
                 has_slept = true;
                 continue;
             };
             let running = RunningJob {
                 at: now,
-                cpu_time: match is_stale {
-                    true => own_time(worker),
-                    false => ended.cpu_time,
-                },
+                cpu_time: cpu_time.unwrap_or_else(|| own_time(worker)),
                 is_demoted: job.is_background,
             };
             decisions.jobs[self.index] = Some(running);
@@ -269,6 +275,38 @@ impl TaskThread {
                 message,
             });
         }
+    }
+
+    /// Sleeps until a signal after `seen`, or until a release. The most urgent task is awake before it and spins: then
+    /// the CPU time of the thread at the release is returned, without a system call after it.
+    fn sleep(&self, seen: u32, release: Option<Duration>) -> Option<Duration> {
+        let signal = &self.shared.signals[self.index];
+        let own_release = &self.shared.releases_ns[self.index];
+        own_release.store(release.map_or(0, ns), Ordering::Relaxed);
+        let (Some(release), false) = (release, self.early.is_zero()) else {
+            signal.wait(seen, release);
+            return None;
+        };
+        let now = sys::monotonic();
+        let due = release.saturating_sub(awake::waking(instant(now)).min(self.early));
+        if now < due {
+            signal.wait(seen, Some(due));
+            let woken = sys::monotonic();
+            if signal.value() != seen || woken < due {
+                return None;
+            }
+            awake::woke(instant(due), instant(woken));
+        }
+        let (woken, cpu_time) = (sys::monotonic(), sys::own_cpu_time());
+        if woken >= release {
+            return None;
+        }
+        while sys::monotonic() < release && signal.value() == seen {
+            std::hint::spin_loop();
+        }
+        let spun = sys::monotonic().saturating_sub(woken);
+        awake::spend(spun);
+        Some(cpu_time + spun)
     }
 
     /// Ends a job. Returns what follows, and how long to sleep if that is known.

@@ -17,7 +17,15 @@ const CRATES: [(&str, &[&str]); 31] = [
     ("tautline-derive", &["tautline"]),
     ("tautline-exec", &[]),
     ("tautline-flight", &[]),
-    ("tautline-tasks", &["tautline-exec", "tautline-state"]),
+    (
+        "tautline-tasks",
+        &[
+            "tautline-awake",
+            "tautline-exec",
+            "tautline-proto",
+            "tautline-state",
+        ],
+    ),
     (
         "tautline",
         &[

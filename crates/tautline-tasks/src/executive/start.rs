@@ -1,9 +1,11 @@
 //! Starting a set: its partition, its threads and programs, and the first release that all of them wait for.
 
 use std::cmp::Reverse;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use tautline_awake::cpu;
 
 use crate::partition::{Partition, PartitionConfig, PartitionError};
 use tautline_exec::TaskSet;
@@ -13,6 +15,7 @@ use super::Executive;
 use crate::error::RunError;
 use crate::execution::{Body, Worker};
 use crate::file::TaskPorts;
+use crate::idle;
 use crate::logical;
 use crate::message::{Arrivals, MessageSource};
 use crate::options::Options;
@@ -66,6 +69,7 @@ impl Executive {
             threads: Vec::new(),
             watchdog: None,
             exchange: None,
+            idle: None,
             start: Duration::ZERO,
             shared: shared.clone(),
             _partition: partition.map(Box::new),
@@ -74,6 +78,9 @@ impl Executive {
         let workers = start_threads(&mut running, bodies, options)?;
         if !self.logical.is_empty() {
             running.exchange = Some(logical::start(&shared, self.logical, options)?);
+        }
+        if self.is_awake {
+            running.idle = idle::start(&shared, options)?;
         }
         let (watchdog, start) = watchdog::start(&shared, workers, options)?;
         (running.watchdog, running.start) = (Some(watchdog), start);
@@ -163,6 +170,8 @@ fn shared(
         by_urgency,
         watchdog: Signal::default(),
         exchange: Signal::default(),
+        idle: Signal::default(),
+        releases_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
         is_stopping: AtomicBool::new(false),
         limits: Mutex::new(limits),
         programs: Mutex::new((0..count).map(|_| None).collect()),
@@ -186,6 +195,10 @@ fn start_threads(
             shared: shared.clone(),
             index,
             options: options.clone(),
+            early: match options.real_time && !cpu::is_limited() {
+                true => shared.set.early(index),
+                false => Duration::ZERO,
+            },
             ready: ready.clone(),
         };
         let name: String = shared.set.tasks()[index].name.chars().take(15).collect();

@@ -139,6 +139,16 @@ impl Report<'_> {
             time(machine.blocking),
             time(machine.overhead)
         );
+        let mut early = (0..self.set.tasks().len()).map(|task| (task, self.set.early(task)));
+        let _ = match early.find(|(_, early)| !early.is_zero()) {
+            Some((task, early)) => write!(
+                text,
+                "\nearly wake-up: `{}`, up to {} before its releases; the others are charged for it",
+                self.set.tasks()[task].name,
+                time(early)
+            ),
+            None => write!(text, "\nearly wake-up: no task"),
+        };
         if let Some(partition) = &self.partition {
             let _ = write!(
                 text,
@@ -423,6 +433,7 @@ impl Report<'_> {
             "port": port,
             "deadline_ns": ns(one.deadline),
             "charged_ns": ns(one.charged),
+            "early_ns": ns(self.set.early(one.task)),
             "blocking_ns": ns(one.blocking),
             "release_jitter_ns": ns(one.jitter),
             "receive_ns": ns(one.receive),
