@@ -1,4 +1,4 @@
-//! The controller's side of a control loop: reads the newest state each millisecond, and sends a command back.
+//! The controller's side of a control loop: reads each new state soon after it came, and sends a command back.
 //!
 //! The other side is `loop_motor`; `docs/start/tutorial.md` runs both.
 //!
@@ -42,7 +42,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if states.read_new_until(deadline)?.is_none() {
         return Err("no state came for 60 seconds: start loop_motor".into());
     }
+    // Each cycle begins 100 µs after the arrival of its state, although the two clocks drift.
     let options = CycleOptions::new(Duration::from_millis(1))
+        .locked_to_values(Duration::from_micros(100))
         .with_fifo_priority(80)
         .with_locked_memory();
     let mut cycle = Cycle::start(&options)?;
@@ -52,6 +54,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..cycles {
         cycle.wait();
         let (state, sample) = states.read()?.expect("there was a state before");
+        if sample.new {
+            cycle.arrived(sample.arrival);
+        }
         if !sample.valid {
             // Older than refresh_period_us: the motor has stopped, or the cable is out.
             stale += 1;

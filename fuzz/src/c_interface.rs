@@ -723,12 +723,16 @@ fn loop_call(start: *mut c_void, length: usize, what: u8) {
         fifo_priority: if what & 8 == 0 { 0 } else { 200 },
         lock_memory: 0,
         reserved: [0; 2],
+        phase_ns: u64::from(what) * 100,
+        values_per_cycle: u32::from(what & 16),
+        reserved_too: 0,
     };
     // SAFETY: as in `port_call`.
     unsafe {
         check(tautline_cycle_start(place(&mut options, what)));
         let mut tick = std::mem::zeroed();
         check(tautline_cycle_wait(place(&mut tick, what)));
+        check(tautline_cycle_arrived(u64::from(what) << (what & 63)));
         check(tautline_cycle_report(start.cast(), length));
     }
     if what & 0x80 == 0 {

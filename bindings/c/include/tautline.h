@@ -468,6 +468,9 @@ struct tautline_cycle_options {
     uint8_t fifo_priority; /* under SCHED_FIFO, 1 to 99; 0 leaves the policy as it is */
     uint8_t lock_memory;   /* 1: all memory of the process is locked, and stays so */
     uint8_t reserved[2];
+    uint64_t phase_ns;         /* from the arrival of a peer's value to the start; at most half a period of the values */
+    uint32_t values_per_cycle; /* values of a peer in a period, which the cycle follows; 0: a cycle of its own */
+    uint32_t reserved_too;
 };
 
 struct tautline_tick {
@@ -482,6 +485,10 @@ int tautline_cycle_start(const struct tautline_cycle_options *options);
 
 /* Sleeps until the next period begins. Allocates nothing. */
 int tautline_cycle_wait(struct tautline_tick *tick);
+
+/* Tells a cycle that follows values when one arrived, after each read: the arrival that the port reports, never the
+ * time of the read. The cycle begins phase_ns after the arrival of its value, although both clocks drift. */
+int tautline_cycle_arrived(uint64_t arrival_ns);
 
 /* Settings, counters and times as text, written as snprintf does; returns its length or a code. */
 int tautline_cycle_report(char *text, size_t bytes);

@@ -17,6 +17,8 @@ struct cycle_options {
     std::int32_t cpu = -1;          // the only CPU of the thread; -1 for any
     std::uint8_t fifo_priority = 0; // under SCHED_FIFO, 1 to 99; 0 leaves the policy as it is
     bool lock_memory = false;
+    nanoseconds phase{0};               // from the arrival of a peer's value to the start
+    std::uint32_t values_per_cycle = 0; // which the cycle follows; 0 for a cycle of its own
 };
 
 // One period of a cycle.
@@ -42,6 +44,8 @@ public:
         in_c.cpu = options.cpu;
         in_c.fifo_priority = options.fifo_priority;
         in_c.lock_memory = options.lock_memory ? 1 : 0;
+        in_c.phase_ns = static_cast<std::uint64_t>(options.phase.count());
+        in_c.values_per_cycle = options.values_per_cycle;
         const int code = tautline_cycle_start(&in_c);
         if (code < 0)
             return error::last(code);
@@ -67,6 +71,10 @@ public:
         if (code < 0)
             return error::last(code);
         return tick(in_c);
+    }
+    // Tells a cycle that follows values when one arrived, after each read.
+    result<done> arrived(time_point at) noexcept {
+        return detail::checked(tautline_cycle_arrived(static_cast<std::uint64_t>(at.time_since_epoch().count())));
     }
     result<std::string> report() const { return detail::text_of(tautline_cycle_report); }
     result<done> stop() noexcept {

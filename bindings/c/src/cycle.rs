@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions};
+use tautline::{Cycle, CycleOptions, Instant};
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
@@ -46,6 +46,11 @@ pub unsafe extern "C" fn tautline_cycle_start(options: *const tautline_cycle_opt
         if let Some(cpu) = pointer::cpu(asked.cpu)? {
             options = options.with_cpu(cpu);
         }
+        if asked.values_per_cycle > 0 {
+            options = options
+                .locked_to_values(Duration::from_nanos(asked.phase_ns))
+                .with_values_per_cycle(asked.values_per_cycle);
+        }
         CYCLE.with_borrow_mut(|cycle| {
             if cycle.is_some() {
                 return Err(Fault::new(
@@ -81,6 +86,17 @@ pub unsafe extern "C" fn tautline_cycle_wait(tick: *mut tautline_tick) -> c_int 
                 deadline_ns: tick.deadline.as_nanos(),
                 skipped: tick.skipped,
             });
+            Ok(0)
+        })
+    })
+}
+
+/// Tells the cycle when a value of its peer arrived.
+#[unsafe(no_mangle)]
+pub extern "C" fn tautline_cycle_arrived(arrival_ns: u64) -> c_int {
+    coded(|| {
+        with_cycle(|cycle| {
+            cycle.arrived(Instant::from_nanos(arrival_ns));
             Ok(0)
         })
     })

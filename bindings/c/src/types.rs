@@ -149,6 +149,12 @@ pub struct tautline_cycle_options {
     pub lock_memory: u8,
     /// Zero.
     pub reserved: [u8; 2],
+    /// From the arrival of a peer's value to the start, where there are values.
+    pub phase_ns: u64,
+    /// Values of a peer in a period, which the cycle follows; 0 for a cycle of its own.
+    pub values_per_cycle: u32,
+    /// Zero.
+    pub reserved_too: u32,
 }
 
 /// One start of a cycle.

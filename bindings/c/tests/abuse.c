@@ -696,6 +696,15 @@ static void loops(void)
     options.cpu = -2;
     REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
     options.cpu = -1;
+    options.values_per_cycle = 1;
+    options.phase_ns = 500001; /* more than half of the values' period */
+    REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    REFUSED(tautline_cycle_arrived(1), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
+    options.phase_ns = 50000;
+    EXPECT(tautline_cycle_start(&options) == 0);
+    EXPECT(tautline_cycle_arrived(0) == 0 && tautline_cycle_arrived(UINT64_MAX) == 0);
+    EXPECT(tautline_cycle_wait(&tick) == 0 && tautline_cycle_stop() == 0);
+    options.values_per_cycle = 0;
     EXPECT(tautline_cycle_start(&options) == 0);
     REFUSED(tautline_cycle_start(&options), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
     REFUSED(tautline_cycle_wait(NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);

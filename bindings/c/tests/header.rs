@@ -259,7 +259,10 @@ fn structs_have_the_same_layout_on_both_sides() {
             cpu,
             fifo_priority,
             lock_memory,
-            reserved
+            reserved,
+            phase_ns,
+            values_per_cycle,
+            reserved_too
         }
     );
     layout!(

@@ -6,12 +6,13 @@
 //! * `node`: nodes. `queuing`, `sampling`, `udp`, `raw`: ports; `port` has what they share.
 //! * `message`: messages, values, datagrams, frames, sources and destinations. `lent`: the same where they lie.
 //! * `cell`: the one who uses a port at a time. `wait`: waiting without the interpreter.
-//! * `awake`: waits and sleeps that need no node.
+//! * `awake`: waits and sleeps that need no node. `cycle`: periodic loops.
 //! * `buffer`: bytes of Python's objects, and views of ours. `errors`: exceptions.
 
 mod awake;
 mod buffer;
 mod cell;
+mod cycle;
 mod errors;
 mod lent;
 mod message;
@@ -28,6 +29,8 @@ mod wait;
 mod _tautline {
     #[pymodule_export]
     use crate::awake::{Awake, sleep_until};
+    #[pymodule_export]
+    use crate::cycle::{Cycle, Tick};
     #[pymodule_export]
     use crate::lent::{LentDatagram, LentMessage, LentSample, Loan, SendBuffer};
     #[pymodule_export]

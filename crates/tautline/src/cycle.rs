@@ -3,6 +3,8 @@
 //!
 //! Not an executive: one loop in one thread, which the application owns.
 
+mod lock;
+
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -13,6 +15,10 @@ use rustix::thread::CpuSet;
 use serde::Serialize;
 use tautline_awake::{cpu, sleep};
 use tautline_proto::time::Instant;
+
+use lock::Lock;
+
+pub use lock::{LockState, LockStatistics};
 
 use crate::sys::clock::monotonic;
 use crate::sys::schedule::{self, Policy};
@@ -57,6 +63,11 @@ pub struct CycleOptions {
     pub cpu: Option<usize>,
     /// Whether all memory of the process is locked, so that no cycle waits for a page.
     pub lock_memory: bool,
+    /// Time from the arrival of a peer's value to the beginning of its period, at most half a period of the values;
+    /// `None` for a cycle of its own.
+    pub phase: Option<Duration>,
+    /// Values of the peer in a period, at least 1; each so-manyth begins one.
+    pub values_per_cycle: u32,
 }
 
 impl CycleOptions {
@@ -68,6 +79,8 @@ impl CycleOptions {
             fifo_priority: None,
             cpu: None,
             lock_memory: false,
+            phase: None,
+            values_per_cycle: 1,
         }
     }
 
@@ -86,6 +99,26 @@ impl CycleOptions {
     pub fn with_cpu(self, cpu: usize) -> Self {
         Self {
             cpu: Some(cpu),
+            ..self
+        }
+    }
+
+    /// Locks the cycle to the values of a peer: each period begins `phase` after the arrival of its value, although the
+    /// clocks of both hosts drift and arrivals jitter. The phase is at most half a period; it covers the jitter and
+    /// leaves less time. [`Cycle::arrived`] tells the cycle of each value.
+    #[must_use]
+    pub fn locked_to_values(self, phase: Duration) -> Self {
+        Self {
+            phase: Some(phase),
+            ..self
+        }
+    }
+
+    /// Says that the peer sends so many values in a period: each so-manyth begins one.
+    #[must_use]
+    pub fn with_values_per_cycle(self, values_per_cycle: u32) -> Self {
+        Self {
+            values_per_cycle,
             ..self
         }
     }
@@ -116,6 +149,14 @@ pub enum CycleError {
         /// The priority asked for.
         priority: u8,
     },
+    /// The phase is more than half a period of the values, or a period has no values.
+    #[error("a phase of {phase:?} is more than half of {value_period:?}, the period of the values")]
+    BadPhase {
+        /// The phase asked for.
+        phase: Duration,
+        /// Period of the values.
+        value_period: Duration,
+    },
 }
 
 impl CycleError {
@@ -125,6 +166,9 @@ impl CycleError {
         match self {
             Self::BadPeriod { .. } => "use a period within the limits, such as 1 ms",
             Self::BadPriority { .. } => "use a priority from 1 to 99, such as 80",
+            Self::BadPhase { .. } => {
+                "use a phase that covers the jitter of the values, such as 50 µs"
+            }
         }
     }
 }
@@ -226,6 +270,8 @@ pub struct CycleStatistics {
     pub late: TimeSummary,
     /// Time that the work of a period took: from the return of [`Cycle::wait`] to its next call.
     pub work: TimeSummary,
+    /// State and counters of a cycle that is locked to values.
+    pub lock: Option<LockStatistics>,
 }
 
 impl fmt::Display for CycleStatistics {
@@ -234,7 +280,11 @@ impl fmt::Display for CycleStatistics {
             formatter,
             "{} cycles, {} overruns, {} skipped\n  late: {}\n  work: {}",
             self.cycles, self.overruns, self.skipped, self.late, self.work
-        )
+        )?;
+        match &self.lock {
+            Some(lock) => write!(formatter, "\n  {lock}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -243,6 +293,9 @@ impl fmt::Display for CycleStatistics {
 /// Period `n` begins at the start of the cycle plus `n` times the period, on `CLOCK_MONOTONIC`: a late wake-up
 /// does not move those after it. Work that lasts into the next period is an overrun; the periods that have begun
 /// meanwhile are skipped and counted, and the loop goes on at the beginning of the next one.
+///
+/// A cycle that is [locked to values](CycleOptions::locked_to_values) follows a peer instead, by a phase-locked loop
+/// that moves a period by at most a hundredth. Until the first value, and while values are lost, it goes on by itself.
 ///
 /// Settings that are refused are no errors: the cycle runs, and [`Cycle::report`] names each with its remedy.
 /// Policy, CPUs and timer slack of the thread are put back when the cycle is dropped. The cycle belongs to its
@@ -279,6 +332,7 @@ pub struct Cycle {
     skipped: u64,
     late: Times,
     work: Times,
+    lock: Option<Lock>,
     report: CycleReport,
     before: Before,
     /// Keeps the cycle in its thread, whose settings it puts back.
@@ -305,6 +359,15 @@ impl Cycle {
         {
             return Err(CycleError::BadPriority { priority });
         }
+        let value_period = period / options.values_per_cycle.max(1);
+        if let Some(phase) = options.phase
+            && (phase > value_period / 2 || options.values_per_cycle == 0)
+        {
+            return Err(CycleError::BadPhase {
+                phase,
+                value_period,
+            });
+        }
         let (report, before) = apply(options);
         // Reads files at its first call: not in the first period.
         cpu::is_limited();
@@ -321,6 +384,9 @@ impl Cycle {
             skipped: 0,
             late: Times::new(),
             work: Times::new(),
+            lock: options
+                .phase
+                .map(|phase| Lock::new(period, phase, options.values_per_cycle, monotonic())),
             report,
             before,
             _thread: PhantomData,
@@ -347,7 +413,7 @@ impl Cycle {
         let late_ns = now_ns.saturating_sub(self.due_ns);
         self.late.record(late_ns);
         // The kernel may have slept through whole periods.
-        let skipped_asleep = late_ns / self.period_ns;
+        let skipped_asleep = late_ns / self.period_ns();
         self.count_skipped(skipped_asleep);
         self.began_ns = Some(now_ns);
         self.cycles += 1;
@@ -360,10 +426,25 @@ impl Cycle {
         }
     }
 
+    /// Tells a cycle that is locked to values when one arrived: for each value that is read, after
+    /// [`Cycle::wait`]. `at` is the arrival that a port reports, or a stamp of the kernel on `CLOCK_MONOTONIC`; never
+    /// the time at which the value was read, which the cycle itself decides. Nothing for a cycle of its own.
+    pub fn arrived(&mut self, at: Instant) {
+        if let Some(lock) = &mut self.lock {
+            lock.arrived(at);
+        }
+    }
+
+    /// Whether the cycle follows the values of its peer; `None` for a cycle of its own.
+    #[must_use]
+    pub fn lock_state(&self) -> Option<LockState> {
+        self.lock.as_ref().map(Lock::state)
+    }
+
     /// Beginning of the next period: the deadline of the current one.
     #[must_use]
     pub fn next_due(&self) -> Instant {
-        Instant::from_nanos(self.due_ns + self.period_ns)
+        Instant::from_nanos(self.due_ns + self.period_ns())
     }
 
     /// Counters and times since the start. Walks over the recorded times: some microseconds, not for each cycle.
@@ -375,24 +456,39 @@ impl Cycle {
             skipped: self.skipped,
             late: self.late.summary(),
             work: self.work.summary(),
+            lock: self.lock.as_ref().map(Lock::statistics),
         }
+    }
+
+    /// The period, as learned from the values of a peer.
+    fn period_ns(&self) -> u64 {
+        self.lock.as_ref().map_or(self.period_ns, Lock::period_ns)
+    }
+
+    /// Goes on by so many periods.
+    fn go_on(&mut self, periods: u64) {
+        self.number += periods;
+        self.due_ns = match &mut self.lock {
+            Some(lock) => lock.advance(periods).as_nanos(),
+            None => self.due_ns + periods * self.period_ns,
+        };
     }
 
     /// Moves on to the first period that begins after `done_ns`. Returns how many were skipped.
     fn advance(&mut self, done_ns: u64) -> u64 {
-        self.due_ns += self.period_ns;
-        self.number += 1;
+        self.go_on(1);
         let Some(behind_ns) = done_ns.checked_sub(self.due_ns) else {
             return 0;
         };
-        let skipped = behind_ns / self.period_ns + 1;
+        let skipped = behind_ns / self.period_ns() + 1;
         self.count_skipped(skipped);
         skipped
     }
 
     fn count_skipped(&mut self, periods: u64) {
-        self.due_ns += periods * self.period_ns;
-        self.number += periods;
+        if periods > 0 {
+            self.go_on(periods);
+        }
         self.skipped += periods;
         self.overruns += u64::from(periods > 0);
     }

@@ -72,7 +72,10 @@ pub mod types;
 
 pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbour};
 pub use config::{BusConfig, BusRule, NodeConfig, ServiceConfig};
-pub use cycle::{Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, Tick, TimeSummary};
+pub use cycle::{
+    Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, LockState, LockStatistics, Tick,
+    TimeSummary,
+};
 pub use error::{
     Error, OpenError, OptionsError, PortError, Priorities, ReceiveError, SendError, ServeError,
 };

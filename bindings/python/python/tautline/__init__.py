@@ -33,6 +33,7 @@ from ._errors import (
 from ._layout import Layout, layout
 from ._tautline import (
     Awake,
+    Cycle,
     Datagram,
     Destination,
     Frame,
@@ -48,6 +49,7 @@ from ._tautline import (
     SamplingPort,
     SendBuffer,
     Source,
+    Tick,
     UdpPort,
     __version__,
     sleep_until,
@@ -69,6 +71,7 @@ __all__ = [
     "BusyError",
     "ClosedError",
     "ConfigError",
+    "Cycle",
     "Datagram",
     "Destination",
     "Error",
@@ -95,6 +98,7 @@ __all__ = [
     "SendBuffer",
     "SendError",
     "Source",
+    "Tick",
     "UdpPort",
     "UndeliveredError",
     "__version__",

@@ -9,6 +9,7 @@ from ._types import HasFileno, PeerCounters
 
 __all__ = [
     "Awake",
+    "Cycle",
     "Datagram",
     "Destination",
     "Frame",
@@ -24,6 +25,7 @@ __all__ = [
     "SamplingPort",
     "SendBuffer",
     "Source",
+    "Tick",
     "UdpPort",
     "__version__",
     "sleep_until",
@@ -36,6 +38,36 @@ class Awake:
     def __new__(cls, file: int | HasFileno) -> Self: ...
     def wait(self, timeout: float | None = None) -> bool: ...
     def sent(self) -> None: ...
+    @property
+    def report(self) -> str: ...
+
+@final
+class Tick:
+    @property
+    def number(self) -> int: ...
+    @property
+    def due(self) -> float: ...
+    @property
+    def late(self) -> float: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def skipped(self) -> int: ...
+
+@final
+class Cycle:
+    def __new__(
+        cls,
+        period: float,
+        *,
+        fifo_priority: int | None = None,
+        cpu: int | None = None,
+        lock_memory: bool = False,
+        phase: float | None = None,
+        values_per_cycle: int = 1,
+    ) -> Self: ...
+    def wait(self) -> Tick: ...
+    def arrived(self, moment: float) -> None: ...
     @property
     def report(self) -> str: ...
 

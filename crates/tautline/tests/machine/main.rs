@@ -27,6 +27,7 @@ mod interface_identity;
 mod joined_datagrams;
 mod lending;
 mod link_xsk;
+mod locked;
 mod neighbours;
 mod old_kernel;
 mod plain_udp;
