@@ -73,7 +73,7 @@ pub(crate) struct Answer {
     pub(crate) priority: Priority,
 }
 
-/// A port whose messages are requests to whoever answers queries for a key.
+/// A port whose messages are requests to programs that answer queries for a key.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) port: PortConfig,
@@ -171,7 +171,7 @@ fn timeout_ms() -> u32 {
     1_000
 }
 
-/// Longest time for a reply. Higher: a request that nobody answers holds up those behind it for longer.
+/// Longest time for a reply. Higher: an unanswered request delays later ones for longer.
 const TIMEOUT_MS_MAX: u32 = 60_000;
 
 impl Config {

@@ -6,7 +6,7 @@ use tautline_bridge::program::say;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::Subscriber;
 
-/// Shows Zenoh's errors, or what `RUST_LOG` asks for. Lines that nobody reads are left out, so no thread of Zenoh waits
+/// Shows Zenoh's errors, or what `RUST_LOG` asks for. Lines without a reader are dropped, so no thread of Zenoh waits
 /// for a reader.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));

@@ -1,7 +1,7 @@
 //! The gateway between the ports of a cell and Zenoh, which `taut gateway` starts.
 //!
-//! It has ports as any program has, and a session of Zenoh. Nobody in the cell waits for it: ports are memory, and
-//! whoever sends to a port never waits for its reader. docs/reference/gateway.md describes what it does.
+//! It has ports as any program has, and a session of Zenoh. No program in the cell waits for it: ports are memory, and
+//! senders never wait for readers. docs/reference/gateway.md describes what it does.
 //!
 //! From the top; a module uses those below it and none above.
 //!
@@ -9,9 +9,9 @@
 //! |---|---|
 //! | `run` | ports, session, threads |
 //! | `publication`, `subscription`, `request` | from a port to Zenoh; from Zenoh to ports; both ways |
-//! | `fleet` | what gateways tell of their cells, and who watches them |
+//! | `fleet` | status of cells, published by gateways, and its watchers |
 //! | `record` | what is published elsewhere, in a file |
-//! | `status` | counters, and who may ask for them |
+//! | `status` | counters, and permissions to query them |
 //! | `config` | the file |
 //! | `origin`, `words` | origin of a value; priorities, types |
 //! | `threads`, `log` | Zenoh's threads, and its log |

@@ -72,7 +72,7 @@ impl Outbound {
         })
     }
 
-    /// State for whoever asks.
+    /// State for queries.
     pub(crate) fn status(&self) -> PublicationStatus {
         PublicationStatus {
             port: self.config.port.name.clone(),

@@ -40,7 +40,7 @@ struct Item {
     bytes: Vec<u8>,
 }
 
-/// Wishes of who records.
+/// Options of a recording.
 pub(crate) struct Wishes<'w> {
     pub(crate) file: &'w Path,
     pub(crate) existing: Existing,

@@ -1,6 +1,6 @@
 //! Requests and replies: queries of Zenoh that a port of the cell answers, and requests of the cell that a participant
-//! of Zenoh answers. Each entry has one request on its way at a time, and a thread that waits for its reply; nobody
-//! else waits.
+//! of Zenoh answers. Each entry has one request on its way at a time, and a thread that waits for its reply; no
+//! other thread waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -128,7 +128,7 @@ impl Answering {
         (answering, waiting)
     }
 
-    /// State for whoever asks.
+    /// State for queries.
     pub(crate) fn status(&self) -> AnswerStatus {
         AnswerStatus {
             key: self.config.key.to_string(),
@@ -200,7 +200,7 @@ impl Answering {
         Ok(())
     }
 
-    /// Takes what nobody waits for out of the port: a reply that is late, or strays.
+    /// Removes unexpected messages from the port: late replies, and strays.
     fn clear(&self, desk: &mut Desk) -> Result<(), Failure> {
         while let Some(message) = desk.port.receive(&mut desk.buffer)? {
             self.note_unwanted(&message, desk);
@@ -315,7 +315,7 @@ fn undelivered(error: SendError) -> Refusal {
     }
 }
 
-/// Requests that programs send to a port, answered by who answers queries for a key.
+/// Requests that programs send to a port, answered by programs that answer queries for a key.
 pub(crate) struct Asking {
     config: Ask,
     request: Form,
@@ -335,7 +335,7 @@ impl Asking {
         })
     }
 
-    /// State for whoever asks.
+    /// State for queries.
     pub(crate) fn status(&self) -> AskStatus {
         AskStatus {
             port: self.config.port.name.clone(),
@@ -406,7 +406,7 @@ impl Asking {
         Err(refusal)
     }
 
-    /// Sends the reply to who asked, with the request's priority.
+    /// Sends the reply to the requester, with the request's priority.
     fn deliver(
         &self,
         port: &mut QueuingPort,

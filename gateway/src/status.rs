@@ -1,4 +1,4 @@
-//! Counters of a gateway, and its state for whoever asks: `taut gateway status`, or a query to its own key.
+//! Counters of a gateway, and its state for queries: `taut gateway status`, or a query to its own key.
 
 use std::fmt::Write as _;
 use std::io;
@@ -20,7 +20,7 @@ counters! {
         published,
         /// Not the one in so many (`every`).
         decimated,
-        /// As the last published one (`on_change`).
+        /// Equal to the last published one (`on_change`).
         unchanged,
         /// Replaced by a newer one before its time came (`period_min_ms`).
         thinned,

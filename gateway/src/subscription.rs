@@ -85,7 +85,7 @@ impl Inbound {
         self.config.key.clone()
     }
 
-    /// State for whoever asks.
+    /// State for queries.
     pub(crate) fn status(&self) -> SubscriptionStatus {
         SubscriptionStatus {
             key: self.config.key.to_string(),

@@ -16,7 +16,7 @@ const VARIABLE: &str = "ZENOH_RUNTIME";
 pub(crate) const GROUPS: &str =
     "(rx: (worker_threads: 4), acc: (handover: rx), net: (handover: rx))";
 
-/// Runs this program again in this process, with the variable, unless whoever has started it has set that. Returns
+/// Runs this program again in this process, with the variable, unless its caller has set that. Returns
 /// otherwise, and if that fails: Zenoh then has the threads that it has by default.
 pub(crate) fn choose() {
     if env::var_os(VARIABLE).is_some() {

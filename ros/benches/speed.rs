@@ -14,8 +14,8 @@ use std::{fs, thread};
 use common::{Cell, Network, eventually};
 use serde_json::{Value, json};
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort,
-    Spin, bus_neighbour, now,
+    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Spin,
+    bus_neighbour, now,
 };
 use tautline_testbed::hosts::Host::{A, B};
 use tautline_testbed::sys;

@@ -30,7 +30,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
         json: Option<PathBuf>,
     },
-    /// Show the programs that run here: their topics, who hears and writes them, what was dropped.
+    /// Show the programs that run here: their topics, readers and writers, and drops.
     Status {
         /// Write JSON to standard output in place of the table; with =FILE, into a file beside it.
         #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]

@@ -16,7 +16,7 @@ use tautline::types::Scalar;
 use crate::definition::Kind;
 use crate::mapping::{Number, Part, Place, TextWhere, Time, Where};
 
-/// Bytes of the largest message. Lower: maps and pictures by declaration do not pass, which nobody should send here.
+/// Bytes of the largest message. Lower: declared maps and pictures do not pass, which do not belong here.
 /// Higher: a hostile participant takes more memory and time.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 65_536;
 /// Bytes that may follow a message: DDS fills up to a multiple of four.

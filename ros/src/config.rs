@@ -42,7 +42,7 @@ pub(crate) struct Config {
 /// A topic: its name and its message.
 #[derive(Clone, Debug)]
 pub(crate) struct Topic {
-    /// As ROS shows it: `/joint_states`.
+    /// Name in ROS: `/joint_states`.
     pub(crate) name: String,
     /// `sensor_msgs/msg/JointState`.
     pub(crate) message: String,

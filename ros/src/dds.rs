@@ -1,4 +1,4 @@
-//! The participant of DDS, by the crate `rustdds`: topics of bytes, who else is there, and the announcement by which
+//! The participant of DDS, by the crate `rustdds`: topics of bytes, other participants, and the announcement by which
 //! ROS shows a node.
 //!
 //! `rustdds` matches a reader with every writer of the same topic, whatever its type is called. So a message is taken
@@ -281,7 +281,7 @@ impl Participant {
     }
 }
 
-/// Threads of `rustdds`, without which a participant hears nobody. They end when a wait of theirs is interrupted
+/// Threads of `rustdds`, without which a participant receives nothing. They end when a wait of theirs is interrupted
 /// (EINTR), as by SIGSTOP and SIGCONT (rustdds 0.15.1).
 pub(crate) struct Threads(Vec<PathBuf>);
 
@@ -317,7 +317,7 @@ fn base(topic: &Topic, samples_max: usize) -> QosPolicyBuilder {
             max_samples_per_instance: samples,
         })
         .reliability(match topic.reliable {
-            // Nobody here waits for a participant: what its window has no room for is refused.
+            // No thread here waits for a participant: messages beyond its window are refused.
             true => Reliability::Reliable {
                 max_blocking_time: rustdds::Duration::ZERO,
             },

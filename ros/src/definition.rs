@@ -270,7 +270,7 @@ impl Definitions {
         if let Some(bound) = text.strip_prefix("string<=") {
             let bytes_max = bound
                 .parse()
-                .map_err(|_| "the bound is no number".to_owned())?;
+                .map_err(|_| "the bound is not a number".to_owned())?;
             return Ok(Shape::Text { bytes_max });
         }
         if text.starts_with("wstring") || text.starts_with("float128") {

@@ -1,7 +1,7 @@
 //! Ports of a cell as topics of ROS 2, by DDS, which `taut ros` starts.
 //!
-//! The program has ports as any program has, and is a participant of DDS. Nobody in the cell waits for it: ports are
-//! memory, and whoever sends to a port never waits for its reader. docs/reference/ros.md describes what it does.
+//! The program has ports like any other, and is a participant of DDS. No program in the cell waits for it: ports are
+//! memory, and senders never wait for readers. docs/reference/ros.md describes what it does.
 //!
 //! From the top; a module uses those below it and none above.
 //!
@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `run` | ports, participant, threads |
 //! | `subscription`, `publication` | from a topic to ports; from a port to a topic |
-//! | `status` | counters, and the state for whoever asks |
+//! | `status` | counters, and the state for queries |
 //! | `dds` | the participant of DDS |
 //! | `receive`, `datagrams` | the function by which DDS receives; datagrams that it does not get |
 //! | `config` | the file |

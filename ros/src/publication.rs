@@ -69,7 +69,7 @@ impl Outbound {
         self.config.topic.dds_topic()
     }
 
-    /// State for whoever asks.
+    /// State for queries.
     pub(crate) fn status(&self) -> PublicationStatus {
         let topic = &self.config.topic;
         let others = self.participant.readers(topic, &self.quality);
@@ -113,7 +113,7 @@ impl Outbound {
 
 impl Engine for Feed<'_> {
     /// Opens the writer of a reliable topic anew when this program is no longer active. The old one would send again,
-    /// and to those who come later, what it published before another program took over.
+    /// and to later subscribers, what it published before another program took over.
     fn prepare(&mut self) -> Result<(), Failure> {
         let outbound = self.outbound;
         let is_kept = self.is_used && outbound.config.topic.reliable;

@@ -21,7 +21,7 @@ use crate::subscription::Inbound;
 /// Times of [`LOOK`] between two looks at the domain for anybody to speak to. Lower: more work. Higher: a program that
 /// has lost the domain gives way later.
 const LOOKS_FOR_OTHERS: u32 = 5;
-/// Time for which an active program may have nobody to speak to, while one that stands by has, before it gives way. The
+/// Time for which an active program may have no counterpart, while a standby has one, before it yields. The
 /// two see a participant at different times. Lower: they take turns for nothing. Higher: it gives way later.
 const GRACE: Duration = Duration::from_secs(2);
 

@@ -1,4 +1,4 @@
-//! Counters, and the state for whoever asks: `taut ros status`.
+//! Counters, and the state for queries: `taut ros status`.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ counters! {
         published,
         /// Not the one in so many (`every`).
         decimated,
-        /// As the last published one (`on_change`).
+        /// Equal to the last published one (`on_change`).
         unchanged,
         /// Replaced by a newer one before its time came (`period_min_ms`).
         thinned,

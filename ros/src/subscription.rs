@@ -95,7 +95,7 @@ impl Inbound {
         self.config.topic.dds_topic()
     }
 
-    /// State for whoever asks.
+    /// State for queries.
     pub(crate) fn status(&self) -> SubscriptionStatus {
         let others = self.participant.writers(&self.config.topic, &self.quality);
         SubscriptionStatus {

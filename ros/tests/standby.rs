@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{Cell, Network, Peer, Program, Ros, eventually, participant};
 use serde_json::{Value, json};
-use tautline::{Priority, };
+use tautline::Priority;
 use tautline_bridge::election::Heartbeat;
 use tautline_bridge::testing::checked;
 use tautline_state::TemporaryDirectory;

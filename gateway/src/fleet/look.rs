@@ -23,7 +23,7 @@ const REFUSED: [&str; 10] = [
     "void",
     "send_errors",
 ];
-/// The same of datagrams in fragments.
+/// Counters of datagrams in fragments.
 const REASSEMBLY_FULL: [&str; 2] = ["quota_reached", "crowded_out"];
 const REASSEMBLY_REFUSED: [&str; 3] = ["inconsistent", "overlaps", "too_long"];
 

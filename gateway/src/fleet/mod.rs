@@ -1,9 +1,9 @@
-//! Fleets: what gateways tell of their cells, and how somebody at a distance sees them.
+//! Fleets: the status of cells, published by gateways, for distant watchers.
 //!
 //! A gateway with a section `[fleet]` publishes a short report of its machine at a fixed, slow rate, and answers
-//! queries with the whole of it. Nobody in the cell is asked more than `taut status` asks, and a query asks nobody: it
-//! gets what was looked at last. Whoever watches reads liveliness, reports and answers, and believes nothing of it: all
-//! is bounded, counted and cleaned.
+//! queries with the whole of it. Programs in the cell get no more requests than from `taut status`; a query causes none:
+//! it returns the last collected status. Watchers read liveliness, reports and answers, and validate them: all are
+//! bounded, counted and cleaned.
 //!
 //! | module | holds |
 //! |---|---|

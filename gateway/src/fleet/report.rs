@@ -8,10 +8,10 @@ use tautline_state::text;
 const VERSION: u32 = 1;
 /// Bytes of a report. Lower: long names do not fit. Higher: a fleet of many cells fills slow links.
 pub(crate) const REPORT_BYTES_MAX: usize = 8 << 10;
-/// Bytes of an answer with everything. Lower: nodes of a large machine are left out. Higher: whoever may query makes a
+/// Bytes of an answer with everything. Lower: nodes of a large machine are left out. Higher: a query makes a
 /// gateway send that much.
 pub(crate) const WHOLE_BYTES_MAX: usize = 256 << 10;
-/// Characters of a name of somebody else that are kept. Lower: paths are cut. Higher: one name fills a line.
+/// Characters that are kept of a name from another machine. Lower: paths are cut. Higher: one name fills a line.
 const TEXT_CHARS_MAX: usize = 256;
 /// Characters of each text of a verdict that are kept. Lower: subjects are cut. Higher: they do not fit a report.
 const VERDICT_CHARS_MAX: usize = 128;
@@ -61,7 +61,7 @@ pub(crate) fn vanished(fleet: &str, number: u64) -> String {
     format!("{fleet}/@vanished/{number:016x}")
 }
 
-/// The same of all gateways.
+/// Key of all vanished gateways.
 pub(crate) fn all_vanished(fleet: &str) -> String {
     format!("{fleet}/@vanished/*")
 }
@@ -159,7 +159,7 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    /// The same with texts that a terminal can show, cut so that a report has room for them.
+    /// The report with texts that are safe for a terminal, truncated to fit a report.
     pub(crate) fn cleaned(mut self) -> Self {
         for text in [
             &mut self.label,
@@ -199,7 +199,7 @@ impl Report {
         }
     }
 
-    /// Reads a report of somebody else.
+    /// Parses a report from another machine.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > REPORT_BYTES_MAX || !is_object(bytes) {
             return None;
@@ -232,7 +232,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// Reads an answer of somebody else.
+    /// Parses an answer from another machine.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > WHOLE_BYTES_MAX || !is_object(bytes) {
             return None;

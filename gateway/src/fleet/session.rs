@@ -1,4 +1,4 @@
-//! A watcher's way into Zenoh: the session of somebody who publishes nothing, beside a gateway or alone.
+//! A watcher's session of Zenoh, which publishes nothing, with or without a gateway on the machine.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) fn configuration(
     beside(config).map_err(|error| format!("Zenoh's configuration: {error}"))
 }
 
-/// The same configuration for somebody beside its owner: it connects where the owner does, or otherwise to the owner,
+/// The configuration for a watcher on the owner's machine: it connects where the owner does, or otherwise to the owner,
 /// and does not listen.
 fn beside(mut config: zenoh::Config) -> zenoh::Result<zenoh::Config> {
     let listed = |config: &zenoh::Config, key: &str| {
@@ -73,7 +73,7 @@ fn local(endpoint: &str) -> String {
 /// Opens a session and waits a moment until it is connected.
 ///
 /// # Errors
-/// Zenoh's: a client reaches nobody, a certificate is refused.
+/// Those of Zenoh: a client reaches no router, a certificate is refused.
 pub(crate) fn open(config: zenoh::Config) -> zenoh::Result<Session> {
     let session = zenoh::open(config).wait()?;
     let end = Instant::now() + CONNECT;

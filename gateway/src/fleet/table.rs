@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// Somebody else saw a gateway vanish so long ago.
+    /// Another gateway saw a gateway vanish so long ago.
     pub(crate) fn tell_vanished(&mut self, id: Id, age: Duration, now: Instant) {
         let is_succeeded = |known: &Id, entry: &Entry| {
             known.prefix == id.prefix && known.gateway == id.gateway && entry.is_connected
@@ -113,7 +113,7 @@ impl Table {
         }
         let since = now.checked_sub(age).unwrap_or(now);
         if let Some(entry) = self.gateways.get_mut(&id) {
-            // Seen last by whoever saw it vanish last.
+            // Last seen by the gateway that saw it vanish last.
             entry.since = entry.since.max(since);
         } else if self.gateways.len() < GATEWAYS_MAX {
             let entry = Entry {

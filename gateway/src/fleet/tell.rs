@@ -1,5 +1,5 @@
 //! A gateway's side of a fleet: a thread that looks at the machine, publishes a report, and leaves the whole for those
-//! who ask. It waits for nobody in the cell longer than `taut status` does, and nobody waits for it.
+//! who ask. It waits for programs of the cell no longer than `taut status` does, and none waits for it.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -21,7 +21,7 @@ use super::{look, table::Presence, table::Table, verdict};
 use crate::status::GatewayStatus;
 
 /// Answers that a gateway gives in a second, and at once after a pause: of each sort. Lower: many watchers get none.
-/// Higher: whoever may query has it send more.
+/// Higher: queries make it send more.
 const ANSWERS_PER_SECOND: u64 = 20;
 const ANSWERS_AT_ONCE: u32 = 20;
 /// Vanished gateways that one tells of. Lower: a large site that went is not all seen. Higher: answers grow.
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Added to the thread's niceness: reports come after values.
 const NICENESS: i32 = 10;
 
-/// The last look, for those who ask.
+/// The last status, for queries.
 struct Told {
     text: String,
     at: Instant,
@@ -99,7 +99,7 @@ pub(crate) fn run(
         .declare_queryable(&vanished_key)
         .callback(move |query| answer_vanished(&query, &answered_key, &prefix, &asked, &police))
         .wait()?;
-    // The last one: whoever sees it may ask.
+    // The last step: watchers that see it may query.
     let _token = session.liveliness().declare_token(&key).wait()?;
     let mut sequence = 0;
     let mut judged = settings.verdict.clone().map(verdict::Source::new);
@@ -198,7 +198,7 @@ fn answer_whole(query: &Query, key: &str, told: &Mutex<Told>, police: &Police) {
     let _gone = reply.attachment(&age_ms.to_le_bytes()[..]).wait();
 }
 
-/// Keeps a table of the others, so that somebody who comes later hears of those that vanished.
+/// Keeps a table of the others, so that later watchers learn of those that vanished.
 fn watch_others(
     session: &Session,
     fleet: &str,

@@ -124,7 +124,7 @@ impl Source {
         Ok(Some(judged))
     }
 
-    /// Opens the file by checked directories: one of this user or root, that nobody else can write or replace.
+    /// Opens the file by checked directories: one of this user or root, that no other user can write or replace.
     fn open(&self) -> Result<File, StateError> {
         let (Some(above), Some(name)) = (self.path.parent(), self.path.file_name()) else {
             return Err(StateError::InvalidName {
@@ -245,15 +245,15 @@ impl LabVerdict {
 fn parse(bytes: &[u8]) -> Result<Judged, String> {
     // A list would be taken for an object, field by field.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
-        return Err("is no result of taut lab run".to_owned());
+        return Err("is not a result of taut lab run".to_owned());
     }
     let faulty = |error: serde_json::Error| match error.is_eof() {
         true => "is cut off".to_owned(),
-        false => format!("is no result of taut lab run: {error}"),
+        false => format!("is not a result of taut lab run: {error}"),
     };
     let head: Head = serde_json::from_slice(bytes).map_err(faulty)?;
     if head.format != FORMAT {
-        return Err("is no result of taut lab run".to_owned());
+        return Err("is not a result of taut lab run".to_owned());
     }
     if head.version != VERSION {
         let found = head.version;
@@ -376,18 +376,18 @@ mod tests {
         let mut unknown = result();
         unknown["verdict"]["judgements"][0]["outcome"] = "perhaps".into();
         for (text, expected) in [
-            ("", "is no result"),
-            ("[]", "is no result"),
-            ("\u{0}{}", "is no result"),
-            ("{}", "is no result"),
+            ("", "is not a result"),
+            ("[]", "is not a result"),
+            ("\u{0}{}", "is not a result"),
+            ("{}", "is not a result"),
             (&text[..text.len() - 2], "is cut off"),
-            (&changed("format", "perf".into()), "is no result"),
+            (&changed("format", "perf".into()), "is not a result"),
             (&changed("version", 2.into()), "has result version 2, not 1"),
-            (&changed("version", (-1).into()), "is no result"),
+            (&changed("version", (-1).into()), "is not a result"),
             (&changed("verdict", Value::Null), "has no verdict"),
-            (&changed("verdict", 7.into()), "is no result"),
-            (&changed("label", Value::Null), "is no result"),
-            (&unknown.to_string(), "is no result"),
+            (&changed("verdict", 7.into()), "is not a result"),
+            (&changed("label", Value::Null), "is not a result"),
+            (&unknown.to_string(), "is not a result"),
         ] {
             let error = parse(text.as_bytes()).unwrap_err();
             assert!(error.starts_with(expected), "{text:.40}: {error}");
@@ -498,10 +498,10 @@ mod tests {
         refused(place("link.json"), "is a symbolic link");
         symlink(directory.path(), place("links")).unwrap();
         refused(place("links/right.json"), "is a symbolic link");
-        refused(directory.path().to_owned(), "is no regular file");
+        refused(directory.path().to_owned(), "is not a regular file");
         let made = Command::new("mkfifo").arg(place("pipe")).status();
         assert!(made.unwrap().success());
-        refused(place("pipe"), "is no regular file");
+        refused(place("pipe"), "is not a regular file");
         let large = File::create(place("large.json")).unwrap();
         large.set_len(RESULT_BYTES_MAX + 1).unwrap();
         refused(place("large.json"), "is longer than 8388608 bytes");

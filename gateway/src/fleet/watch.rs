@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// Notes who is connected and who is not any more.
+    /// Notes connected and disconnected gateways.
     fn note(&self, id: Option<Id>, kind: SampleKind) {
         match (id, kind) {
             (Some(id), SampleKind::Put) => self.table().appear(id, Instant::now()),
@@ -107,7 +107,7 @@ pub(crate) fn once(session: &Session, fleet: &str) -> zenoh::Result<()> {
     Ok(())
 }
 
-/// Writes a picture at each interval until `stop` is set or nobody reads.
+/// Writes a picture at each interval until `stop` is set or the reader is gone.
 ///
 /// # Errors
 /// Zenoh's.

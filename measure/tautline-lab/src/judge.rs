@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(late(4, Class::Instrument), (4, 10_004));
         assert_eq!(late(4, Class::Deadline(4_000_000)), (1, 10_004));
         assert_eq!(late(4, Class::Multimedia), (0, 10_004));
-        // As many as the probe found to be skipped, and no more.
+        // Exactly the number that the probe found to be skipped.
         assert_eq!(late(0, Class::FastIo), (1, 10_000));
     }
 

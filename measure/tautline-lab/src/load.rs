@@ -106,7 +106,7 @@ impl fmt::Display for Load {
 
 /// The text names no load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no load: use idle, cpu, memory, disk, network, scheduling, vision or combined")]
+#[error("unknown load '{0}': use idle, cpu, memory, disk, network, scheduling, vision or combined")]
 pub struct UnknownLoad(String);
 
 impl FromStr for Load {
@@ -181,7 +181,7 @@ pub fn make_files(
     Ok(journal.make_temporary(&settings.directory, FILES_PREFIX)?)
 }
 
-/// The same without a journal, where nothing outlives the process: in a guest.
+/// Makes files without a journal, in a guest, where nothing outlives the process.
 pub fn make_files_unnoted(settings: &Settings) -> Result<TemporaryDirectory, LoadError> {
     let made = TemporaryDirectory::make_in(&settings.directory, FILES_PREFIX);
     Ok(made?)
@@ -242,7 +242,7 @@ struct PartCommand {
 impl PartCommand {
     fn start(mut self, name: &'static str, files: &Directory) -> Result<Part, LoadError> {
         let spawn = |command: &mut Command| {
-            // By descriptor, so that nobody can put another directory in its place.
+            // By descriptor, so that no user can replace the directory.
             files.enter(command);
             // The tools must not outlive a killed lab either.
             end_with_thread(command, Signal::TERM);

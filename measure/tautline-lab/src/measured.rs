@@ -246,7 +246,7 @@ impl Series {
         self.named(self.probe.name())
     }
 
-    /// The same of a measurement of interrupts: `timer to task, CPU 1`.
+    /// Name of a measurement of interrupts: `timer to task, CPU 1`.
     pub fn event_name(&self) -> String {
         self.named(self.probe.event_name())
     }

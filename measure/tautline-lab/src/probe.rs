@@ -4,7 +4,7 @@
 //! measures it makes the one system call that it measures, looks which CPU it is on (no system call on PCs; a probe
 //! that was moved from its CPU ends), allocates nothing, and its page faults are counted so that a reader sees that
 //! there were none. Memory does not grow with time: a histogram of fixed size, a time line of [`TIMELINE_SLICES`]
-//! slices, and a ring of [`LIVE_RING_LENGTH`] recent values for whoever shows live figures.
+//! slices, and a ring of [`LIVE_RING_LENGTH`] recent values for live figures.
 
 mod record;
 
@@ -233,7 +233,7 @@ impl Live {
     fn push(&self, latency_ns: u64) {
         let written = self.written.load(Ordering::Relaxed);
         self.recent[written % LIVE_RING_LENGTH].store(latency_ns, Ordering::Relaxed);
-        // Release pairs with the Acquire in `take_since`: who sees the count sees the value.
+        // Release pairs with the Acquire in `take_since`: a reader that sees the count sees the value.
         self.written
             .store(written.wrapping_add(1), Ordering::Release);
     }

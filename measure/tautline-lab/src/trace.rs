@@ -1,6 +1,6 @@
 //! The kernel's own trace: what ran while a probe was late, when its timer's handler began ([`handler`]), and the
-//! timerlat tracer ([`timerlat`]). Each works in a trace instance of its own, so that a trace of somebody else's goes
-//! on undisturbed; where there is no tracefs it says so.
+//! timerlat tracer ([`timerlat`]). Each works in a trace instance of its own, so that traces of other
+//! programs continue; without tracefs it reports that.
 
 pub mod handler;
 pub mod timerlat;
@@ -16,7 +16,7 @@ use crate::probe::Tripped;
 use tautline_report::plot::latency_text;
 use tautline_state::journal::Journal;
 
-/// Events that tell who had the CPU. All are cheap; function tracing would change what is measured.
+/// Events that show the thread on the CPU. All are cheap; function tracing would change what is measured.
 const EVENTS: [&str; 7] = [
     "sched/sched_switch",
     "sched/sched_waking",
@@ -274,7 +274,7 @@ fn name_culprit(tripped: Tripped, end_ns: u64, lines: &[(&str, Line<'_>)]) -> St
     }
 }
 
-/// One pass over the events of a CPU, gathering who had it after the wake-up was due.
+/// One pass over the events of a CPU, gathering the threads on it after the wake-up was due.
 struct Scan {
     due_ns: u64,
     stretches: Vec<Stretch>,

@@ -1,5 +1,5 @@
 //! Messages against the bytes that Cyclone DDS makes of them (`cyclonedds` 11.0.1 from PyPI, `serialize` with version 1
-//! of CDR, both orders, without the encapsulation), and against bytes that nobody should send.
+//! of CDR, both orders, without the encapsulation), and against invalid bytes.
 
 use std::collections::BTreeMap;
 

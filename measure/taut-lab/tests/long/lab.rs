@@ -796,7 +796,7 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
     let output = kernels(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text(&output).contains("notakernel is no kernel image"),
+        text(&output).contains("notakernel is not a kernel image"),
         "{}",
         text(&output)
     );

@@ -173,7 +173,7 @@ fn a_program_that_is_none_is_named() {
         (
             "babbles",
             "echo ready x\nread -r line\necho ok 5 many",
-            "`many` is no time",
+            "invalid time `many`",
         ),
     ];
     for (name, script, reason) in cases {

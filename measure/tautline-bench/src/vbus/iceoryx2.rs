@@ -92,7 +92,7 @@ impl Iceoryx2 {
         }
         for word in words {
             let time = word.parse();
-            times.push(time.map_err(|_| Failure::new(format!("`{word}` is no time")))?);
+            times.push(time.map_err(|_| Failure::new(format!("invalid time `{word}`")))?);
         }
         Ok(())
     }

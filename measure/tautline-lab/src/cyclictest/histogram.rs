@@ -96,7 +96,7 @@ fn number(word: &str) -> Result<u64, String> {
     let value = word.parse().ok().filter(|value| *value <= COUNT_MAX);
     value
         .filter(|_| is_number)
-        .ok_or_else(|| format!("`{word}` is no count and no latency"))
+        .ok_or_else(|| format!("`{word}` is neither a count nor a latency"))
 }
 
 impl Table {

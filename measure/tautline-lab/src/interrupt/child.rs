@@ -148,7 +148,7 @@ fn receive(plan: &Plan, count: u64) -> io::Result<Series> {
     })
 }
 
-/// Sends an event each period until nobody reads any more.
+/// Sends an event each period until the reader is gone.
 fn send(period_ns: u64) -> io::Result<()> {
     let output = rustix::stdio::stdout();
     let mut due_ns = sys::monotonic_ns() + period_ns;

@@ -151,7 +151,7 @@ pub fn unpack(package: &Path, into: &Path, patterns: &[&str]) -> Result<(), Kern
     if !read.success() {
         return Err(KernelsError::ToolFailed {
             command: "dpkg-deb --fsys-tarfile".to_owned(),
-            output: format!("{} is no whole Debian package", package.display()),
+            output: format!("{} is not a complete Debian package", package.display()),
         });
     }
     if second.status.success() {
@@ -210,7 +210,7 @@ impl Apt {
             format!("Dir::State::Lists={}", root.join("lists").display()),
             format!("Dir::Cache={}", root.join("cache").display()),
             "Acquire::Languages=none".to_owned(),
-            // As root apt would otherwise hand the download to a user who cannot write to the cache.
+            // As root apt would otherwise hand the download to a user that cannot write to the cache.
             "APT::Sandbox::User=root".to_owned(),
         ];
         if let Some(suite) = suite {

@@ -68,7 +68,7 @@ impl Driver {
         self.joined(number, "")
     }
 
-    /// The same, with what makes frames travel in equal times.
+    /// Options for cards, with those that make frames travel in equal times.
     pub fn measured_cards(&self, number: usize) -> Vec<String> {
         self.joined(number, self.measured)
     }

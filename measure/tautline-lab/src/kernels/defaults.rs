@@ -1,5 +1,5 @@
-//! Where kernels and results are kept, the program that a guest runs, and the sources of others, unless somebody says
-//! otherwise.
+//! Where kernels and results are kept, the program that a guest runs, and the sources of others, by
+//! default.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use super::KernelsError;
 pub(super) const MANIFEST: &str = "measure/tautline-lab/Cargo.toml";
 
 /// Directory for packages, kernels and results, made where it is missing: `given`, or `tautline/lab` in
-/// `$XDG_CACHE_HOME` or below the home directory. Programs in it are run, QEMU as the user who asks, so nobody but that
-/// user and root may be able to write it, nor a directory on the way: those of temporary files are none.
+/// `$XDG_CACHE_HOME` or below the home directory. Programs in it are run, QEMU as the calling user, so only that user
+/// and root may be able to write it and its parent directories: directories for temporary files are excluded.
 pub fn cache(given: Option<PathBuf>) -> Result<PathBuf, KernelsError> {
     let path = given.map_or_else(own_cache, Ok)?;
-    // Where links lead counts, and who made them does not.
+    // The targets of links count, not their owners.
     let path = match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => path,
         known => known.map_err(KernelsError::file(&path))?,
@@ -50,7 +50,7 @@ pub fn own_program() -> Result<PathBuf, KernelsError> {
     })
 }
 
-/// Tautline's sources, if this process was started somewhere inside them. Whoever builds from them checks them first.
+/// Tautline's sources, if this process was started somewhere inside them. Builders check them first.
 #[must_use]
 pub fn sources() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;

@@ -70,7 +70,7 @@ pub enum KernelsError {
         package: PathBuf,
     },
     /// A file that QEMU would not know what to do with.
-    #[error("{path} is no kernel image for {arch}")]
+    #[error("{path} is not a kernel image for {arch}")]
     NotAKernel {
         /// The file.
         path: PathBuf,

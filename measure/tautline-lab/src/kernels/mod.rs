@@ -333,7 +333,7 @@ fn modules_of(job: &Job, label: &str, settings: &Settings) -> Result<Vec<PathBuf
     }
     let packages = archive::kernel_packages(job, &settings.cache)?;
     let files = modules::modules(&packages, &names, &settings.cache)?;
-    // A card's module may be built in. Who names one wants to hear that it is not there.
+    // A card's module may be built in. A named module must exist.
     let is_there = |name: &&String| files.iter().any(|file| modules::is_of(file, name));
     match settings.modules.iter().find(|name| !is_there(name)) {
         None => Ok(files),
@@ -482,7 +482,7 @@ impl Files {
     }
 }
 
-/// Files of a guest that runs, which nobody needs afterwards.
+/// Files of a running guest, removed afterwards.
 struct Scratch(Files);
 
 impl Drop for Scratch {

@@ -86,7 +86,7 @@ impl Arch {
         }
     }
 
-    /// Kernels for a user who names none. For x86_64 the Emblix paper's four figures of today: no
+    /// Default kernels. For x86_64 the Emblix paper's four figures of today: no
     /// preemption, voluntary preemption points, full preemption, and PREEMPT_RT.
     pub fn default_kernels(self) -> Vec<KernelSpec> {
         let texts: &[&str] = match self {
@@ -121,7 +121,7 @@ impl FromStr for Arch {
             "arm64" | "aarch64" => Ok(Arch::Arm64),
             "armhf" | "arm" => Ok(Arch::Armhf),
             _ => Err(format!(
-                "'{text}' is no architecture of the laboratory: use x86_64, arm64 or armhf"
+                "unknown architecture '{text}': use x86_64, arm64 or armhf"
             )),
         }
     }
