@@ -1,8 +1,8 @@
 //! Fleets: the status of cells, published by gateways, for distant watchers.
 //!
 //! A gateway with a section `[fleet]` publishes a short report of its machine at a fixed, slow rate, and answers
-//! queries with the whole of it. Programs in the cell get no more requests than from `taut status`; a query causes none:
-//! it returns the last collected status. Watchers read liveliness, reports and answers, and validate them: all are
+//! queries with all of it. Programs in the cell get no more requests than from `taut status`; a query causes none: it
+//! returns the last collected status. Watchers read liveliness, reports and answers, and validate them: all are
 //! bounded, counted and cleaned.
 //!
 //! | module | holds |
