@@ -1,4 +1,4 @@
-//! Authenticated frames: bytes that nobody has sealed are refused, and sealed ones are taken once, unchanged.
+//! Authenticated frames: bytes that were not sealed are refused, and sealed ones are taken once, unchanged.
 
 use tautline_proto::authentication::{
     Cipher, Discipline, Key, KeyRing, Protection, Receiver, Refusal, SendKey, Sender, Space,

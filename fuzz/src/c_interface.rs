@@ -65,7 +65,7 @@ enum Threads {
 }
 
 static WORLD: OnceLock<World> = OnceLock::new();
-/// Held for writing by whoever wants to be the only thread.
+/// Held for writing by a thread that must be the only one.
 static TURN: RwLock<()> = RwLock::new(());
 /// Messages and values that came through.
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// Starts the set, without real time: nobody gains by it here.
+    /// Starts the set, without real time, which has no use here.
     fn open_tasks(&mut self) {
         let path = std::env::temp_dir().join(format!("tautline-calls-{}.toml", std::process::id()));
         let mut file = std::fs::File::create_new(&path).expect("a name that nobody has");

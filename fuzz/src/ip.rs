@@ -110,14 +110,14 @@ const STEP_BYTES: usize = 6;
 const COLLECTOR_COUNT: usize = 5;
 /// Small, so that the limits are met often.
 const DATAGRAM_BYTES_MAX: usize = 200;
-/// Longest fragment, most of which nobody needs.
+/// Longest fragment, mostly unused.
 const FRAGMENT_BYTES_MAX: usize = 512;
 /// Difference of a byte that is not the original's.
 const LIE: u8 = 0x80;
 
 /// The bytes as a series of fragments pushed into a small reassembler. Of each datagram there is an original;
 /// most fragments are of it, some lie about their place, their end or their bytes. A datagram that comes out
-/// is the original, unless somebody lied about just this one: then each of its bytes is one that came for
+/// is the original, unless a forged fragment was about just this one: then each of its bytes is one that came for
 /// its place.
 pub fn ip_reassembly(data: &[u8]) {
     let mut reassembler = Reassembler::new(Config {

@@ -165,7 +165,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Vec::new(),
         plain.clone(),
         several.clone(),
-        // A message before its channel, and a channel of somebody else.
+        // A message before its channel, and a channel of another writer.
         message(9, 1, 1, b"?"),
         [channel(1, 0, &[]), message(1, 1, 1, b"")].concat(),
     ];

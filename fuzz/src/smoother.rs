@@ -14,7 +14,7 @@ const CAPACITY_BPS: u64 = 100_000_000;
 const STEP_BYTES: usize = 16;
 
 /// The bytes as a message, and as a run of reports, grants, counts and intervals: what is granted never exceeds the
-/// port, and nobody is held to nothing.
+/// port, and no node is held to nothing.
 pub fn smoother(data: &[u8]) {
     check_message(data);
     let mut receiver = Receiver::new(ReceiverConfig {

@@ -95,7 +95,7 @@ impl RemoteRecord {
 pub(crate) enum Control {
     /// It serves clients.
     Serves,
-    /// It was killed, and nobody is in its place.
+    /// It was killed, and has no successor.
     Dead,
     /// Its successor has been started.
     Begins,

@@ -1,4 +1,4 @@
-//! A craft as the program of a cell: its state and its way-points are ports on a bus, and whoever may use the bus may
+//! A craft as the program of a cell: its state and its way-points are ports on a bus, and members of the bus may
 //! follow the one and send the other, a gateway from another site for example.
 //!
 //! World and controller fly in one task of the executive, in step with the clock. The craft takes off by itself and

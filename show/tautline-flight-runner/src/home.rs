@@ -49,7 +49,7 @@ impl Home {
 impl Made {
     fn make() -> Result<Made, JournalError> {
         let Ok(runtime) = runtime_directory() else {
-            // Users who are not logged in have none: nobody looks after what they leave.
+            // Users that are not logged in have none: their leftovers are not removed.
             return Ok(Made {
                 directory: TemporaryDirectory::make(PREFIX)?,
                 _journal: None,

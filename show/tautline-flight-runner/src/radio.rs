@@ -189,7 +189,7 @@ impl Way {
             Way::Port(_, port, _) => {
                 match port.receive_until(tautline::now() + CALL_TIME_MAX, buffer) {
                     Ok(message) => message.map(|message| message.length),
-                    // At this priority nobody else would run.
+                    // At this priority no other thread would run.
                     Err(_) => {
                         thread::sleep(CALL_TIME_MAX);
                         None
@@ -257,7 +257,7 @@ pub(crate) fn fly(settings: &PilotSettings) -> io::Result<()> {
     let (tell, told) = channel();
     thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            // A line of nobody's is no order.
+            // An empty line is not an order.
             let line = serde_json::from_str::<PilotLine>(&line);
             if line.is_ok_and(|line| tell.send(line).is_err()) {
                 return;

@@ -35,7 +35,7 @@ const LOAD_AT: f64 = 3.0;
 const STORM_AT: f64 = 10.4;
 pub(crate) const RUNAWAY_AT: f64 = 11.8;
 /// Time for which the highest priority computes. Lower: a craft at some height is caught again. Higher: the machine
-/// answers nobody for longer.
+/// answers no request for longer.
 const RUNAWAY_SECONDS: f64 = 2.0;
 /// Longest flight: the fault, the silence after which the craft lands, and the landing.
 const SECONDS_MAX: f64 = 17.5;

@@ -43,7 +43,7 @@ pub(crate) enum Means {
 }
 
 impl Means {
-    /// Ports that nobody else has at the moment.
+    /// Ports that no other program has at the moment.
     pub(crate) fn sockets() -> io::Result<Means> {
         let sockets = Stream::ALL
             .iter()
@@ -116,7 +116,7 @@ impl Wires {
         )?))
     }
 
-    /// Opens the writing end of a stream whose reader or writer is a soft process: waits for nobody, and finds the
+    /// Opens the writing end of a stream whose reader or writer is a soft process: does not wait, and finds the
     /// reader when it comes, and when it comes again.
     pub(crate) fn soft_outbox<M: Serialize>(&self, stream: Stream) -> io::Result<Outbox<M>> {
         Ok(Outbox::new(self.sender(

@@ -72,7 +72,7 @@ impl Wishes {
         let (tell, told) = channel();
         thread::spawn(move || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {
-                // A line of nobody's is no wish.
+                // An empty line is not a request.
                 let wish = serde_json::from_str::<Wish>(&line);
                 if wish.is_ok_and(|wish| tell.send(wish).is_err()) {
                     return;

@@ -1,7 +1,7 @@
 //! A quadcopter and its flight controller, without a clock.
 //!
 //! [`world`] is the craft in moving air with its sensors; [`control`] the three loops that fly it; [`loops`] these
-//! loops with their streams, for whoever runs them; [`vision`] the craft's camera, and the door in its pictures;
+//! loops with their streams, for their runner; [`vision`] the craft's camera, and the door in its pictures;
 //! [`message`] the values that they exchange. No function here reads a clock, makes a system call or draws a random
 //! number that its caller did not seed: the same code flies in a test, in tasks of the executive, and beside any load.
 //! There is no unsafe code, and none of the loops takes memory after it is made.

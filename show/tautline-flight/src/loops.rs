@@ -90,7 +90,7 @@ impl Tally {
     }
 }
 
-/// Deadlines of all loops so far, as a controller tells them that nobody can look into.
+/// Deadlines of all loops so far, as reported by a controller that cannot be observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadlines {
     /// Values so far.
@@ -210,7 +210,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Nodes that somebody sends to.
+    /// Nodes with a sender.
     pub const READERS: [Role; 5] = [
         Role::World,
         Role::Controller,

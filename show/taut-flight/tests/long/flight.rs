@@ -244,7 +244,7 @@ fn processes() -> impl Iterator<Item = (u32, String)> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let numbers = all.filter_map(|one| one.file_name().to_str()?.parse::<u32>().ok());
     let words = |number| {
-        // Those that have ended, of which nobody takes note, have none.
+        // Unreaped ones have none.
         let words = fs::read_to_string(format!("/proc/{number}/cmdline")).ok()?;
         (!words.is_empty()).then_some((number, words))
     };
@@ -380,7 +380,7 @@ fn frames(served: &Served, proof: &str) -> (u64, u64) {
     (count("received"), count("lost"))
 }
 
-/// A flight in laps, as somebody at its page has it: the buttons do what they say, for nobody else.
+/// A flight in laps, as a user of its page sees it: the buttons work, for this user only.
 #[test]
 fn a_live_flight_obeys_its_page_alone_and_leaves_nothing() {
     let name = "a_live_flight_obeys_its_page_alone_and_leaves_nothing";
@@ -562,7 +562,7 @@ fn a_live_flight_in_a_guest_is_followed_by_another_when_its_guest_is_killed() {
     assert!(partitions().is_empty());
 }
 
-/// Whether a process of this namespace is QEMU. Nobody takes note of ends there, so those that have ended stay listed.
+/// Whether a process of this namespace is QEMU. Ended processes are not reaped there, so they stay listed.
 fn is_emulating() -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let stats = processes.filter_map(|one| fs::read_to_string(one.path().join("stat")).ok());
@@ -677,7 +677,7 @@ fn a_ground_station_flies_a_mission() {
         Ok(interpreter) => interpreter,
         Err(reason) => return println!("SKIPPED: pymavlink is not to be had: {reason}"),
     };
-    // Free at the moment, and of nobody else in this test.
+    // Free at the moment, and without another user in this test.
     let ports = [(); 2].map(|()| {
         UdpSocket::bind("127.0.0.1:0")
             .unwrap()

@@ -1,7 +1,7 @@
 //! The craft as a ground station sees it: MAVLink over a port of plain UDP.
 //!
 //! World and controller fly in this process, in step with the clock or faster. One station is served, at the address
-//! that was given; whoever else sends is not heard.
+//! that was given; other senders are ignored.
 
 mod vehicle;
 

@@ -30,7 +30,7 @@ use session::Session;
 pub struct PageSettings {
     /// Where to listen.
     pub listen: SocketAddr,
-    /// Token without which nobody sees or presses anything.
+    /// Token for seeing and using the page.
     pub token: String,
 }
 

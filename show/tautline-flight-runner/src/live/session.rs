@@ -45,7 +45,7 @@ pub(super) struct Session {
     variant: Variant,
     shared: std::sync::Arc<Shared>,
     presses: Receiver<Press>,
-    // Before the partition: it waits until nobody is in it.
+    // Before the partition: it waits until the partition is empty.
     loads: Loads,
     /// The second node, or the reason why there is none.
     cable: Result<Cable, String>,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! world ── view ──► video ── picture ──► mapping ── sighting ──► navigator
-//! navigator ── telemetry ──► video             recorder: watches the bus, nobody sends to it
+//! navigator ── telemetry ──► video             recorder: observes the bus
 //! ```
 
 use std::io;
@@ -327,7 +327,7 @@ impl Supervisor {
                 record.pictures_drawn += pictures;
                 record.pictures_skipped += skipped;
             }
-            // A line of nobody's.
+            // An empty line.
             Err(_) => {}
         }
     }

@@ -395,7 +395,7 @@ impl Navigator {
             acceleration = VELOCITY.scale(slip) + self.wind;
         }
         if self.is_lost() && self.ages.gps.age() > RECKONING_SECONDS_MAX {
-            // Nobody knows where it drifts to: it stays level.
+            // Its drift is unknown: it stays level.
             acceleration = Vector::UP * acceleration.z;
         }
         let weight = self.craft.mass * GRAVITY;
