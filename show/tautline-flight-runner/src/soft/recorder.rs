@@ -1,6 +1,6 @@
-//! The recorder: a watcher of the bus that writes to MCAP files, with one picture in ten. No program sends to it or waits
-//! for it. Its first file is on a small disk; when that is full, the recorder completes the file, moves it away, and
-//! continues in a second one.
+//! The recorder: a watcher of the bus that writes to MCAP files, with one picture in ten. No program sends to it or
+//! waits for it. Its first file is on a small disk; when that is full, the recorder completes the file, moves it away,
+//! and continues in a second one.
 
 use std::fs;
 use std::io;
