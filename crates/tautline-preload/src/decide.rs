@@ -242,7 +242,7 @@ pub(crate) fn before_traffic(descriptor: RawFd, peer: SocketAddrV4) {
     if !is_wanted && !wants_local {
         let why = match policy.has_rules() {
             true => "neither its port nor its peer's is one that is wanted",
-            false => "its peer is no neighbour of the node",
+            false => "its peer is not a neighbour of the node",
         };
         return leave(&named(bound), why);
     }

@@ -17,7 +17,7 @@ const SIZES: [(&str, u64); 11] = [
 ];
 
 /// Bytes of a size such as `1400B`, `64KiB` or `256M`; a plain number counts units of `plain_bytes`. `None`: the text
-/// is no size.
+/// is invalid.
 #[must_use]
 pub fn bytes(text: &str, plain_bytes: u64) -> Option<u64> {
     let digits = text.trim_end_matches(|one: char| one.is_ascii_alphabetic());

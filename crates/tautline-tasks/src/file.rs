@@ -347,7 +347,7 @@ fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let text = String::deserialize(deserializer)?;
     let refused = || {
         let text = text.escape_debug();
-        D::Error::custom(format!("`{text}` is no size such as \"64M\" or \"1G\""))
+        D::Error::custom(format!("invalid size `{text}`; expected e.g. \"64M\""))
     };
     units::bytes(&text, 1).ok_or_else(refused)
 }
@@ -715,7 +715,7 @@ fn guest((index, task): (usize, &TaskEntry)) -> Option<Result<TaskGuest, Mistake
     if !is_name {
         return wrong(
             "guest",
-            "is no name of a guest",
+            "not a valid name of a guest",
             "write the name that `taut guest show` shows: 1 to 31 letters, digits, `-`, `_` and `.`",
         );
     }

@@ -248,7 +248,7 @@ fn bad_input_is_refused_with_a_remedy_and_changes_nothing() {
         "\u{1b}[31m",
         &"x".repeat(33),
     ] {
-        assert!(create(name, &cpu, 2).contains("no name of a partition"));
+        assert!(create(name, &cpu, 2).contains("invalid partition name"));
         assert!(!create(name, &cpu, 2).contains('\u{1b}'));
     }
     let much = fails(&["create", "a", "--cpus", &cpu, "--memory", "1000000G"], 1);

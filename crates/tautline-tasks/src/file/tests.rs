@@ -130,10 +130,13 @@ fn a_partition_is_read_and_checked() {
         "f.toml:3:8: invalid list of CPUs `1-`; expected e.g. 1 or 0-2,5"
     );
     let name = wrong("name = \"../a\"\ncpus = \"1\"");
-    assert!(name.starts_with("f.toml:2:8: `../a` is no name"), "{name}");
+    assert!(
+        name.starts_with("f.toml:2:8: invalid partition name `../a`"),
+        "{name}"
+    );
     assert!(wrong("name = \"a\"\ncpus = \"\"").contains("invalid list of CPUs"));
     let memory = wrong("name = \"a\"\ncpus = \"1\"\nmemory = \"much\"");
-    assert!(memory.contains("no size such as"), "{memory}");
+    assert!(memory.contains("invalid size `much`"), "{memory}");
     assert!(wrong("cpus = \"1\"").contains("the key `name` is missing"));
     assert!(wrong("name = \"a\"\ncpu = \"1\"").contains("there is no key `cpu`; is `cpus` meant?"));
 }
@@ -189,7 +192,7 @@ fn guests_of_tasks_are_declared_with_what_they_need() {
         "f.toml:5:16: task `a`, `on_guest_end`: has no effect without a guest"
     );
     for name in ["", ".x", "a/b", &"x".repeat(32)] {
-        let expected = "f.toml:5:9: task `a`, `guest`: is no name of a guest";
+        let expected = "f.toml:5:9: task `a`, `guest`: not a valid name of a guest";
         assert_eq!(wrong("", &format!("guest = \"{name}\"")), expected);
     }
 }

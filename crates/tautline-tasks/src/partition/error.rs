@@ -12,7 +12,7 @@ use tautline_state::journal::JournalError;
 #[non_exhaustive]
 pub enum PartitionError {
     /// A name that could not be part of a path and a table.
-    #[error("`{0}` is no name of a partition")]
+    #[error("invalid partition name `{0}`")]
     InvalidName(String),
     /// A CPU that does not run.
     #[error("CPU {cpu} is not online here; online are {online}")]
