@@ -22,10 +22,10 @@ GUEST_KILLS := 10000
 GUEST_EVENTS := 5000
 FLEET_ROUNDS := 40
 BENCH_PATHS := sampling,queuing,sampling-tc,queuing-tc,udp-poll,floor,floor-tc
-BENCH_SIZES := 16,1400
+BENCH_SIZES := 16B,1400B
 BENCH_COUNT := 100000
 BENCH_JSON := $(TARGET)/bench-rtt.json
-BENCH_VBUS_JSON := $(TARGET)/bench-vbus.json
+BENCH_BUS_JSON := $(TARGET)/bench-bus.json
 EXPERIMENTS := all
 CHECKED := sources proto shm exec types state report
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
@@ -37,7 +37,7 @@ EXPERIMENTS_DIR := taut-experiments
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book demo flight flight-guest check test test-all build install-c packages static gateway python sbom bench bench-vbus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
+.PHONY: help book demo flight flight-guest check test test-all build install-c packages static gateway python sbom bench bench-bus bench-gateway experiments fuzz sim task-sets task-sets-kernel vbus-kills guest-kills guest-latency partition-thousand flood test-kernels test-arm test-guests-arm test-packages test-unit test-oldest-rust xsk-zero-copy test-gateway test-fresh-root demo-fleet fleet-faults packages-gateway ros bench-ros test-ros bench-ethercat clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
@@ -124,11 +124,11 @@ bench: ## round trips of every path in one run, on two hosts of its own making
 	cargo build --release --locked -p taut-lab
 	$(TAUT_LAB) bench rtt --paths $(BENCH_PATHS) --sizes $(BENCH_SIZES) --count $(BENCH_COUNT) --json=$(BENCH_JSON)
 
-bench-vbus: ## ports between processes, beside the machine's floor and iceoryx2, in one run
+bench-bus: ## ports between processes, beside the machine's floor and iceoryx2, in one run
 	@scripts/setup.sh --for build
 	cargo build --release --locked -p taut-lab
 	cargo build --release --locked --manifest-path measure/iceoryx2/Cargo.toml --target-dir $(TARGET)
-	$(TAUT_LAB) bench vbus --json=$(BENCH_VBUS_JSON) $(BENCH_VBUS_ARGS)
+	$(TAUT_LAB) bench bus --json=$(BENCH_BUS_JSON) $(BENCH_BUS_ARGS)
 
 bench-ethercat: ## root: cycles of an EtherCAT main device (ethercrab): packet socket, taut exec, raw port, beside TCP
 	@scripts/setup.sh --for build

@@ -35,9 +35,9 @@ stream() {
 stream 'not counted' # the first one fills caches
 while [ "$turns" -gt 0 ]; do
     stream untouched
-    ip netns exec taut-a "$taut" recv 7 --interface va --link xdp --timeout 1000 &
+    ip netns exec taut-a "$taut" recv 7 --interface va --link xdp --timeout 1000s &
     one=$!
-    ip netns exec taut-b "$taut" recv 7 --interface vb --link xdp --timeout 1000 &
+    ip netns exec taut-b "$taut" recv 7 --interface vb --link xdp --timeout 1000s &
     other=$!
     sleep 3
     stream 'with demux'

@@ -45,10 +45,10 @@ use_the_command() {
         gzip -dc "/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH OPTIONS' || fail "no page for $page"
     done
     # Hosts with the demux, then as anybody.
-    taut demo --seconds 2s --out /root/demo >demo.log 2>&1 || fail_with demo.log
+    taut demo --for 2s --out /root/demo >demo.log 2>&1 || fail_with demo.log
     rm -r /root/demo
     step "taut demo, as root: $(grep -m 1 -o 'xdp.*' demo.log || true)"
-    as_nobody taut demo --seconds 2s --out /tmp/demo >demo.log 2>&1 || fail_with demo.log
+    as_nobody taut demo --for 2s --out /tmp/demo >demo.log 2>&1 || fail_with demo.log
     rm -r /tmp/demo
     step "taut demo, as nobody"
     taut exec -- true >exec.log 2>&1 || true

@@ -54,7 +54,7 @@ pub(crate) enum Command {
         /// Write one picture, with everything that each gateway tells, and end.
         #[arg(long)]
         once: bool,
-        /// Time between two pictures, 100ms to 1min; 500ms or plain seconds.
+        /// Time between two pictures, 100ms to 1min, such as 500ms.
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
         interval: Duration,
     },
@@ -78,16 +78,16 @@ pub(crate) enum Command {
         /// End after this many messages [default: never].
         #[arg(long, value_name = "N", value_parser = units::count)]
         count: Option<u64>,
-        /// End after this time, 500ms or plain seconds [default: never].
-        #[arg(long, alias = "seconds", value_name = "TIME", value_parser = units::seconds)]
-        timeout: Option<Duration>,
+        /// End after this time, such as 500ms [default: never].
+        #[arg(long = "for", value_name = "TIME", value_parser = units::time)]
+        length: Option<Duration>,
     },
 }
 
 /// Reads the time between two pictures.
 fn interval(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(100)..=Duration::from_secs(60);
-    Some(units::seconds(text)?)
+    Some(units::time(text)?)
         .filter(|interval| range.contains(interval))
         .ok_or_else(|| "expected 100ms to 1min".to_owned())
 }

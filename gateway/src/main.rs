@@ -81,7 +81,7 @@ fn main() -> ExitCode {
             config,
             zenoh,
             count,
-            timeout,
+            length,
         } => record(
             config.as_deref(),
             zenoh.as_deref(),
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
                 },
                 keys: &keys,
                 count,
-                length: timeout,
+                length,
             },
         ),
     };

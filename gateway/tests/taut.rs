@@ -139,8 +139,8 @@ fn a_verdict_is_shown_at_another_site_as_the_lab_words_it() {
         .args([
             "lab",
             "run",
-            "--seconds",
-            "1",
+            "--for",
+            "1s",
             "--load",
             "idle",
             "--untouched-only",

@@ -1,4 +1,4 @@
-//! Measures iceoryx2 for `taut bench vbus`, the way that command measures its own paths: one thread asks, one
+//! Measures iceoryx2 for `taut bench bus`, the way that command measures its own paths: one thread asks, one
 //! answers, each on a CPU of its own, and both sleep between two requests.
 //!
 //! It speaks lines. The first that it writes is `ready iceoryx2 VERSION`; then each line that it reads is answered by
@@ -28,7 +28,7 @@ use crate::sides::Asker;
 /// The lock file names the version that was built.
 const LOCK: &str = include_str!("../Cargo.lock");
 
-/// Measures iceoryx2 on behalf of `taut bench vbus`.
+/// Measures iceoryx2 on behalf of `taut bench bus`.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// CPU of the asking thread.

@@ -18,8 +18,8 @@ use tautline_bench::load::Pace;
 /// Arguments of `taut-lab demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Time that the loop runs, 2min or plain seconds.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = whole_seconds)]
+    /// Time that the loop runs, such as 2min.
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = whole_seconds)]
     seconds: u32,
     /// Directory for report.html and report.json; made if it is missing.
     #[arg(long, value_name = "DIR", default_value = "taut-demo")]
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CommandError> {
 fn whole_seconds(text: &str) -> Result<u32, String> {
     /// Longest run. Nobody watches longer, and the recorded times would take more memory than the machine has.
     const SECONDS_MAX: u64 = 3_600;
-    match units::seconds(text)? {
+    match units::time(text)? {
         time if time.subsec_nanos() == 0 && (1..=SECONDS_MAX).contains(&time.as_secs()) => {
             Ok(time.as_secs() as u32)
         }

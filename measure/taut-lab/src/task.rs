@@ -48,8 +48,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandError> {
 struct CompareArguments {
     /// File with the task set; without a partition of its own.
     file: PathBuf,
-    /// Time of each run, 10s or plain seconds.
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::some_seconds)]
+    /// Time of each run, such as 10s.
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::some_time)]
     length: Duration,
     /// CPU of the tasks [default: the last one that this process may use].
     #[arg(long, value_name = "CPU")]
@@ -133,7 +133,7 @@ fn condition(
         command.arg(program);
     }
     command.args(["task", "run", "--cpu", &cpu.to_string(), "--json"]);
-    let seconds = arguments.length.as_secs_f64().to_string();
+    let seconds = format!("{}s", arguments.length.as_secs_f64());
     command.args(["--for", &seconds]).arg(&arguments.file);
     let output = command.stdin(Stdio::null()).output();
     let achieved = running.stop();

@@ -108,7 +108,7 @@ pub(crate) fn cells(
                 "veth",
                 "native",
                 "demo",
-                &["taut-lab", "demo", "--seconds", "5"],
+                &["taut-lab", "demo", "--for", "5s"],
             )
         });
     }

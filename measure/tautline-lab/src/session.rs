@@ -68,7 +68,7 @@ pub struct Settings {
 pub enum SessionError {
     /// Too little time for so many phases.
     #[error(
-        "{total_s:.1} s for {phases} phases is too short: each needs at least 0.1 s; give more --seconds or fewer loads"
+        "{total_s:.1} s for {phases} phases is too short: each needs at least 0.1 s; give more --for or fewer loads"
     )]
     TooShort {
         /// Seconds in all.

@@ -84,8 +84,8 @@ struct ServeArguments {
     /// Seconds of the flight in a second, 0.1 to 20.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
-    /// Time to fly, 10min or plain seconds; until ^C with 0.
-    #[arg(long = "for", value_name = "TIME", default_value = "0", value_parser = units::seconds)]
+    /// Time to fly, such as 10min; until ^C with 0.
+    #[arg(long = "for", value_name = "TIME", default_value = "0", value_parser = units::time)]
     length: Duration,
 }
 
@@ -100,8 +100,8 @@ struct CellArguments {
     /// Seed of wind and noise.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Time to fly, 10min or plain seconds; until ^C with 0.
-    #[arg(long = "for", value_name = "TIME", default_value = "0", value_parser = units::seconds)]
+    /// Time to fly, such as 10min; until ^C with 0.
+    #[arg(long = "for", value_name = "TIME", default_value = "0", value_parser = units::time)]
     length: Duration,
 }
 

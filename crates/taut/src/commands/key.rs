@@ -47,8 +47,8 @@ struct Create {
 struct Add {
     /// The file.
     file: PathBuf,
-    /// Time until senders use the key, long enough to bring the file to the other node; 10min or plain seconds.
-    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10min")]
+    /// Time until senders use the key, long enough to bring the file to the other node, such as 10min.
+    #[arg(long, value_name = "TIME", value_parser = units::time, default_value = "10min")]
     after: Duration,
 }
 

@@ -24,8 +24,8 @@ const QUICK_LOOK: Duration = Duration::from_millis(2);
 /// How often a view is printed, and where. The same options for every such command.
 #[derive(Debug, Args)]
 pub struct LiveArguments {
-    /// Time between two looks, which rates are taken over; 500ms or plain seconds.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::some_seconds)]
+    /// Time between two looks, which rates are taken over, such as 500ms.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::some_time)]
     interval: Duration,
     /// Print once, after one interval, and end; so it does without a terminal, unless --json is given.
     #[arg(long)]

@@ -35,14 +35,14 @@ pub struct Arguments {
     /// Messages to send.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = units::count)]
     count: u64,
-    /// Time from one message to the next, 100us or plain seconds; 0 sends the next when the answer is there.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::seconds)]
+    /// Time from one message to the next, such as 100us; 0 sends the next when the answer is there.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::time)]
     interval: Duration,
-    /// Time after which an answer counts as lost, 500ms or plain seconds.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
+    /// Time after which an answer counts as lost, such as 500ms.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::time)]
     timeout: Duration,
-    /// Size of a message; 1KiB or plain bytes.
-    #[arg(long, value_name = "SIZE", default_value_t = 64, value_parser = size)]
+    /// Size of a message, such as 1KiB.
+    #[arg(long, value_name = "SIZE", default_value = "64B", value_parser = size)]
     size: usize,
     /// Priority of the messages, 7 being the most urgent.
     #[arg(long, value_name = "P", value_parser = peer::priority, default_value_t = Priority::HIGHEST)]
@@ -52,7 +52,7 @@ pub struct Arguments {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    Some(units::bytes(text)?)
+    Some(units::size(text)?)
         .filter(|size| (TAG_BYTES..=MESSAGE_BYTES_MAX).contains(size))
         .ok_or_else(|| format!("expected {TAG_BYTES} to {MESSAGE_BYTES_MAX} bytes"))
 }

@@ -29,8 +29,8 @@ pub struct Arguments {
     /// End after this many messages [default: never].
     #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
-    /// End after this time, 500ms or plain seconds [default: never].
-    #[arg(long = "for", value_name = "TIME", value_parser = units::seconds)]
+    /// End after this time, such as 500ms [default: never].
+    #[arg(long = "for", value_name = "TIME", value_parser = units::time)]
     length: Option<Duration>,
 }
 

@@ -117,7 +117,8 @@ impl Bench {
 
     fn ping(&self, peer: &str, link: &str, size: &str) {
         let arguments = ["ping", peer, "--count", "20", "--interval", "0"];
-        let more = ["--timeout", "20s", "--size", size];
+        let size = format!("{size}B");
+        let more = ["--timeout", "20s", "--size", &size];
         let said = succeeded(&self.taut(&arguments, link).args(more).output().unwrap());
         assert!(said.contains("20 sent, 20 answered"), "{link}: {said}");
     }
@@ -229,7 +230,7 @@ fn a_program_over_sockets_is_a_node() {
                 "--count",
                 "20",
             ])
-            .args(["--interval", "0", "--size", "1456"])
+            .args(["--interval", "0", "--size", "1456B"])
             .output()
             .unwrap();
         if output.status.success() || Instant::now() > limit {

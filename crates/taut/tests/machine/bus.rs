@@ -176,7 +176,7 @@ fn list_shows_a_bus_its_members_and_its_ports() {
 #[test]
 fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
     let directory = BusDirectory::new("tap");
-    let receiver = directory.receiver(&["--count", "3", "--timeout", "30"]);
+    let receiver = directory.receiver(&["--count", "3", "--timeout", "30s"]);
     let bus = directory.bus();
     let mut tap = Process::start(&[
         "capture", "--bus", &bus, "--port", "motor.7", "--count", "3", "--for", "30s", "--json",
@@ -196,7 +196,7 @@ fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
 #[test]
 fn tap_of_a_sender_that_stays_sees_every_message() {
     let directory = BusDirectory::new("stays");
-    let receiver = directory.receiver(&["--count", "40", "--timeout", "30"]);
+    let receiver = directory.receiver(&["--count", "40", "--timeout", "30s"]);
     let sender = c_sender(&directory);
     let mut sender = Process::of(
         Command::new(&sender)
@@ -267,7 +267,7 @@ fn c_sender(directory: &BusDirectory) -> PathBuf {
 #[test]
 fn top_shows_rates_and_what_waits() {
     let directory = BusDirectory::new("top");
-    let receiver = directory.receiver(&["--count", "1000", "--timeout", "60"]);
+    let receiver = directory.receiver(&["--count", "1000", "--timeout", "60s"]);
     let sender = c_sender(&directory);
     let mut sender = Process::of(
         Command::new(&sender)
@@ -395,7 +395,7 @@ fn a_home_directory_that_is_named_as_a_bus_is_left_as_it_is() {
     let join = |user: Option<u32>| {
         let before = look();
         for words in [
-            &["recv", "9", "--timeout", "0.2"][..],
+            &["recv", "9", "--timeout", "200ms"][..],
             &["send", "motor", "9", "one"],
             &["echo", "--count", "1"],
             &["bus", "show"],
@@ -451,7 +451,7 @@ fn wrong_use_is_answered_with_what_to_do() {
         (&["bus", "show", &nowhere], 1, "there is no bus"),
         (&["top", "--kind", "vbus"], 2, "task, bus, guest"),
         (&["top", "--interval", "0"], 2, "a time above zero"),
-        (&never, 2, "a time such as 5s"),
+        (&never, 2, "a time with its unit"),
         (&too_few, 1, "only 0 of 1 came in time"),
     ];
     for (arguments, status, reason) in cases {

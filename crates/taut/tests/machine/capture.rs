@@ -64,7 +64,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// Sends `count` messages to the other host's echo and gets them back.
 fn ping(hosts: &Hosts, from: Host, node: &[&str], to: &str, size: &str, count: &str) {
-    let mut arguments = vec!["ping", to, "--size", size, "--count", count];
+    let size = format!("{size}B");
+    let mut arguments = vec!["ping", to, "--size", &size, "--count", count];
     arguments.extend(["--interval", "1ms", "--timeout", "10s"]);
     arguments.extend(node);
     let output: Output = taut(hosts, from, &arguments).output().unwrap();

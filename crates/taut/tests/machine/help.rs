@@ -75,7 +75,8 @@ fn all(examples: &[(&str, &[usize])]) -> String {
 fn until_received(number: usize) -> String {
     let [receive, send] = ["recv", "send"].map(|words| example(words, number));
     format!(
-        "{receive} & receiver=$!\nwhile kill -0 $receiver 2>/dev/null; do\n{send}\ndone\nwait $receiver\n"
+        "{receive} & receiver=$!\nfor attempt in {{1..100}}; do\nkill -0 $receiver 2>/dev/null || break\n{send}\n\
+         done\nwait $receiver\n"
     )
 }
 
@@ -103,9 +104,12 @@ fn examples_of_the_help_do_what_they_say() {
         all(&ALONE),
         until_received(0),
         until_received(1),
-        format!("{echo} & echo=$!\nuntil {ping}; do :; done\nkill $echo\n"),
+        format!(
+            "{echo} & echo=$!\nfor attempt in {{1..100}}; do {ping} && break; done\nkill $echo\n"
+        ),
         format!("{run} || test $? = 1\n{run_on} & tasks=$!\n"),
-        "until taut task show | grep slow; do :; done\n".to_owned(),
+        "for attempt in {1..100}; do taut task show | grep slow && break; sleep 0.1; done\n"
+            .to_owned(),
         all(&BESIDE_TASKS),
         "kill $tasks\nwait $tasks || true\n".to_owned(),
         // The last one puts back what is left.

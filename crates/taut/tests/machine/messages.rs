@@ -61,7 +61,7 @@ fn a_wrong_file_is_no_wrong_machine() {
         let file = made.path().join("node.toml");
         std::fs::write(&file, &text).unwrap();
         let file = file.to_str().unwrap();
-        let output = run(&["recv", "7", "--timeout", "0.1", "--config", file]);
+        let output = run(&["recv", "7", "--timeout", "100ms", "--config", file]);
         let printed = self::text(&output.stderr);
         assert!(printed.contains(said), "{text}: {printed}");
         assert_eq!(output.status.code(), Some(2), "{printed}");
@@ -146,10 +146,10 @@ fn a_ping_without_privilege_comes_back_whatever_its_size() {
     let mut echo = taut(&["echo", "--address", "127.0.10.1"]);
     let _echo = started(&mut echo, "answering on port 4095", false);
     for (own, size) in [
-        ("127.0.10.3", "8"),
-        ("127.0.10.4", "64"),
-        ("127.0.10.5", "5000"),
-        ("127.0.10.6", "65536"),
+        ("127.0.10.3", "8B"),
+        ("127.0.10.4", "64B"),
+        ("127.0.10.5", "5000B"),
+        ("127.0.10.6", "65536B"),
     ] {
         let output = run(&[
             "ping",
@@ -346,7 +346,7 @@ fn what_is_sent_is_received() {
         .concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
-    let receive = ["recv", "100", "--address", "127.0.12.1", "--timeout", "30"];
+    let receive = ["recv", "100", "--address", "127.0.12.1", "--timeout", "30s"];
 
     let (code, output) = received(&[&receive[..], &["--count", "2"]].concat(), &mut || {
         send(&["one"]);
@@ -399,7 +399,7 @@ fn frames_are_sent_and_received_from_the_shell() {
             assert!(sent.status.success(), "{link}: {}", text(&sent.stderr));
         };
         let receive = |more: &[&str], send: &dyn Fn()| {
-            let arguments = [&["recv"][..], &node(link), &["--timeout", "30"], more].concat();
+            let arguments = [&["recv"][..], &node(link), &["--timeout", "30s"], more].concat();
             let mut command = inside(&hosts, Host::B, &arguments);
             let mut running = started(&mut command, "listening for frames of 0x88b4", true);
             send();
@@ -454,7 +454,7 @@ fn a_port_of_the_file_is_received_from_under_its_name() {
         ("101", "recv_all", &[], "queuing"),
         ("101", "recv_all", &["--sampling"], "sampling"),
     ] {
-        let receive = ["recv", number, "--config", config, "--timeout", "30"];
+        let receive = ["recv", number, "--config", config, "--timeout", "30s"];
         let (code, output) = received(&[&receive[..], more].concat(), &mut || {
             let status = run(&["status", "--json"]);
             let status: Value = serde_json::from_slice(&status.stdout).unwrap();
@@ -497,7 +497,7 @@ fn a_port_of_the_file_is_named() {
         run(&[&["send", "127.0.12.7"], arguments, &["--config", config]].concat())
     };
 
-    let receive = ["recv", "command", "--config", &here, "--timeout", "30"];
+    let receive = ["recv", "command", "--config", &here, "--timeout", "30s"];
     let (code, output) = received(&[&receive[..], &["--json"]].concat(), &mut || {
         let sent = send(&["command", "hi", "--from", "command"], &there);
         assert!(sent.status.success(), "{}", text(&sent.stderr));
@@ -563,7 +563,7 @@ fn wrong_usage_is_told_with_what_to_do() {
         (&["recv"], &own, 2, "<PORT>"),
         (&["recv", "--raw", "0x0800"], &own, 2, "Linux's own"),
         (
-            &["recv", "--raw", "0x88cc", "--timeout", "1"],
+            &["recv", "--raw", "0x88cc", "--timeout", "1s"],
             &own,
             1,
             "link `udp` has no raw frames",
@@ -609,13 +609,13 @@ fn wrong_usage_is_told_with_what_to_do() {
             "--count",
         ),
         (
-            &["ping", "127.0.13.9", "--count", "1", "--timeout", "0.05"],
+            &["ping", "127.0.13.9", "--count", "1", "--timeout", "50ms"],
             &own,
             1,
             "nobody answered",
         ),
         (
-            &["ping", "127.0.13.9", "--size", "3"],
+            &["ping", "127.0.13.9", "--size", "3B"],
             &own,
             2,
             "expected 8 to 65536 bytes",
@@ -641,7 +641,7 @@ fn wrong_usage_is_told_with_what_to_do() {
             "0 to 7",
         ),
         (
-            &["recv", "7", "--timeout", "0.05"],
+            &["recv", "7", "--timeout", "50ms"],
             &own,
             1,
             "0 of 1 messages came",

@@ -210,7 +210,7 @@ fn a_flow_between_hosts_is_recorded_whole_and_replayed_to_a_receiver() {
             count,
             "--json",
             "--timeout",
-            "30",
+            "30s",
         ];
         let mut command = inside(&hosts, Host::B, &receive);
         Running::start(command.stdout(Stdio::piped()), "listening on port 8")
@@ -376,7 +376,7 @@ fn a_limit_of_the_file_size_ends_the_recording_with_a_whole_file() {
     record.args(["-c", script, "sh"]);
     record.args([TAUT.as_ref(), file.as_os_str(), bus.as_ref()]);
     let mut record = Running::start(&mut record, "recording bus");
-    let _ping = pinging(&bus, &["--count", "100000", "--size", "16000"]);
+    let _ping = pinging(&bus, &["--count", "100000", "--size", "16000B"]);
     let (status, said) = record.ended();
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("ulimit -f"), "{said}");
@@ -508,7 +508,7 @@ fn a_full_disk_ends_the_recording_with_a_whole_file() {
         bus.as_ref(),
     ]);
     let mut record = Running::start(&mut record, "recording bus");
-    let _ping = pinging(&bus, &["--count", "100000", "--size", "16000"]);
+    let _ping = pinging(&bus, &["--count", "100000", "--size", "16000B"]);
     let (status, said) = record.ended();
     assert_eq!(status, Some(1), "{said}");
     assert!(
@@ -755,7 +755,7 @@ fn typed_messages_have_names_everywhere() {
         file.to_str().unwrap().to_owned()
     };
     let receive = |count: &str| {
-        let mut receive = taut(&["recv", "7", "--config", &receiving, "--timeout", "60"]);
+        let mut receive = taut(&["recv", "7", "--config", &receiving, "--timeout", "60s"]);
         receive.args(["--count", count]).stdout(Stdio::piped());
         Running::start(&mut receive, "listening on port 7")
     };

@@ -37,21 +37,21 @@ const TABLE: [Row; 14] = [
     },
     Row {
         situation: "eight descriptors, of which a bus needs more",
-        script: "prlimit --nofile=8 $TAUT recv 9 --bus $D/bus --timeout 0.1",
+        script: "prlimit --nofile=8 $TAUT recv 9 --bus $D/bus --timeout 100ms",
         message: "joining bus",
         remedy: "ulimit -n",
         never: "name another bus",
     },
     Row {
         situation: "sixteen descriptors, of which a port needs more",
-        script: "prlimit --nofile=16 $TAUT recv 9 --bus $D/bus --timeout 0.1",
+        script: "prlimit --nofile=16 $TAUT recv 9 --bus $D/bus --timeout 100ms",
         message: "Too many open files",
         remedy: "ulimit -n",
         never: "taut doctor",
     },
     Row {
         situation: "root, to whom a seccomp filter forbids bpf(2)",
-        script: "$FORBID EPERM $TAUT recv 9 --interface near --link xdp --timeout 0.1",
+        script: "$FORBID EPERM $TAUT recv 9 --interface near --link xdp --timeout 100ms",
         message: "runs under a seccomp filter",
         remedy: "allow bpf(2) in the seccomp filter",
         never: "CAP_BPF",
@@ -59,7 +59,7 @@ const TABLE: [Row; 14] = [
     Row {
         situation: "a seccomp filter by which bpf(2) is missing",
         script: r#"printf 'interface = "near"\nlink = "xdp"\nxdp_mode = "tc"\n' >$D/node.toml
-            $FORBID ENOSYS $TAUT recv 9 --config $D/node.toml --timeout 0.1"#,
+            $FORBID ENOSYS $TAUT recv 9 --config $D/node.toml --timeout 100ms"#,
         message: "runs under a seccomp filter",
         remedy: "allow bpf(2) in the seccomp filter",
         never: "Linux 6.6",

@@ -605,7 +605,7 @@ fn a_program_has_its_inputs_at_the_release_and_its_outputs_go_at_the_deadline() 
         (set.replace("[\"position\"", "[\"nothing\""), "nothing"),
         (set.replace("to = \"loop\"", "to = \"nobody\""), "nobody"),
     ] {
-        let output = task(&["run", &write(&scratch, &wrong), "--for", "1"])
+        let output = task(&["run", &write(&scratch, &wrong), "--for", "1s"])
             .output()
             .unwrap();
         assert!(

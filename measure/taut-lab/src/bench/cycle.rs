@@ -34,11 +34,11 @@ pub(super) struct Arguments {
         default_value = "udp-block,udp-block-again,udp-awake,udp-linger,udp-poll,queuing-sleep,queuing-block,queuing"
     )]
     paths: Vec<Path>,
-    /// Time from one request to the next; 1ms or plain microseconds.
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::microseconds)]
+    /// Time from one request to the next, such as 1ms.
+    #[arg(long = "interval", value_name = "TIME", default_value = "1ms", value_parser = units::time)]
     period: Duration,
-    /// Length of the whole run, all paths and loads together; 10min or plain seconds.
-    #[arg(long = "for", value_name = "TIME", default_value = "2min", value_parser = units::seconds)]
+    /// Length of the whole run, all paths and loads together, such as 10min.
+    #[arg(long = "for", value_name = "TIME", default_value = "2min", value_parser = units::time)]
     length: Duration,
     /// Loads beside which everything is measured, one after the other, comma-separated: idle, cpu, memory, disk,
     /// network, scheduling, vision, combined.

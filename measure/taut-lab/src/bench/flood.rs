@@ -19,8 +19,8 @@ pub(super) struct Arguments {
     /// Messages of each way.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = units::count)]
     count: u64,
-    /// Time from one message to the next, 1ms or plain microseconds.
-    #[arg(long, alias = "period-us", value_name = "TIME", default_value = "200us", value_parser = period)]
+    /// Time from one message to the next, such as 1ms.
+    #[arg(long = "interval", value_name = "TIME", default_value = "200us", value_parser = period)]
     period: Duration,
     /// Run the demux in generic mode.
     #[arg(long)]
@@ -30,7 +30,7 @@ pub(super) struct Arguments {
 }
 
 fn period(text: &str) -> Result<Duration, String> {
-    Some(units::microseconds(text)?)
+    Some(units::time(text)?)
         .filter(|period| *period >= Duration::from_micros(10))
         .ok_or_else(|| "expected 10us or more".to_owned())
 }

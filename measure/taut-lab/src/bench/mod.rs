@@ -43,6 +43,7 @@ enum Benchmark {
     /// Round trips whose two ends take turns in one thread, over a cable of two network cards or a virtual one.
     Turns(turns::Arguments),
     /// Ports between processes, beside the machine's own floor and iceoryx2.
+    #[command(name = "bus")]
     Vbus(vbus::Arguments),
 }
 

@@ -1,4 +1,4 @@
-//! `taut-lab bench vbus --subscribers`: publishing to many, beside iceoryx2.
+//! `taut-lab bench bus --subscribers`: publishing to many, beside iceoryx2.
 
 use tautline_bench::vbus::publish::{self, Outcome, Row, Settings};
 use tautline_machine::Machine;

@@ -29,13 +29,13 @@ pub(super) struct Arguments {
         default_value = "sampling,queuing,sampling-tc,queuing-tc,packet,xsk,udp-port,sampling-block,queuing-block,udp-port-block,queuing-sleep,udp-poll,udp-block,tcp-poll,tcp-block,floor,floor-tc"
     )]
     paths: Vec<Path>,
-    /// Payload sizes, comma-separated; 1KiB or plain bytes.
+    /// Payload sizes, comma-separated, such as 1KiB.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        value_parser = units::bytes,
-        default_value = "16,1400"
+        value_parser = units::size,
+        default_value = "16B,1400B"
     )]
     sizes: Vec<usize>,
     /// Round trips of each path at each size.
@@ -44,11 +44,11 @@ pub(super) struct Arguments {
     /// Round trips in one slice.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = units::count)]
     slice: u64,
-    /// Pause before each round trip, in which who waits for a message goes to sleep; 1ms or plain microseconds.
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::microseconds)]
+    /// Pause before each round trip, in which who waits for a message goes to sleep, such as 1ms.
+    #[arg(long = "interval", value_name = "TIME", default_value = "0", value_parser = units::time)]
     gap: Duration,
-    /// Time after which a round trip counts as lost, 1s or plain milliseconds.
-    #[arg(long, alias = "time-limit-ms", value_name = "TIME", default_value = "100ms", value_parser = units::some_milliseconds)]
+    /// Time after which a round trip counts as lost, such as 1s.
+    #[arg(long = "timeout", value_name = "TIME", default_value = "100ms", value_parser = units::some_time)]
     time_limit: Duration,
     /// Switch the cables' checksum and segmentation offloads off.
     #[arg(long)]
@@ -130,7 +130,7 @@ pub(super) fn explain(error: RttError) -> CommandError {
         RttError::Interrupted(signal) => CommandError::interrupted(signal),
         _ => CommandError::failed(
             what,
-            "try again on a quieter machine or with a longer --time-limit; `taut doctor` shows what this machine can do",
+            "try again on a quieter machine or with a longer --timeout; `taut doctor` shows what this machine can do",
         ),
     }
 }

@@ -16,8 +16,8 @@ pub(super) struct Arguments {
     /// Datagrams of each size each way.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = units::count)]
     count: u64,
-    /// Sizes of the datagrams; 8KiB or plain bytes.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [64, 1_400, 8_192, 65_507], value_parser = size)]
+    /// Sizes of the datagrams, such as 8KiB.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "64B,1400B,8KiB,65507B", value_parser = size)]
     sizes: Vec<usize>,
     /// Ways of sending: copied from the caller's memory, from a lent buffer, or copied as a client of a control process
     /// (tap).
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    match units::bytes(text)? {
+    match units::size(text)? {
         bytes @ 0..=65_507 => Ok(bytes),
         _ => Err("a datagram has 0 to 65507 bytes".to_owned()),
     }

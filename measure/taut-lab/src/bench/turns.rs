@@ -26,13 +26,13 @@ pub(crate) struct PathArguments {
         default_value = "udp-poll,udp-busy,queuing,sampling,udp-port,packet,xsk,floor"
     )]
     pub(crate) paths: Vec<Path>,
-    /// Payload sizes, comma-separated; 1KiB or plain bytes.
+    /// Payload sizes, comma-separated, such as 1KiB.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        value_parser = units::bytes,
-        default_value = "16,256,1400"
+        value_parser = units::size,
+        default_value = "16B,256B,1400B"
     )]
     pub(crate) sizes: Vec<usize>,
     /// Round trips of each path at each size.

@@ -1,4 +1,4 @@
-//! `taut-lab bench vbus`: ports between processes, beside the machine's floor and iceoryx2.
+//! `taut-lab bench bus`: ports between processes, beside the machine's floor and iceoryx2.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,32 +16,32 @@ use tautline_bench::vbus::{
 };
 use tautline_report::table;
 
-/// Arguments of `taut-lab bench vbus`.
+/// Arguments of `taut-lab bench bus`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Payload sizes of the round trips, comma-separated; 4KiB or plain bytes.
+    /// Payload sizes of the round trips, comma-separated, such as 4KiB.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        value_parser = units::bytes,
-        default_value = "8,64,1024,4096,65536"
+        value_parser = units::size,
+        default_value = "8B,64B,1KiB,4KiB,64KiB"
     )]
     sizes: Vec<usize>,
-    /// Payload sizes of the throughput, comma-separated; 4KiB or plain bytes.
+    /// Payload sizes of the throughput, comma-separated, such as 4KiB.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        value_parser = units::bytes,
-        default_value = "64,65536"
+        value_parser = units::size,
+        default_value = "64B,64KiB"
     )]
     throughput_sizes: Vec<usize>,
     /// Measures publishing instead: one message to this many subscribers, such as 1,4,16, who spin or sleep.
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = units::count)]
     pub(super) subscribers: Vec<u64>,
-    /// Payload of what is published; 64KiB or plain bytes.
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = units::bytes, requires = "subscribers")]
+    /// Payload of what is published, such as 64KiB.
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = units::size, requires = "subscribers")]
     pub(super) publish_size: usize,
     /// Rounds; in each, every row has one slice. Before them there is one that is not counted.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = units::count)]
@@ -55,8 +55,8 @@ pub(super) struct Arguments {
     /// Messages in a slice of the paced rows, and of publishing.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = units::count)]
     pub(super) paced_slice: u64,
-    /// Time from one paced message to the next, 1ms or plain microseconds.
-    #[arg(long, alias = "period-us", value_name = "TIME", default_value = "1ms", value_parser = units::some_microseconds)]
+    /// Time from one paced message to the next, such as 1ms.
+    #[arg(long = "interval", value_name = "TIME", default_value = "1ms", value_parser = units::some_time)]
     pub(super) period: Duration,
     /// The program that measures iceoryx2 [default: the one beside this command, if it was built].
     #[arg(long, value_name = "PROGRAM")]
@@ -94,7 +94,7 @@ impl Arguments {
         let program = self.iceoryx2.clone().or_else(vbus::beside_this_program);
         if program.is_none() {
             say!(
-                "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-vbus` builds it from measure/iceoryx2 and measures; --iceoryx2 names another place"
+                "taut: iceoryx2 is not measured, since {ICEORYX2_PROGRAM} is not beside this program\n  what to do: `make bench-bus` builds it from measure/iceoryx2 and measures; --iceoryx2 names another place"
             );
         }
         program
@@ -104,7 +104,7 @@ impl Arguments {
 pub(super) fn explain(error: BenchError) -> CommandError {
     let what = error.to_string();
     match error {
-        BenchError::Settings(_) => CommandError::usage(what, "see `taut-lab bench vbus --help`"),
+        BenchError::Settings(_) => CommandError::usage(what, "see `taut-lab bench bus --help`"),
         BenchError::Scheduling(_) => CommandError::failed(what, PLACEMENT_REMEDY),
         BenchError::Interrupted(signal) => CommandError::interrupted(signal),
         BenchError::Path {
@@ -112,7 +112,7 @@ pub(super) fn explain(error: BenchError) -> CommandError {
             ..
         } => CommandError::failed(
             what,
-            "build it again with `make bench-vbus`, or name another program with --iceoryx2",
+            "build it again with `make bench-bus`, or name another program with --iceoryx2",
         ),
         _ => CommandError::failed(
             what,

@@ -28,8 +28,8 @@ pub(crate) struct Arguments {
     /// Events of each kind, for each load, untouched and in a partition.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u64).range(100..=10_000_000))]
     count: u64,
-    /// Time between two events; a plain number is microseconds.
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = period)]
+    /// Time between two events, such as 250us.
+    #[arg(long = "interval", value_name = "TIME", default_value = "100us", value_parser = period)]
     period: Duration,
     /// CPU of handler and task [default: the last one that this process may use].
     #[arg(long, value_name = "CPU")]

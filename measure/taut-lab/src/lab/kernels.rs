@@ -44,17 +44,17 @@ pub(crate) struct Arguments {
         default_value = "idle,combined"
     )]
     loads: Vec<Load>,
-    /// The guest's time under each load, 500ms or plain seconds
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = units::some_seconds)]
+    /// The guest's time under each load, such as 500ms
+    #[arg(long = "for", value_name = "TIME", default_value = "3s", value_parser = units::some_time)]
     seconds: Duration,
-    /// Time between two wake-ups; a plain number is microseconds
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::some_microseconds)]
+    /// Time between two wake-ups, such as 250us
+    #[arg(long = "interval", value_name = "TIME", default_value = "1ms", value_parser = units::some_time)]
     period: Duration,
     /// Run this command in each guest instead of the probe (quote it; the program and its libraries are copied in);
     /// several run one after the other
     #[arg(long = "guest-command", value_name = "COMMAND")]
     guest_commands: Vec<String>,
-    /// Check the probe: run it and cyclictest at once, N times --seconds under each load; exit status 3 if they differ
+    /// Check the probe: run it and cyclictest at once, N times --for under each load; exit status 3 if they differ
     #[arg(
         long,
         value_name = "N",
@@ -95,8 +95,8 @@ pub(crate) struct Arguments {
     /// Run on the host's clock under KVM; the result is not reproducible
     #[arg(long)]
     kvm: bool,
-    /// Host time after which a guest is given up, 10min or plain seconds
-    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::some_seconds)]
+    /// Host time after which a guest is given up, such as 10min
+    #[arg(long = "timeout", value_name = "TIME", default_value = "10min", value_parser = units::some_time)]
     time_limit: Duration,
     #[command(flatten)]
     guests: GuestArguments,
@@ -408,7 +408,7 @@ fn machine_options(text: &str) -> Result<String, String> {
 
 /// Longest turn of a CPU, which QEMU bounds in whole microseconds.
 fn turn(text: &str) -> Result<Duration, String> {
-    let turn = units::some_microseconds(text)?;
+    let turn = units::some_time(text)?;
     let is_whole = turn.subsec_nanos() % 1_000 == 0;
     match is_whole && (1..=1_000).contains(&turn.as_micros()) {
         true => Ok(turn),

@@ -44,8 +44,8 @@ pub(crate) struct Arguments {
     kernels: Vec<KernelSpec>,
     #[command(flatten)]
     paths: PathArguments,
-    /// Host time after which a guest is given up, 10min or plain seconds
-    #[arg(long, value_name = "TIME", default_value = "20min", value_parser = units::some_seconds)]
+    /// Host time after which a guest is given up, such as 10min
+    #[arg(long = "timeout", value_name = "TIME", default_value = "20min", value_parser = units::some_time)]
     time_limit: Duration,
     #[command(flatten)]
     guests: GuestArguments,
@@ -117,7 +117,7 @@ fn settings(arguments: &Arguments, driver: &'static Driver) -> Result<Settings, 
         count,
     } = &arguments.paths;
     let names: Vec<&str> = paths.iter().map(|path| path.name()).collect();
-    let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    let sizes: Vec<String> = sizes.iter().map(|bytes| format!("{bytes}B")).collect();
     let mut command = vec![defaults.guest_program.to_string_lossy().into_owned()];
     command.extend(
         [

@@ -32,8 +32,8 @@ use tautline_testbed::interrupt;
 /// Arguments of `taut-lab lab run`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Measuring time in all, divided evenly over states and loads; 10min or plain seconds.
-    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::seconds)]
+    /// Measuring time in all, divided evenly over states and loads, such as 10min.
+    #[arg(long = "for", value_name = "TIME", default_value = "1min", value_parser = units::time)]
     pub seconds: Duration,
     /// Loads, in order: idle, cpu, memory, disk, network, scheduling, vision, combined.
     #[arg(
@@ -50,8 +50,8 @@ pub(crate) struct Arguments {
     /// [default: the paper's three, with exit status 0].
     #[arg(long, value_name = "NAME|DEADLINE")]
     pub class: Option<Class>,
-    /// Time between two wake-ups of a probe; a plain number is microseconds.
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = period)]
+    /// Time between two wake-ups of a probe, such as 250us.
+    #[arg(long = "interval", value_name = "TIME", default_value = "1ms", value_parser = period)]
     pub period: Duration,
     /// Measure the machine as it is only, and change nothing.
     #[arg(long, conflicts_with = "tuned_only")]
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     pub tuned_only: bool,
     /// End at the first latency above this, keep the kernel's trace and name the likely culprit; a plain number is
     /// microseconds.
-    #[arg(long, value_name = "TIME", value_parser = units::some_microseconds)]
+    #[arg(long, value_name = "TIME", value_parser = units::some_time)]
     pub trace_above: Option<Duration>,
     /// Use the built-in loads also where stress-ng, fio and iperf3 are installed.
     #[arg(long)]
@@ -69,8 +69,8 @@ pub(crate) struct Arguments {
     /// Directory for the disk load [default: the directory for temporary files].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// The disk load's largest file and the memory load's block, 1GiB or plain MiB.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::mebibytes)]
+    /// The disk load's largest file and the memory load's block, such as 1GiB.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
     pub size: usize,
     /// Name of the result [default: the host's name].
     #[arg(long, value_name = "TEXT")]
@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn period(text: &str) -> Result<Duration, String> {
-    Some(units::microseconds(text)?)
+    Some(units::time(text)?)
         .filter(|period| (Duration::from_micros(50)..=Duration::from_secs(1)).contains(period))
         .ok_or_else(|| "expected 50us to 1s: below, the probes themselves are a load".to_owned())
 }

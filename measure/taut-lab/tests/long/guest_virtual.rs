@@ -192,7 +192,7 @@ fn image(name: &str) -> Option<String> {
 /// part in the bytes that it prints.
 fn prints_the_same_thrice(arguments: &[&str]) {
     let run = || {
-        let mut all = vec!["lab", "kernels", "--fresh", "--time-limit", "120min"];
+        let mut all = vec!["lab", "kernels", "--fresh", "--timeout", "120min"];
         all.extend(["--turn", "1us", "--load", "idle,combined"]);
         all.extend(arguments);
         taut(&all)

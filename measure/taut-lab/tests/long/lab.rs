@@ -83,13 +83,13 @@ fn a_run_measures_every_load_and_leaves_nothing() {
     let output = taut(&[
         "lab",
         "run",
-        "--seconds",
-        "3",
+        "--for",
+        "3s",
         "--load",
         "idle,combined",
         "--builtin-loads",
         "--size",
-        "4",
+        "4M",
         "--dir",
         &scratch.path("."),
         "--json",
@@ -242,8 +242,8 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
         let common = [
             "lab",
             "run",
-            "--seconds",
-            "1",
+            "--for",
+            "1s",
             "--untouched-only",
             "--load",
             "idle",
@@ -290,10 +290,10 @@ fn wrong_arguments_are_explained() {
     for (arguments, words) in [
         (vec!["--cpus", "999"], "CPU 999"),
         (vec!["--cpus", "x"], "no list of CPUs"),
-        (vec!["--period", "1us"], "expected 50us to 1s"),
+        (vec!["--interval", "1us"], "expected 50us to 1s"),
         (vec!["--class", "soon"], "unknown class"),
         (vec!["--load", "io"], "no load"),
-        (vec!["--seconds", "0"], "too short"),
+        (vec!["--for", "0"], "too short"),
     ] {
         let _lab = one_lab();
         let output = taut(&[&["lab", "run"], arguments.as_slice()].concat());
@@ -320,14 +320,14 @@ fn start_tuned(scratch: &Scratch) -> std::process::Child {
         .args([
             "lab",
             "run",
-            "--seconds",
-            "60",
+            "--for",
+            "60s",
             "--tuned-only",
             "--load",
             "disk",
             "--builtin-loads",
             "--size",
-            "4",
+            "4M",
         ])
         .args(["--dir", &scratch.path(".")])
         .stdin(Stdio::null())
@@ -381,8 +381,8 @@ fn what_a_killed_run_left_is_put_back_by_the_next() {
     let next = taut(&[
         "lab",
         "run",
-        "--seconds",
-        "1",
+        "--for",
+        "1s",
         "--untouched-only",
         "--load",
         "idle",
@@ -515,7 +515,7 @@ fn the_kernel_laboratory_gives_the_same_figures_twice() {
         return;
     }
     let scratch = Scratch::new("kernels");
-    let run = |file: &str| lab_kernels(&["--seconds", "0.2", "--fresh", "--json", file]);
+    let run = |file: &str| lab_kernels(&["--for", "200ms", "--fresh", "--json", file]);
     let (one, two) = (scratch.path("1.json"), scratch.path("2.json"));
     let first = run(&one);
     assert!(first.status.success(), "{}", text(&first));
@@ -558,7 +558,7 @@ fn kernel_to_boot() -> Option<PathBuf> {
             return Err("needs QEMU and apt (apt-get install qemu-system-x86)".to_owned());
         }
         let scratch = Scratch::new("fetch");
-        let run = lab_kernels(&["--seconds", "0.05", "--json", &scratch.path("1.json")]);
+        let run = lab_kernels(&["--for", "50ms", "--json", &scratch.path("1.json")]);
         let said = text(&run);
         if said.contains("the archive has no kernel package") {
             return Err(format!(
@@ -643,7 +643,7 @@ fn an_interrupted_run_of_kernels_goes_on_where_it_was() {
     let kernels = |cache: &str, json: &str| {
         let mut command = Command::new(crate::PROGRAM);
         command
-            .args(["lab", "kernels", "--load", "idle", "--seconds", "0.05"])
+            .args(["lab", "kernels", "--load", "idle", "--for", "50ms"])
             .args(["--parallel", "1", "--kernel"])
             .arg(&kernel)
             .arg(format!("{},preempt=full", kernel.display()))
@@ -711,8 +711,8 @@ fn a_full_disk_stops_the_load_and_weakens_the_verdict() {
         &[
             "lab",
             "run",
-            "--seconds",
-            "0.6",
+            "--for",
+            "600ms",
             "--untouched-only",
             "--load",
             "disk",
@@ -759,7 +759,7 @@ fn without_privilege_it_measures_what_it_can_and_says_what_is_lacking() {
     let output = Command::new(setpriv)
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(crate::PROGRAM)
-        .args(["lab", "run", "--seconds", "0.4", "--load", "idle"])
+        .args(["lab", "run", "--for", "400ms", "--load", "idle"])
         .env_remove("XDG_RUNTIME_DIR")
         .stdin(Stdio::null())
         .output()
@@ -804,7 +804,7 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
     image[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
     image[0x202..0x208].copy_from_slice(b"HdrS\x0c\x02");
     fs::write(&path, &image).unwrap();
-    let output = kernels(&["--time-limit", "5"]);
+    let output = kernels(&["--timeout", "5s"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("notakernel: "), "{}", text(&output));
     assert!(text(&output).contains("last lines of its console"));

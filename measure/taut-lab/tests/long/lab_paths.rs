@@ -126,7 +126,16 @@ fn two_ends_take_turns_over_one_cable() {
     }
     let paths = "udp-poll,udp-busy,queuing,sampling,udp-port,floor";
     let output = taut(&[
-        "bench", "turns", "--paths", paths, "--sizes", "16,1400", "--count", "50", "--json", "-",
+        "bench",
+        "turns",
+        "--paths",
+        paths,
+        "--sizes",
+        "16B,1400B",
+        "--count",
+        "50",
+        "--json",
+        "-",
     ]);
     assert!(output.status.success(), "{}", text(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -141,7 +150,7 @@ fn two_ends_take_turns_over_one_cable() {
         "--paths",
         "sampling,queuing",
         "--sizes",
-        "20000",
+        "20000B",
         "--count",
         "20",
         "--json",
@@ -214,7 +223,7 @@ fn measured(options: &[&str]) -> Option<serde_json::Value> {
                 "--paths",
                 "udp-poll,queuing,sampling,floor",
                 "--sizes",
-                "16",
+                "16B",
                 "--count",
                 "300",
                 "--json",

@@ -106,7 +106,7 @@ fn taut() -> Command {
 fn run_as_victim(settings: &[(&str, &Path)]) -> Option<Output> {
     let mut command = taut();
     command
-        .args(["lab", "run", "--seconds", "0.5", "--load", "idle"])
+        .args(["lab", "run", "--for", "500ms", "--load", "idle"])
         .env_remove("XDG_RUNTIME_DIR")
         .uid(VICTIM)
         .gid(VICTIM);
@@ -183,7 +183,7 @@ fn a_load_does_not_write_through_links_in_a_directory_that_could_be_foreseen() {
     );
     let output = with_known_number(
         &prepare,
-        "lab run --seconds 1 --load disk --size 1 --builtin-loads",
+        "lab run --for 1s --load disk --size 1M --builtin-loads",
         &scene,
     );
     scene.check(&output);
@@ -203,7 +203,7 @@ fn a_result_is_not_written_through_a_link_under_its_temporary_name_or_its_own() 
     let prepare = "ln -s $PRECIOUS result.json.$$.part; ln -s $PRECIOUS result.json; ln -s $PRECIOUS lab.html";
     let output = with_known_number(
         prepare,
-        "lab run --seconds 0.5 --load idle --json result.json --html lab.html",
+        "lab run --for 500ms --load idle --json result.json --html lab.html",
         &scene,
     );
     scene.check(&output);
@@ -220,14 +220,7 @@ fn results_that_others_wrote_are_shown_without_control_characters() {
     let at = |name: &str| scratch.path().join(name).to_string_lossy().into_owned();
     let made = taut()
         .args([
-            "lab",
-            "run",
-            "--seconds",
-            "0.5",
-            "--load",
-            "idle",
-            "--label",
-            "honest",
+            "lab", "run", "--for", "500ms", "--load", "idle", "--label", "honest",
         ])
         .args(["--json", &at("honest")])
         .output();

@@ -1,4 +1,4 @@
-//! `taut bench vbus` as a user runs it.
+//! `taut bench bus` as a user runs it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// As little as gives every row a figure.
 const SHORT: [&str; 14] = [
     "bench",
-    "vbus",
+    "bus",
     "--rounds",
     "2",
     "--slice",
@@ -20,9 +20,9 @@ const SHORT: [&str; 14] = [
     "--paced-slice",
     "3",
     "--sizes",
-    "8,64",
+    "8B,64B",
     "--throughput-sizes",
-    "64",
+    "64B",
 ];
 
 fn run(arguments: &[&str]) -> Output {
@@ -154,7 +154,7 @@ fn without_iceoryx2_the_rest_is_measured_and_it_says_how_to_build_it() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let warning = text(&output.stderr);
     assert!(warning.contains("iceoryx2 is not measured"), "{warning}");
-    assert!(warning.contains("make bench-vbus"), "{warning}");
+    assert!(warning.contains("make bench-bus"), "{warning}");
     let table = text(&output.stdout);
     assert!(table.contains("floor-apart"), "{table}");
     assert!(table.contains("not measured"), "{table}");
@@ -194,8 +194,8 @@ fn a_program_that_is_none_is_named() {
 #[test]
 fn settings_that_make_no_sense_are_refused() {
     for (arguments, reason) in [
-        (["--sizes", "7"], "a size of 7 bytes"),
-        (["--throughput-sizes", "65537"], "a size of 65537 bytes"),
+        (["--sizes", "7B"], "a size of 7 bytes"),
+        (["--throughput-sizes", "65537B"], "a size of 65537 bytes"),
         (["--rounds", "0"], "expected a whole number, 1 or more"),
         (["--rounds", "5x"], "expected a whole number, 1 or more"),
         (["--slice", "x"], "invalid value"),
@@ -205,7 +205,7 @@ fn settings_that_make_no_sense_are_refused() {
         ),
     ] {
         let last = Command::new(crate::PROGRAM)
-            .args(["bench", "vbus"])
+            .args(["bench", "bus"])
             .args(arguments)
             .output()
             .unwrap();

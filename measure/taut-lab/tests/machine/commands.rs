@@ -47,7 +47,7 @@ fn endless_benchmark() -> Child {
         "--paths",
         "udp-block",
         "--sizes",
-        "16",
+        "16B",
         "--count",
         "1000000000",
     ])
@@ -157,13 +157,13 @@ fn a_benchmark_writes_table_json_and_page() {
         "--paths",
         "udp-poll,udp-block,tcp-poll,tcp-block",
         "--sizes",
-        "1,1400,60000",
+        "1B,1400B,60000B",
         "--count",
         "30",
         "--slice",
         "10",
-        "--time-limit-ms",
-        "5000",
+        "--timeout",
+        "5s",
         "--json",
         file.to_str().unwrap(),
         "--html",
@@ -211,7 +211,7 @@ fn ports_stand_beside_the_floor_of_their_own_hook() {
         _ => ("queuing,floor,queuing-tc,floor-tc,queuing-generic", 4),
     };
     let output = run(&[
-        "bench", "rtt", "--paths", paths, "--sizes", "16", "--count", "50", "--json", "-",
+        "bench", "rtt", "--paths", paths, "--sizes", "16B", "--count", "50", "--json", "-",
     ]);
     assert!(output.status.success(), "{}", stderr(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -234,8 +234,8 @@ fn a_flood_is_measured_beside_quiet() {
         "flood",
         "--count",
         "100",
-        "--period-us",
-        "50",
+        "--interval",
+        "50us",
         "--json",
         "-",
     ]);
@@ -259,7 +259,7 @@ fn sending_is_measured_copied_lent_and_through_a_control_process() {
         return;
     }
     let output = run(&[
-        "bench", "send", "--count", "50", "--sizes", "64,8192", "--json", "-",
+        "bench", "send", "--count", "50", "--sizes", "64B,8KiB", "--json", "-",
     ]);
     assert!(output.status.success(), "{}", stderr(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -318,11 +318,11 @@ fn json_on_standard_output_is_all_there_is() {
         "--paths",
         "udp-poll,udp-poll",
         "--sizes",
-        "8",
+        "8B",
         "--count",
         "5",
-        "--time-limit-ms",
-        "5000",
+        "--timeout",
+        "5s",
         "--json",
         "-",
     ]);
@@ -344,11 +344,11 @@ fn wrong_usage_says_what_is_possible() {
         ),
         (&["bench", "rtt", "--count", "many"], "--count"),
         (&["bench", "rtt", "--fifo", "100"], "1..=99"),
-        (&["bench", "flood", "--period-us", "9"], "10us or more"),
-        (&["bench", "rtt", "--time-limit", "-1"], "a time such as 5s"),
+        (&["bench", "flood", "--interval", "9us"], "10us or more"),
+        (&["bench", "rtt", "--timeout", "-1"], "a time with its unit"),
         (&["bench", "ordinary", "--turns", "0"], "1 or more"),
         (&["bench", "send", "--sizes", "1kib"], "64KiB"),
-        (&["bench", "send", "--sizes", "65508"], "0 to 65507"),
+        (&["bench", "send", "--sizes", "65508B"], "0 to 65507"),
         (&["bench", "send", "--ways", "flung"], "copied, lent, tap"),
         (&["frobnicate"], "frobnicate"),
         (&["lab", "compare", "a", "b", "--tolerance", "nan"], "0.25"),
@@ -390,7 +390,7 @@ fn a_file_that_cannot_be_written_is_an_error_with_a_remedy() {
         "--paths",
         "udp-poll",
         "--sizes",
-        "8",
+        "8B",
         "--count",
         "5",
         "--json",

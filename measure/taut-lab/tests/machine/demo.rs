@@ -54,7 +54,7 @@ impl Drop for Directory {
 fn demo(seconds: &str, directory: &Directory) -> Command {
     let mut command = Command::new(crate::PROGRAM);
     command
-        .args(["demo", "--seconds", seconds, "--out"])
+        .args(["demo", "--for", seconds, "--out"])
         .arg(directory.out())
         .stdin(Stdio::null());
     command
@@ -108,7 +108,7 @@ fn a_demo_measures_four_ways_and_removes_its_hosts() {
     }
     let _alone = alone();
     let directory = Directory::new("demo");
-    let child = demo("2", &directory)
+    let child = demo("2s", &directory)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -179,7 +179,7 @@ fn check_page(directory: &Directory, json: &Value) {
 fn without_privilege_it_runs_over_loopback_and_says_so() {
     let _alone = alone();
     let directory = Directory::new("demo-nobody");
-    let output = match demo("2", &directory).uid(NOBODY).gid(NOBODY).output() {
+    let output = match demo("2s", &directory).uid(NOBODY).gid(NOBODY).output() {
         Ok(output) => output,
         Err(error) => {
             println!("SKIPPED: cannot run the command as nobody: {error}");
@@ -207,7 +207,7 @@ fn an_interrupted_demo_leaves_nothing() {
     }
     let _alone = alone();
     let directory = Directory::new("demo-interrupted");
-    let mut child = demo("60", &directory)
+    let mut child = demo("60s", &directory)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -262,7 +262,7 @@ fn name_of(pid: u32) -> Option<String> {
 #[test]
 fn a_directory_that_cannot_be_made_is_said_before_anything_is_measured() {
     let output = Command::new(crate::PROGRAM)
-        .args(["demo", "--seconds", "3600", "--out", "/proc/no/such"])
+        .args(["demo", "--for", "1h", "--out", "/proc/no/such"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -285,7 +285,7 @@ fn in_a_root_directory_that_lacks_something_it_names_what_to_mount() {
             .join(if prepare.is_empty() { "empty" } else { "proc" });
         make_root(&root);
         let script =
-            format!("exec 2>&1; {prepare} chroot $ROOT /taut-lab demo --seconds 1 --out /report");
+            format!("exec 2>&1; {prepare} chroot $ROOT /taut-lab demo --for 1s --out /report");
         let output = Command::new("unshare")
             .args(["--net", "--mount", "sh", "-c", &script])
             .env("ROOT", &root)

@@ -41,7 +41,7 @@ fn pipes_and_devices_without_an_end_are_refused_at_once() {
 fn a_result_that_cannot_be_written_is_told_before_it_is_measured() {
     let scratch = Scratch::new("lab-files-result");
     let page = scratch.0.join("missing/x.html");
-    let hour = ["lab", "run", "--seconds", "1h"];
+    let hour = ["lab", "run", "--for", "1h"];
     for option in ["--json=/nowhere/x.json", &format!("--html={}", text(&page))] {
         refused(
             &[&hour[..], &[option]].concat(),
@@ -82,7 +82,7 @@ fn files_that_are_not_there_and_places_without_room_are_wrong_use() {
 #[test]
 fn standard_output_has_one_result() {
     for command in [
-        &["lab", "run", "--seconds", "1h"][..],
+        &["lab", "run", "--for", "1h"][..],
         &["lab", "interrupt"],
         &["lab", "kernels"],
         &["lab", "compare", "a", "b"],
@@ -98,10 +98,6 @@ fn standard_output_has_one_result() {
 fn lists_of_cpus_are_read_strictly() {
     for list in ["0,l", "0-4000000000", "", "1-0", "+0"] {
         let list = format!("--cpus={list}");
-        refused(
-            &["lab", "run", "--seconds", "1h", &list],
-            2,
-            "no list of CPUs",
-        );
+        refused(&["lab", "run", "--for", "1h", &list], 2, "no list of CPUs");
     }
 }

@@ -22,18 +22,10 @@ fn pages_fit_telephones_and_desks_and_their_plots_answer() {
     let scratch = Scratch::new("pages");
     let path = |name: &str| scratch.0.join(name).display().to_string();
     let demo = path("demo");
-    taut(&["demo", "--unprivileged", "--seconds", "1", "--out", &demo]);
+    taut(&["demo", "--unprivileged", "--for", "1s", "--out", &demo]);
     let (lab, json, report) = (path("lab.html"), path("lab.json"), path("report.html"));
     let json_option = format!("--json={json}");
-    taut(&[
-        "lab",
-        "run",
-        "--seconds",
-        "1s",
-        "--html",
-        &lab,
-        &json_option,
-    ]);
+    taut(&["lab", "run", "--for", "1s", "--html", &lab, &json_option]);
     taut(&["lab", "report", &json, &json, "--html", &report]);
     let pages = [format!("{demo}/report.html"), lab, report];
     all_fit_and_answer(&pages, Percentiles::Switched, &scratch);
@@ -47,7 +39,7 @@ fn pages_of_round_trips_do_so_too() {
     let scratch = Scratch::new("pages-rtt");
     let page = scratch.0.join("rtt.html").display().to_string();
     let mut words = vec!["bench", "rtt", "--paths", "queuing,udp-poll"];
-    words.extend(["--sizes", "16", "--count", "200", "--html", &page]);
+    words.extend(["--sizes", "16B", "--count", "200", "--html", &page]);
     taut(&words);
     let tails = scratch.0.join("loop.html").display().to_string();
     let mut words = vec![

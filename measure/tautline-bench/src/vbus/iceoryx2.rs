@@ -12,7 +12,7 @@ use crate::sides::Placement;
 use super::ends::Ask;
 use super::{Failure, Measure, Slice};
 
-/// The program's name; `make bench-vbus` puts it beside `taut`.
+/// The program's name; `make bench-bus` puts it beside `taut`.
 pub const PROGRAM: &str = "tautline-bench-iceoryx2";
 
 /// The program as it is found without being named: beside this one.

@@ -367,13 +367,13 @@ fn what_happened(console: &str, limit: Option<Limit>, complaints: &str) -> Strin
     match limit {
         Some(Limit::Time(limit)) if console.trim().is_empty() => {
             format!(
-                "it printed nothing within {} s: is this a kernel for the architecture? (on a busy host raise --time-limit)",
+                "it printed nothing within {} s: is this a kernel for the architecture? (on a busy host raise --timeout)",
                 limit.as_secs()
             )
         }
         Some(Limit::Time(limit)) => {
             format!(
-                "it did not finish within {} s (raise --time-limit, or shorten the run)",
+                "it did not finish within {} s (raise --timeout, or shorten the run)",
                 limit.as_secs()
             )
         }
@@ -487,7 +487,7 @@ mod tests {
         );
         assert!(
             what_happened("hello", Some(Limit::Time(Duration::from_secs(9))), "")
-                .contains("--time-limit")
+                .contains("--timeout")
         );
         assert!(
             what_happened("", None, "qemu: could not load kernel\n")

@@ -689,7 +689,7 @@ fn a_ground_station_flies_a_mission() {
     let own = ports[1].to_string();
     let mut craft = Command::new(crate::PROGRAM)
         .args([
-            "serve", "--to", &to, "--port", &own, "--speed", "6", "--for", "60",
+            "serve", "--to", &to, "--port", &own, "--speed", "6", "--for", "60s",
         ])
         .stdin(Stdio::null())
         .spawn()

@@ -30,8 +30,8 @@ pub(super) struct Arguments {
     /// Port of the guest.
     #[arg(long, value_name = "N", value_parser = peer::port_number, default_value_t = default_port())]
     port: PortNumber,
-    /// Time to wait for an answer, 500ms or plain seconds.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
+    /// Time to wait for an answer, such as 500ms.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::time)]
     timeout: Duration,
 }
 

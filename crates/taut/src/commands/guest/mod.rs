@@ -75,7 +75,7 @@ struct RunArguments {
     /// Configuration file of the node on which its ports are, in place of a bus.
     #[arg(long, alias = "node", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Memory of the guest; 16M or plain bytes.
+    /// Memory of the guest, such as 16M.
     #[arg(long, value_name = "SIZE", value_parser = units::memory)]
     ram: Option<u64>,
     /// Partition in which it runs.
@@ -84,8 +84,8 @@ struct RunArguments {
     /// Where its console goes: a file, or - for standard output [default: nowhere].
     #[arg(long, value_name = "FILE")]
     console: Option<PathBuf>,
-    /// Silence after which it counts as dead, 500ms or plain milliseconds [default: any].
-    #[arg(long, value_name = "TIME", value_parser = units::milliseconds)]
+    /// Silence after which it counts as dead, such as 500ms [default: any].
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     silence_max: Option<Duration>,
     /// When it is started again: never, on-failure or always [default: never].
     #[arg(long, value_name = "WHEN", value_parser = restart)]

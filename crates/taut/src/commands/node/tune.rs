@@ -39,15 +39,14 @@ pub(super) struct Arguments {
     /// Polls that find nothing before interrupts are enabled again.
     #[arg(long, value_name = "N")]
     defer_hard_irqs: Option<u32>,
-    /// Time for which interrupts stay disabled after such a poll, 20us or plain nanoseconds.
-    #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
+    /// Time for which interrupts stay disabled after such a poll, such as 20us.
+    #[arg(long = "gro-flush-timeout", value_name = "TIME", value_parser = nanoseconds)]
     gro_flush_timeout_ns: Option<u64>,
-    /// Time for which `poll` on sockets polls the device itself, plain microseconds or with a unit; of the whole
-    /// machine.
-    #[arg(long, value_name = "TIME", value_parser = microseconds)]
+    /// Time for which `poll` on sockets polls the device itself, such as 50us; of the whole machine.
+    #[arg(long = "busy-poll", value_name = "TIME", value_parser = microseconds)]
     busy_poll_us: Option<u32>,
     /// Time for which a blocking read of a socket polls the device itself; of the whole machine.
-    #[arg(long, value_name = "TIME", value_parser = microseconds)]
+    #[arg(long = "busy-read", value_name = "TIME", value_parser = microseconds)]
     busy_read_us: Option<u32>,
     /// Put back what `tune`, or a `node run` that was killed, has changed [default: on every interface].
     #[arg(long, conflicts_with_all = [
@@ -60,12 +59,12 @@ pub(super) struct Arguments {
 }
 
 fn nanoseconds(text: &str) -> Result<u64, String> {
-    let time = units::nanoseconds(text)?;
+    let time = units::time(text)?;
     u64::try_from(time.as_nanos()).map_err(|error| error.to_string())
 }
 
 fn microseconds(text: &str) -> Result<u32, String> {
-    let time = units::microseconds(text)?;
+    let time = units::time(text)?;
     u32::try_from(time.as_micros()).map_err(|_| format!("expected at most {}us", u32::MAX))
 }
 

@@ -44,7 +44,7 @@ enum Action {
 /// Size of a partition.
 #[derive(Clone, Debug, Args)]
 struct MemoryArguments {
-    /// Memory that is reserved in huge pages for programs that ask for them; 256M or plain bytes [default: none].
+    /// Memory that is reserved in huge pages for programs that ask for them, such as 256M [default: none].
     #[arg(long, value_name = "SIZE", value_parser = units::memory)]
     memory: Option<u64>,
 }
@@ -71,8 +71,8 @@ struct CreateArguments {
 struct ShowArguments {
     /// Name of the partition [default: a list of all].
     name: Option<String>,
-    /// Count for this long, in place of since the partition was made; 500ms or plain seconds.
-    #[arg(long = "for", value_name = "TIME", value_parser = units::some_seconds, requires = "name")]
+    /// Count for this long, in place of since the partition was made, such as 500ms.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::some_time, requires = "name")]
     length: Option<Duration>,
     #[command(flatten)]
     json: JsonArguments,

@@ -42,8 +42,8 @@ const SPAN_MAX: Duration = Duration::from_millis(100);
 pub(super) struct Arguments {
     /// File with the task set.
     file: PathBuf,
-    /// Time to run, 10s or plain seconds; until ^C with 0.
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::seconds)]
+    /// Time to run, such as 10s; until ^C with 0.
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::time)]
     length: Duration,
     /// CPU of the tasks [default: the first one of the file's partition, or the last one that this process may use].
     #[arg(long, value_name = "CPU")]

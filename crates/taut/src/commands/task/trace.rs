@@ -27,8 +27,8 @@ const PERIODS_DRAWN: u32 = 4;
 pub(super) struct Arguments {
     #[command(flatten)]
     runs: RunArguments,
-    /// Time to record; 500ms or plain seconds.
-    #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = units::some_seconds)]
+    /// Time to record, such as 500ms.
+    #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = units::some_time)]
     length: Duration,
     #[command(flatten)]
     json: JsonArguments,
