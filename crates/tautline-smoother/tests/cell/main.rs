@@ -22,7 +22,7 @@ use tautline_state::network::has_default_queues;
 use tautline_state::privilege::keep_capabilities;
 use tautline_state::{TemporaryDirectory, runtime_directory};
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
-use tautline_testbed::sys::{allowed_cpus, pin_command, pin_to_cpu, set_fifo};
+use tautline_testbed::sys::{allowed_cpus, in_fork, pin_command, pin_to_cpu, set_fifo};
 
 const CAPACITY_BPS: u64 = 89_110_000;
 const RELAXED: Ordering = Ordering::Relaxed;
@@ -84,6 +84,32 @@ fn furnish(cell: &Cell, node: usize) {
         let words: Vec<&str> = line.split(' ').collect();
         cell.run(node, "tc", &words).unwrap();
     }
+}
+
+#[test]
+fn a_forked_process_leaves_the_smoother_of_its_parent_alone() {
+    let Some(cell) = cell(1) else { return };
+    let before = state_of(&cell, 0);
+    let setup = setup(&cell, CAPACITY_BPS, &[cell.receiver()]);
+    let begin = || Smoother::begin(setup.clone()).unwrap();
+    let mut smoother = Some(cell.inside(0, begin).unwrap());
+    let held = state_of(&cell, 0);
+    assert_ne!(before, held, "it holds other traffic");
+    let dropped = in_fork(|| {
+        drop(smoother.take());
+        vec![]
+    });
+    let ended = in_fork(|| match smoother.take().unwrap().end() {
+        Err(SmootherError::NotPutBack(_)) | Ok(()) => vec!["its end is not refused".to_owned()],
+        Err(_) => vec![],
+    });
+    for faults in [dropped, ended] {
+        assert_eq!(faults.unwrap(), [""; 0]);
+    }
+    assert_eq!(state_of(&cell, 0), held);
+    cell.inside(0, || smoother.take().unwrap().end().unwrap())
+        .unwrap();
+    assert_eq!(state_of(&cell, 0), before);
 }
 
 #[test]

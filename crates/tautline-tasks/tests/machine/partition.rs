@@ -9,6 +9,7 @@ use tautline_tasks::partition::{Partition, PartitionConfig, PartitionError, list
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::settings::{differences, snapshot};
+use tautline_testbed::sys::in_fork;
 
 /// Rounds where `TAUTLINE_PARTITION_ROUNDS` names none.
 const ROUNDS_DEFAULT: u32 = 20;
@@ -113,6 +114,43 @@ fn partitions_that_come_and_go_leave_every_setting_as_it_was() {
     assert!(list().unwrap().is_empty());
     let (creating, removing) = (creating / rounds.max(1), removing / rounds.max(1));
     println!("{rounds} rounds, {creating:?} to create and {removing:?} to remove on average");
+}
+
+#[test]
+fn a_forked_process_puts_no_partition_back() {
+    let last = online().iter().last().unwrap_or(0);
+    if !is_root() || online().count() < 2 {
+        println!("SKIPPED: needs root with CAP_SYS_ADMIN, and two CPUs");
+        return;
+    }
+    if !is_inside("a_forked_process_puts_no_partition_back") {
+        return;
+    }
+    let before = snapshot();
+    let config = PartitionConfig::new("forked", [last].into_iter().collect()).unwrap();
+    let mut partition = Some(Partition::create(&config).unwrap());
+    let made = snapshot();
+    let dropped = in_fork(|| {
+        drop(partition.take());
+        vec![]
+    });
+    let put_back = in_fork(|| match partition.take().unwrap().put_back() {
+        Err(PartitionError::NotPutBack(_)) => vec![],
+        other => vec![format!("{other:?}")],
+    });
+    let kept = in_fork(|| match partition.take().unwrap().keep() {
+        Err(_) => vec![],
+        Ok(()) => vec!["it is kept".to_owned()],
+    });
+    for faults in [dropped, put_back, kept] {
+        assert_eq!(faults.unwrap(), [""; 0]);
+    }
+    let found = differences(&made, &snapshot());
+    assert!(found.is_empty(), "a child has changed {found:#?}");
+    assert_eq!(list().unwrap().len(), 1);
+    drop(partition);
+    let found = differences(&before, &snapshot());
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

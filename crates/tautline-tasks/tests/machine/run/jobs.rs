@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tautline_exec::{Action, Event, Job, Task, TaskSet};
-use tautline_tasks::{Executive, WithSafeState};
+use tautline_tasks::{Executive, RunError, WithSafeState};
+use tautline_testbed::sys::in_fork;
 
 use super::{
     compute, count_of, counter, endless_jobs, ms, options, policy, stopped, task, us, wait_until,
@@ -38,6 +39,38 @@ fn tasks_run_once_a_period_and_are_counted() {
             .iter()
             .any(|task| task.is_stopped || task.is_left)
     );
+}
+
+#[test]
+fn a_forked_process_leaves_the_tasks_of_its_parent_alone() {
+    let mut executive = Executive::new(TaskSet::new(vec![task("fast", ms(2))]).unwrap()).unwrap();
+    let (jobs, body) = counter();
+    executive.task("fast", body).unwrap();
+    let mut running = Some(executive.start(&options()).unwrap());
+    wait_until(|| count_of(&jobs) >= 5);
+    let mut stopped_or_dropped = |stops: bool| {
+        let owned = running.take().unwrap();
+        let results = [owned.request_mode("any"), owned.trigger("fast").map(drop)];
+        let refused = results.map(|result| matches!(result, Err(RunError::OtherProcess)));
+        // The threads for which it would wait are not in this process.
+        let tasks = if stops {
+            owned.stop(ms(1)).tasks
+        } else {
+            vec![]
+        };
+        let is_right = refused == [true; 2] && tasks.is_empty();
+        let fault = format!(
+            "stops: {stops}, refused: {refused:?}, tasks: {}",
+            tasks.len()
+        );
+        (!is_right).then_some(fault).into_iter().collect()
+    };
+    for stops in [true, false] {
+        assert_eq!(in_fork(|| stopped_or_dropped(stops)).unwrap(), [""; 0]);
+        let before = count_of(&jobs);
+        wait_until(|| count_of(&jobs) >= before + 5);
+    }
+    assert!(!stopped(running.unwrap()).tasks[0].is_stopped);
 }
 
 #[test]
