@@ -27,7 +27,7 @@ ip link set near up
 ip link set far up
 ";
 
-const TABLE: [Row; 14] = [
+const TABLE: [Row; 15] = [
     Row {
         situation: "the user may have no further thread",
         script: "setpriv --reuid 64321 --regid 64321 --clear-groups prlimit --nproc=1 $TAUT doctor",
@@ -63,6 +63,14 @@ const TABLE: [Row; 14] = [
         message: "runs under a seccomp filter",
         remedy: "allow bpf(2) in the seccomp filter",
         never: "Linux 6.6",
+    },
+    Row {
+        situation: "a user with all capabilities of link xdp but CAP_PERFMON",
+        script: "setpriv --bounding-set=-perfmon,-sys_admin --inh-caps=-all \
+            $TAUT recv 9 --interface near --link xdp --timeout 0.1",
+        message: "CAP_PERFMON",
+        remedy: "run as root or grant the capabilities (setcap)",
+        never: "verifier",
     },
     Row {
         situation: "parts of a kernel that root is not allowed to try",

@@ -489,18 +489,19 @@ pub(super) fn not_loaded(source: Error) -> OpenError {
     if let Some(feature) = kernel::missing_for_xdp() {
         return lacks(feature);
     }
-    if let Some(ProgramError::LoadError { verifier_log, .. }) = source.downcast_ref() {
-        return OpenError::ProgramRefused {
+    let not_permitted = OpenError::NotPermitted {
+        link: "xdp",
+        needs: "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON",
+    };
+    match (source.downcast_ref(), errno_of(source.as_ref())) {
+        // Without CAP_PERFMON the verifier forbids arithmetic with pointers, and its log names no capability.
+        (Some(ProgramError::LoadError { .. }), _) if !may_load_bpf() => not_permitted,
+        (Some(ProgramError::LoadError { verifier_log, .. }), _) => OpenError::ProgramRefused {
             log: verifier::to_show(&verifier_log.to_string()),
-        };
-    }
-    match errno_of(source.as_ref()) {
-        Some(libc::ENOSYS) => OpenError::BpfForbidden,
-        Some(libc::EPERM) if may_load_bpf() => OpenError::BpfForbidden,
-        Some(libc::EPERM) => OpenError::NotPermitted {
-            link: "xdp",
-            needs: "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON",
         },
+        (_, Some(libc::ENOSYS)) => OpenError::BpfForbidden,
+        (_, Some(libc::EPERM)) if may_load_bpf() => OpenError::BpfForbidden,
+        (_, Some(libc::EPERM)) => not_permitted,
         _ => OpenError::Refused {
             doing: "loading the demux".to_owned(),
             source,
