@@ -93,7 +93,8 @@ struct tlb_consumer_head {
 	struct tlb_identity identity;
 	uint64_t waiting; /* number of the sleep x 4, and how to wake */
 	uint8_t waiting_rest[56];
-	uint8_t rest[320];
+	uint64_t ended_published; /* of producers that have gone; for watchers */
+	uint8_t rest[312];
 };
 
 /* One connection in a consumer's memory. */

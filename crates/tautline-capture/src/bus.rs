@@ -11,6 +11,9 @@ use crate::sys;
 /// Time between two queries for ports and their senders. Lower: answers take more time of the ports. Higher: more of a
 /// new port's messages is missed.
 const REFRESH: Duration = Duration::from_millis(100);
+/// Least time between two looks where a new sender is there. Lower: senders that come and go without end take time of
+/// those who answer. Higher: more of one that comes and goes is lost.
+const REFRESH_FOR_SENDER: Duration = Duration::from_millis(1);
 
 /// Messages that are taken from one port in one look, so that a fast one does not keep the others waiting.
 const PORT_MESSAGES_MAX: usize = 1024;
@@ -74,18 +77,36 @@ impl BusTap {
         std::mem::take(&mut self.notes)
     }
 
-    /// Messages that were overwritten before they were copied; of sampling ports, values that were replaced.
+    /// Messages that were overwritten before they were copied, or whose sender had gone by then; of sampling ports,
+    /// values that were replaced.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        let now: u64 = self.taps.iter().map(Tap::missed).sum();
-        self.lost_before + now
+        let now = self.taps.iter().map(Tap::missed);
+        now.fold(self.lost_before, u64::saturating_add)
     }
 
     /// Copies the messages that have been published since the last look. Never waits for a message.
     pub fn look(&mut self, origin: Origin, batch: &mut Batch) {
-        if self.refreshed.is_none_or(|last| last.elapsed() >= REFRESH) {
+        self.copy(origin, batch);
+        if self.is_refresh_due() {
             self.refresh();
+            self.copy(origin, batch);
         }
+    }
+
+    /// The last look: what is lost is known after it.
+    pub fn look_last(&mut self, origin: Origin, batch: &mut Batch) {
+        self.copy(origin, batch);
+        self.refresh();
+        self.copy(origin, batch);
+    }
+
+    fn is_refresh_due(&self) -> bool {
+        let since = self.refreshed.map_or(REFRESH, |last| last.elapsed());
+        since >= REFRESH || since >= REFRESH_FOR_SENDER && self.taps.iter().any(Tap::has_new_sender)
+    }
+
+    fn copy(&mut self, origin: Origin, batch: &mut Batch) {
         for tap in &mut self.taps {
             let to = tap.observer().name();
             let kind = tap.observer().kind();
@@ -130,11 +151,11 @@ impl BusTap {
             // Busy or stopped: its memory can be watched all the same.
             Ok(()) | Err(ObserveError::Silent { .. }) => true,
             Err(_) => {
-                closed += tap.missed();
+                closed = tap.missed().saturating_add(closed);
                 false
             }
         });
-        self.lost_before += closed;
+        self.lost_before = self.lost_before.saturating_add(closed);
         for name in self.ports_there() {
             let is_known = self.taps.iter().any(|tap| tap.observer().name() == name);
             if is_known || self.refused.contains(&name) {

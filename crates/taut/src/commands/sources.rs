@@ -152,7 +152,7 @@ impl Tap {
             Kind::Network(tap) => {
                 let _gone = tap.look(origin, batch);
             }
-            Kind::Bus(tap) => tap.look(origin, batch),
+            Kind::Bus(tap) => tap.look_last(origin, batch),
         }
     }
 

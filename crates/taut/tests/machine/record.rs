@@ -387,6 +387,32 @@ fn a_limit_of_the_file_size_ends_the_recording_with_a_whole_file() {
 }
 
 #[test]
+fn messages_of_senders_that_come_and_go_are_recorded_or_counted_as_lost() {
+    const COUNT: usize = 20;
+    let scratch = Scratch::new("record-short");
+    let (bus, config) = motor(&scratch);
+    let mut recv = taut(&["recv", "9", "--config", &config, "--count", "1000"]);
+    let _recv = Running::start(recv.stdout(Stdio::null()), "listening on port 9");
+    let file = scratch.0.join("f.mcap");
+    let mut record = taut(&["record", file.to_str().unwrap(), "--bus", &bus]);
+    let record = Running::start(&mut record, "recording bus");
+    for _ in 0..COUNT {
+        let (status, _, said) = run(&["send", "motor", "9", "hello", "--bus", &bus]);
+        assert_eq!(status, Some(0), "{said}");
+    }
+    let (_, said) = record.end();
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let count = |what: &str| {
+        let place = words
+            .iter()
+            .position(|word| word.trim_end_matches(',') == what);
+        words[place.unwrap() - 1].parse::<usize>().unwrap()
+    };
+    assert_eq!(count("recorded") + count("lost"), COUNT, "{said}");
+    assert!(count("recorded") > 0, "{said}");
+}
+
+#[test]
 fn a_recording_goes_on_when_one_of_its_interfaces_goes_down() {
     if skipped_without_privilege() {
         return;

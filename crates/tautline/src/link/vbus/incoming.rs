@@ -12,7 +12,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::cell;
 use tautline_shm::vbus::layout::{
-    CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_PUBLISHER, Slot,
+    CLASS_COUNT, ConnectionEntry, ConsumerHead, Identity, PRODUCERS_MAX, ROLE_PUBLISHER, Slot,
 };
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
@@ -115,6 +115,15 @@ impl Incoming {
     /// Shape of its memory.
     pub(super) fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Messages or values that the peer says it has published since the port received from it.
+    fn published(&self) -> u64 {
+        let published = self.memory().head.published.count.iter();
+        let since = published
+            .zip(self.published_before)
+            .map(|(count, before)| count.load(Relaxed).wrapping_sub(before));
+        since.fold(0, u64::wrapping_add)
     }
 
     /// Messages of each class that the peer had published when the port began to follow it.
@@ -298,7 +307,7 @@ impl ReceiverShared {
     ) -> Option<(usize, u64, Arc<Event>)> {
         let mut control = self.control();
         if control.used == u32::MAX {
-            abandon_dead(&mut control);
+            abandon_dead(self.memory().head, &mut control);
         }
         if matches!(self.shape.kind, Kind::Sampling) && self.sources > 1 {
             let is_known =
@@ -533,11 +542,7 @@ fn dropped(memory: ProducerMemory<'_>) -> [u64; CLASS_COUNT] {
 /// Adds what a peer's memory says. It may say anything, hence no overflow.
 pub(super) fn add(totals: &mut Totals, incoming: &Incoming, entry: &ConnectionEntry) {
     let memory = incoming.memory();
-    let published = &memory.head.published.count;
-    for (count, before) in published.iter().zip(incoming.published_before) {
-        let since = count.load(Relaxed).wrapping_sub(before);
-        totals.published = totals.published.wrapping_add(since);
-    }
+    totals.published = totals.published.wrapping_add(incoming.published());
     for (total, count) in totals.dropped_full.iter_mut().zip(dropped(memory)) {
         *total = total.wrapping_add(count);
     }
@@ -547,8 +552,18 @@ pub(super) fn add(totals: &mut Totals, incoming: &Incoming, entry: &ConnectionEn
     totals.overwritten = totals.overwritten.wrapping_add(overwritten);
 }
 
+/// Notes what a peer that has gone published for this port alone, before its entry shows that it has gone: of what a
+/// publisher for many publishes, watchers of another port of its can see all.
+pub(super) fn note_end(own: &ConsumerHead, incoming: &Incoming) {
+    if !incoming.is_for_many {
+        let published = incoming.published();
+        // Release: partner is the Acquire of a watcher.
+        own.ended.published.fetch_add(published, Release);
+    }
+}
+
 /// Makes room by forgetting peers that died before the port looked.
-fn abandon_dead(control: &mut Control) {
+fn abandon_dead(own: &ConsumerHead, control: &mut Control) {
     let Control {
         used,
         arrivals,
@@ -560,11 +575,8 @@ fn abandon_dead(control: &mut Control) {
         if !incoming.is_gone() {
             return true;
         }
-        let published = incoming.memory().head.published.count.iter();
-        for (count, before) in published.zip(incoming.published_before) {
-            let since = count.load(Relaxed).wrapping_sub(before);
-            past.abandoned = past.abandoned.wrapping_add(since);
-        }
+        past.abandoned = past.abandoned.wrapping_add(incoming.published());
+        note_end(own, incoming);
         *used &= !(1 << incoming.index);
         live.retain(|other| !Arc::ptr_eq(other, incoming));
         false

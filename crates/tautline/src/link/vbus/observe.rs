@@ -212,6 +212,8 @@ struct Watched {
     node: NodeName,
     port: PortNumber,
     process: u32,
+    /// Whether it publishes for others, too.
+    is_for_many: bool,
 }
 
 /// One who reads what the port publishes for many.
@@ -431,6 +433,7 @@ impl Observer {
                 node,
                 port,
                 process: view.process,
+                is_for_many: role == ROLE_PUBLISHER,
             };
             if is_published {
                 observer.published = Some(watched);
@@ -470,6 +473,13 @@ impl Observer {
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
         self.shape.message_bytes_max as usize
+    }
+
+    /// Messages or values that were published for this port alone by those who have gone since.
+    fn published_by_gone(&self) -> u64 {
+        let head = consumer_at(&self.consumer).head;
+        // Acquire: partner is the Release of the port's thread.
+        head.ended.published.load(Acquire)
     }
 
     fn entry(&self, watched: &Watched) -> &ConnectionEntry {
@@ -576,6 +586,10 @@ pub struct Tap {
     observer: Observer,
     positions: Vec<TapPosition>,
     missed: u64,
+    /// Published by senders that have gone, as the port counts it.
+    gone: u64,
+    /// The part of it that was tapped or is in `missed`.
+    gone_known: u64,
     /// The connection that is looked at first.
     turn: usize,
 }
@@ -587,6 +601,8 @@ struct TapPosition {
     next: [u32; CLASS_COUNT],
     /// The writer's word when its value was copied last.
     word: u64,
+    /// Messages or values that were tapped or counted as missed, and those before the tap.
+    passed: u64,
 }
 
 /// A message or value that a tap has seen; its bytes are in the caller's buffer.
@@ -611,16 +627,23 @@ impl Tap {
     pub fn new(observer: Observer) -> Tap {
         let positions = observer.connections.iter().map(|watched| {
             let head = watched.memory().head;
+            let word = head.latest.latest.load(Acquire);
+            let published: [u64; CLASS_COUNT] =
+                std::array::from_fn(|class| head.published.count[class].load(Acquire));
             TapPosition {
                 epoch: watched.epoch,
-                next: std::array::from_fn(|class| head.published.count[class].load(Acquire) as u32),
-                word: head.latest.latest.load(Acquire),
+                next: published.map(|count| count as u32),
+                word,
+                passed: published.into_iter().fold(0, u64::wrapping_add),
             }
         });
+        let gone = observer.published_by_gone();
         Tap {
             positions: positions.collect(),
             observer,
             missed: 0,
+            gone,
+            gone_known: gone,
             turn: 0,
         }
     }
@@ -631,10 +654,22 @@ impl Tap {
         &self.observer
     }
 
-    /// Messages that were overwritten before they could be copied; of a sampling port, values that were replaced.
+    /// Messages that were overwritten before they could be copied, or whose sender had gone before; of a sampling port,
+    /// values that were replaced.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
+            .wrapping_add(self.gone.saturating_sub(self.gone_known))
+    }
+
+    /// Whether someone sends who is not tapped yet: [`refresh`](Self::refresh) before the sender has gone.
+    #[must_use]
+    pub fn has_new_sender(&self) -> bool {
+        let mut entries = consumer_at(&self.observer.consumer).connections.iter();
+        entries.any(|entry| {
+            let epoch = entry.offer.epoch.load(Relaxed);
+            epoch != 0 && !self.positions.iter().any(|place| place.epoch == epoch)
+        })
     }
 
     /// Looks anew at who sends. Of those who are new everything is tapped, since they came after the tap.
@@ -642,7 +677,28 @@ impl Tap {
     /// # Errors
     /// [`ObserveError`]; what was tapped before stays.
     pub fn refresh(&mut self) -> Result<(), ObserveError> {
-        self.observer.refresh()?;
+        // Before the port is asked: whoever goes after this is still among the senders, or counted at the next refresh.
+        let gone = self.observer.published_by_gone();
+        let before = std::mem::take(&mut self.observer.connections);
+        if let Err(error) = self.observer.refresh() {
+            self.observer.connections = before;
+            if matches!(error, ObserveError::NoPort { .. }) {
+                self.settle();
+            }
+            return Err(error);
+        }
+        let is_there = |epoch| {
+            self.observer
+                .connections
+                .iter()
+                .any(|one| one.epoch == epoch)
+        };
+        for (watched, place) in before.iter().zip(&self.positions) {
+            if !is_there(watched.epoch) && !watched.is_for_many {
+                self.gone_known = self.gone_known.wrapping_add(place.passed);
+            }
+        }
+        self.gone = gone;
         let positions = self.observer.connections.iter().map(|watched| {
             let known = self
                 .positions
@@ -652,11 +708,34 @@ impl Tap {
                 epoch: watched.epoch,
                 next: [0; CLASS_COUNT],
                 word: 0,
+                passed: 0,
             })
         });
         self.positions = positions.collect();
         self.turn = 0;
         Ok(())
+    }
+
+    /// Counts what was not tapped of a port that has closed: its memory stays as it was.
+    fn settle(&mut self) {
+        let memory = consumer_at(&self.observer.consumer);
+        self.gone = self.observer.published_by_gone();
+        for (watched, place) in self.observer.connections.iter().zip(&mut self.positions) {
+            let has_gone = self.observer.entry(watched).offer.epoch.load(Relaxed) != watched.epoch;
+            if has_gone && !watched.is_for_many {
+                self.gone_known = self
+                    .gone_known
+                    .wrapping_add(std::mem::take(&mut place.passed));
+            }
+        }
+        for entry in memory.connections {
+            let epoch = entry.offer.epoch.load(Relaxed);
+            if epoch != 0 && !self.positions.iter().any(|place| place.epoch == epoch) {
+                let taken = entry.taken.taken.iter();
+                let taken = taken.fold(0, |sum, count| sum + u64::from(count.load(Relaxed)));
+                self.missed = self.missed.wrapping_add(taken);
+            }
+        }
     }
 
     /// The next message, if one has been published: the most urgent of each sender, the senders in turn. `buffer` must
@@ -671,7 +750,10 @@ impl Tap {
                 Kind::Queuing { depth } => place.message(watched, depth, buffer),
                 Kind::Sampling => place.value(watched, buffer),
             };
-            self.missed += missed;
+            self.missed = self.missed.wrapping_add(missed);
+            place.passed = place
+                .passed
+                .wrapping_add(missed + u64::from(found.is_some()));
             if found.is_some() {
                 self.turn = (index + 1) % count;
                 return found;
