@@ -2,6 +2,7 @@
 
 use std::io;
 
+use tautline_state::iptables;
 use tautline_state::netlink::{DUMP, Request, Route, attribute, text};
 
 // linux/netfilter/nfnetlink.h and nf_tables.h
@@ -25,7 +26,10 @@ const POLICY_DROP: u32 = 0;
 /// Says on standard error that the firewall has rules for what arrives, if it has: they do not see what is taken.
 pub fn warn() {
     // Without the privilege to look, nothing is taken either.
-    let chains = input_chains().unwrap_or_default();
+    let mut chains = input_chains().unwrap_or_default();
+    let older = iptables::input_chains().unwrap_or_default();
+    let named = |(table, chain)| format!("chain {chain} of table {table}, iptables-legacy");
+    chains.extend(older.into_iter().map(named));
     if let Some(first) = chains.first() {
         say!(
             "taut: the firewall of this host has rules for what arrives ({first}), and does not see what the demux takes\n  \
@@ -34,8 +38,7 @@ pub fn warn() {
     }
 }
 
-/// Chains of nftables that filter what arrives by IPv4, also those of `iptables-nft`. Tables of the older
-/// `iptables-legacy` are not asked.
+/// Chains of nftables that filter what arrives by IPv4, also those of `iptables-nft`.
 fn input_chains() -> io::Result<Vec<String>> {
     let mut chains = Vec::new();
     let mut request = Request::new(GET_CHAIN, DUMP, &[0; HEAD_BYTES]);

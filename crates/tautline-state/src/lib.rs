@@ -13,6 +13,7 @@
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
+//!   [`iptables`]: whether the kernel's older packet filter has rules.
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
@@ -31,6 +32,7 @@ mod event;
 mod file;
 pub mod fork;
 pub mod group;
+pub mod iptables;
 pub mod journal;
 pub mod memory;
 mod namespace;

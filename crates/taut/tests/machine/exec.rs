@@ -421,6 +421,37 @@ fn rules_of_the_firewall_that_are_passed_are_told() {
 }
 
 #[test]
+fn rules_of_the_older_packet_filter_that_are_passed_are_told() {
+    let Some(bench) = Bench::new("exec-iptables") else {
+        return;
+    };
+    if lacks("iptables-legacy") {
+        return;
+    }
+    let warned = || {
+        let output = bench.command(Host::A, true, &["true"]).output().unwrap();
+        text(&output.stderr)
+    };
+    let iptables = |arguments: &str| {
+        let mut command = bench.hosts.command(Host::A, "/usr/sbin/iptables-legacy");
+        let status = command.args(arguments.split(' ')).status();
+        assert!(status.unwrap().success(), "{arguments}");
+    };
+    iptables("-A OUTPUT -p udp -j DROP");
+    assert_eq!(warned(), "", "nothing is filtered that arrives");
+    iptables("-A INPUT -p udp --dport 5000 -j DROP");
+    let said = warned();
+    assert!(said.contains("chain INPUT of table filter"), "{said}");
+    iptables("-F INPUT");
+    assert_eq!(warned(), "");
+    iptables("-P INPUT DROP");
+    assert!(warned().contains("chain INPUT of table filter"));
+    iptables("-P INPUT ACCEPT");
+    iptables("-t raw -A PREROUTING -p udp -j DROP");
+    assert!(warned().contains("chain PREROUTING of table raw"));
+}
+
+#[test]
 fn programs_that_cannot_be_taken_are_refused() {
     let scratch = Scratch::new("exec-refused");
     let refused = |program: &Path, why: &str| {
