@@ -141,13 +141,29 @@ pub fn interface_addresses(
     Ok((mac.unwrap_or(MacAddress::UNSPECIFIED), place.ip))
 }
 
-/// Whether an interface of this network namespace is up. Its other end, and a cable, are not asked.
+/// Reason for which an interface of this network namespace takes no frames: [`SendError::InterfaceDown`] or
+/// [`SendError::NoCarrier`].
+///
+/// ```
+/// use tautline::{SendError, interface_fault};
+///
+/// match interface_fault("lo")? {
+///     Some(SendError::InterfaceDown) => println!("bring it up"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok::<(), tautline::OpenError>(())
+/// ```
 ///
 /// # Errors
 /// There is no such interface.
-pub fn is_interface_up(name: &str) -> Result<bool, OpenError> {
+pub fn interface_fault(name: &str) -> Result<Option<SendError>, OpenError> {
     let place = node::Attachment::find(&NodeConfig::on(name))?;
-    Ok(place.interface.is_none_or(|interface| interface.up))
+    let interface = place.interface.as_ref();
+    Ok(match interface.map(|found| (found.up, found.has_carrier)) {
+        Some((false, _)) => Some(SendError::InterfaceDown),
+        Some((true, false)) => Some(SendError::NoCarrier),
+        Some((true, true)) | None => None,
+    })
 }
 
 /// The MAC address that the kernel has learnt for an IPv4 address, in the network namespace of the

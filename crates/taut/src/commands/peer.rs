@@ -244,7 +244,7 @@ fn entry_of_address(peer: &str, config: &NodeConfig) -> Option<Neighbour> {
     })
 }
 
-/// A MAC address that could not be learnt because the node's own interface is down.
+/// A MAC address that could not be learnt because the node's own interface takes no frames.
 fn check_interface(entry: &Neighbour, config: &NodeConfig) -> Result<(), CommandError> {
     let Some(interface) = config
         .interface
@@ -253,17 +253,20 @@ fn check_interface(entry: &Neighbour, config: &NodeConfig) -> Result<(), Command
     else {
         return Ok(());
     };
-    match tautline::is_interface_up(interface) {
-        Ok(false) => Err(CommandError::failed(
-            format!(
-                "interface `{interface}` is down: {} cannot be asked for its MAC address",
-                entry.name
-            ),
+    let (fault, remedy) = match tautline::interface_fault(interface) {
+        Ok(Some(SendError::InterfaceDown)) => (
+            "is down",
             format!("bring it up: ip link set dev {interface} up"),
-        )),
+        ),
+        Ok(Some(error)) => ("has no carrier", error.remedy().to_owned()),
         // The opening of the node reports everything else.
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    let asked = &entry.name;
+    Err(CommandError::failed(
+        format!("interface `{interface}` {fault}: {asked} cannot be asked for its MAC address"),
+        remedy,
+    ))
 }
 
 /// How long the kernel may take to learn a MAC address.

@@ -27,7 +27,7 @@ ip link set near up
 ip link set far up
 ";
 
-const TABLE: [Row; 15] = [
+const TABLE: [Row; 16] = [
     Row {
         situation: "the user may have no further thread",
         script: "setpriv --reuid 64321 --regid 64321 --clear-groups prlimit --nproc=1 $TAUT doctor",
@@ -87,6 +87,13 @@ const TABLE: [Row; 15] = [
         never: "check that the host is up",
     },
     Row {
+        situation: "the own interface has no carrier",
+        script: "ip link set far down; $TAUT send 10.77.0.2 9 hello --interface near",
+        message: "interface `near` has no carrier",
+        remedy: "connect the cable, or bring its other end up",
+        never: "check that the host is up",
+    },
+    Row {
         situation: "the other host does not answer",
         script: "$TAUT send 10.77.0.2 9 hello --interface near",
         message: "nobody answers at 10.77.0.2",
@@ -126,7 +133,9 @@ const TABLE: [Row; 15] = [
     Row {
         situation: "echo on an interface whose name orders the terminal about",
         script: r#"N="$(printf 'n\033[2Jr')"; ip link set near down; ip link set near name "$N" up
-            timeout --signal=INT 0.5 $TAUT echo --interface "$N""#,
+            $TAUT echo --interface "$N" >$D/said 2>&1 & P=$!
+            for i in $(seq 200); do grep -q 'answering on' $D/said && break; sleep 0.05; done
+            kill $P; wait; cat $D/said"#,
         message: "answering on port",
         remedy: "n\u{fffd}[2Jr",
         never: "\u{1b}",
@@ -134,8 +143,9 @@ const TABLE: [Row; 15] = [
     Row {
         situation: "capture on an interface whose name orders the terminal about",
         script: r#"N="$(printf 'n\033[2Jr')"; ip link set near down; ip link set near name "$N" up
-            timeout 5 $TAUT capture --interface "$N" --count 1 & sleep 0.5
-            $TAUT send 02:00:00:00:00:01 9 hello --interface far --link packet; wait"#,
+            timeout 30 $TAUT capture --interface "$N" --count 1 2>$D/said &
+            for i in $(seq 200); do grep -q 'capturing on' $D/said && break; sleep 0.05; done
+            cat $D/said; $TAUT send 02:00:00:00:00:01 9 hello --interface far --link packet; wait"#,
         message: "priority",
         remedy: "n\u{fffd}[2Jr",
         never: "\u{1b}",

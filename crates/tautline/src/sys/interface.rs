@@ -27,6 +27,7 @@ pub(crate) struct Interface {
     pub(crate) mac: MacAddress,
     pub(crate) mtu_bytes: usize,
     pub(crate) up: bool,
+    pub(crate) has_carrier: bool,
     pub(crate) ip: Option<Ipv4Addr>,
     /// Of the network that `ip` is in; 255.255.255.255 without one.
     pub(crate) netmask: Ipv4Addr,
@@ -95,7 +96,8 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
     let hardware = request.ask(libc::SIOCGIFHWADDR)?;
     let (mac, is_ethernet) = (hardware.hardware_address(), hardware.is_ethernet());
     let mtu = request.ask(libc::SIOCGIFMTU)?.mtu();
-    let up = request.ask(libc::SIOCGIFFLAGS)?.is_up();
+    let flags = request.ask(libc::SIOCGIFFLAGS)?;
+    let (up, has_carrier) = (flags.is_set(libc::IFF_UP), flags.is_set(libc::IFF_RUNNING));
     let (ip, netmask) = match first_address(index)? {
         Some((ip, prefix)) => (Some(ip), netmask(prefix)),
         None => (None, Ipv4Addr::BROADCAST),
@@ -111,6 +113,7 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
         mac,
         mtu_bytes: mtu.try_into().map_err(io::Error::other)?,
         up,
+        has_carrier,
         ip: ip.filter(|ip| !ip.is_unspecified()),
         netmask,
         is_virtual: is_of(&VIRTUAL_DRIVERS),
@@ -405,10 +408,10 @@ impl<'s> Request<'s> {
         unsafe { self.answer.ifr_ifru.ifru_mtu }
     }
 
-    fn is_up(&self) -> bool {
+    fn is_set(&self, flag: libc::c_int) -> bool {
         // SAFETY: SIOCGIFFLAGS filled this member; any bits are a valid integer.
         let flags = unsafe { self.answer.ifr_ifru.ifru_flags };
-        flags & libc::IFF_UP as libc::c_short != 0
+        flags & flag as libc::c_short != 0
     }
 
     fn is_ethernet(&self) -> bool {

@@ -427,6 +427,7 @@ pub fn try_demux(mode: XdpMode) -> Result<Verified, OpenError> {
             mac: MacAddress([0; 6]),
             mtu_bytes: 0,
             up: false,
+            has_carrier: false,
             ip: None,
             netmask: Ipv4Addr::BROADCAST,
             is_virtual: true,

@@ -117,7 +117,7 @@ impl InterfaceWatch {
         let name = name_of(&self.socket, self.index)?;
         let mut request = Request::new(&self.socket, &name)?;
         let mac = request.ask(libc::SIOCGIFHWADDR)?.hardware_address();
-        let up = request.ask(libc::SIOCGIFFLAGS)?.is_up();
+        let up = request.ask(libc::SIOCGIFFLAGS)?.is_set(libc::IFF_UP);
         let ip = request.ipv4_address();
         let index = request.ask(libc::SIOCGIFINDEX)?.index();
         let current = Current { name, mac, ip, up };
