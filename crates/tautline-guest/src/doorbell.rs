@@ -1,6 +1,8 @@
 //! Doorbells between Linux and a guest: two events. How they become interrupts of the guest is its monitor's business.
 
 use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tautline_state::Event;
 
@@ -11,6 +13,8 @@ pub(crate) struct Doorbells {
     pub(crate) to_linux: Event,
     /// Rung by Linux.
     pub(crate) to_guest: Event,
+    /// Times that `to_linux` has been rung, of those that were answered. Written by the relay.
+    rung: AtomicU64,
 }
 
 impl Doorbells {
@@ -18,6 +22,17 @@ impl Doorbells {
         Ok(Doorbells {
             to_linux: Event::new()?,
             to_guest: Event::new()?,
+            rung: AtomicU64::new(0),
         })
+    }
+
+    /// The guest's doorbell is answered: Linux looks after it.
+    pub(crate) fn answer(&self) {
+        self.rung.fetch_add(self.to_linux.quiet(), Relaxed);
+    }
+
+    /// Times that the guest has rung.
+    pub(crate) fn rung(&self) -> u64 {
+        self.rung.load(Relaxed)
     }
 }

@@ -64,8 +64,8 @@ pub struct GuestStatus {
     pub last_end: Option<String>,
     /// Time since the last sign of life; none before the first.
     pub silence: Option<Duration>,
-    /// Doorbells that the guest has rung in this life, as it says.
-    pub doorbells: u32,
+    /// Doorbells that the guest has rung in this life, as Linux counts them.
+    pub doorbells: u64,
     /// Settings that were asked for and could not be had.
     pub limits: Vec<String>,
     /// Its ports.

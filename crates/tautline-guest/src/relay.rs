@@ -238,7 +238,7 @@ impl Relay {
         let mut joined_at = moved_at;
         // Pairs with the store at the end of a life.
         while !stop.load(Ordering::Acquire) {
-            doorbells.to_linux.quiet();
+            doorbells.answer();
             window.beat();
             let generation = window.guests().generation();
             if generation != guest {

@@ -372,7 +372,7 @@ fn live(
             let end = watch(
                 config,
                 machine.as_mut(),
-                &window,
+                (&window, &doorbells),
                 shared,
                 (stop, &relaying),
                 tell,
@@ -403,7 +403,7 @@ impl Drop for EndsRelay<'_> {
 fn watch(
     config: &GuestConfig,
     machine: &mut dyn Machine,
-    window: &Window,
+    (window, doorbells): (&Window, &Doorbells),
     shared: &Shared,
     (stop, relaying): (&AtomicBool, &ScopedJoinHandle<'_, Result<(), GuestError>>),
     tell: &mut impl FnMut(Occurrence),
@@ -445,7 +445,7 @@ fn watch(
         {
             let mut status = shared.lock();
             status.silence = silence;
-            status.doorbells = life.doorbells.load(Ordering::Relaxed);
+            status.doorbells = doorbells.rung();
         }
         if let (Some(silence), Some(longest)) = (silence, config.silence_max)
             && silence > longest

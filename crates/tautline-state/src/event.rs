@@ -27,15 +27,32 @@ impl Event {
         let _rung = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable again.
-    pub fn quiet(&self) {
-        // Empty: it has not been rung.
-        let _quiet = rustix::io::read(&self.0, &mut [0; 8]);
+    /// Makes it unreadable again. Returns how often it has been rung since.
+    pub fn quiet(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.0, &mut count) {
+            Ok(_) => u64::from_ne_bytes(count),
+            // Empty: it has not been rung.
+            Err(_) => 0,
+        }
     }
 }
 
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_counted_until_it_is_quiet() {
+        let event = Event::new().unwrap();
+        assert_eq!(event.quiet(), 0);
+        (0..3).for_each(|_| event.ring());
+        assert_eq!([event.quiet(), event.quiet()], [3, 0]);
     }
 }
