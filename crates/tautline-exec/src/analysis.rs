@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::demand::earliest_deadline;
 use crate::error::SetError;
-use crate::response::fixed_priority;
+use crate::response::{TaskResponse, fixed_priority};
 use crate::table::{Table, better_minor_frame, table_responses};
 use crate::task::{Scheduling, TaskSet, ns};
 
@@ -15,50 +15,6 @@ use crate::task::{Scheduling, TaskSet, ns};
 /// steps for a number without use.
 const HEADROOM_MAX: u64 = 100_000;
 const PPM: u64 = 1_000_000;
-
-/// Bound of the response time of one task, and its parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskResponse {
-    /// Index in the set.
-    pub task: usize,
-    /// Its priority; `None` in a table and with earliest deadline first.
-    pub priority: Option<u8>,
-    /// Budget or worst case, with the machine's overhead.
-    pub charged: Duration,
-    /// Release jitter of the task and the machine.
-    pub jitter: Duration,
-    /// Longest wait for a less urgent task or the kernel.
-    pub blocking: Duration,
-    /// Receive processing within the response time.
-    pub receive: Duration,
-    /// Other tasks within the response time; in a table, the wait for the window.
-    pub interference: Duration,
-    /// Time from an activation until the job is done, at most. `None` if there is no bound, or no window.
-    pub response: Option<Duration>,
-    /// Time by which it must be done.
-    pub deadline: Duration,
-}
-
-impl TaskResponse {
-    /// Whether every job is done by its deadline.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.slack().is_some()
-    }
-
-    /// Time between the latest end of a job and its deadline; `None` if it can miss it.
-    #[must_use]
-    pub fn slack(&self) -> Option<Duration> {
-        self.deadline.checked_sub(self.response?)
-    }
-
-    /// Time by which a job can miss its deadline at the least; `None` if it holds, or if there is no bound.
-    #[must_use]
-    pub fn excess(&self) -> Option<Duration> {
-        let excess = self.response?.checked_sub(self.deadline)?;
-        (!excess.is_zero()).then_some(excess)
-    }
-}
 
 /// Analysis of one mode.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,10 +27,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::analysis::TaskResponse;
 use crate::error::{Fault, Location, SetError};
-use crate::response::{STEPS_MAX, fixed_point};
-use crate::task::{HYPERPERIOD_MAX, Scheduling, TaskSet, ns};
+use crate::limits::{HYPERPERIOD_MAX, KERNEL_DEADLINE_MIN};
+use crate::response::{STEPS_MAX, TaskResponse, fixed_point};
+use crate::task::{Scheduling, TaskSet, ns};
 
 /// Part of a time by which `CLOCK_MONOTONIC` can be ahead of the kernel's clock for deadlines at its end: 500 ppm,
 /// the fastest that the kernel slews.
@@ -38,8 +38,6 @@ const SLEW_PART: u32 = 2_000;
 /// Part of a program's deadline for each of the two wake-ups of the thread that waits for it. Lower: less time is left
 /// for the program. Higher: few programs find room beside each other.
 const RELAY_PART: u32 = 16;
-/// Shortest deadline that the kernel takes, with `sched_deadline_period_min_us` as it comes.
-pub const KERNEL_DEADLINE_MIN: Duration = Duration::from_micros(100);
 /// Longest deadline that the kernel takes, with `sched_deadline_period_max_us` as it comes.
 const KERNEL_DEADLINE_MAX: Duration = Duration::from_micros(1 << 22);
 /// Deadlines of each task whose excess is looked at once one is missed. Lower: a refusal says less than it could.

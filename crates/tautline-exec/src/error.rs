@@ -4,8 +4,7 @@ use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
-use crate::demand::KERNEL_DEADLINE_MIN;
-use crate::task::{HYPERPERIOD_MAX, JOBS_MAX, NAME_BYTES_MAX};
+use crate::limits::{HYPERPERIOD_MAX, JOBS_MAX, KERNEL_DEADLINE_MIN, NAME_BYTES_MAX};
 
 /// Location of a declaration, with the key of the file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

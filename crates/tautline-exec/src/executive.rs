@@ -626,7 +626,7 @@ impl TaskState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{TablePlan, Window};
+    use crate::plan::{TablePlan, Window};
     use crate::task::{Activation, Machine, Scheduling, Task};
     use alloc::vec;
 

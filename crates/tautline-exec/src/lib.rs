@@ -55,20 +55,24 @@ mod demand;
 mod early;
 pub mod error;
 pub mod executive;
+mod limits;
 pub mod monitor;
+mod plan;
 pub mod response;
 pub mod table;
 pub mod task;
 pub mod timeline;
 mod windows;
 
-pub use analysis::{Analysis, TaskResponse};
-pub use demand::KERNEL_DEADLINE_MIN;
+pub use analysis::Analysis;
 pub use early::EARLY_MAX;
 pub use error::{Fault, Location, SetError};
 pub use executive::{Executive, Job, Switch};
+pub use limits::{HYPERPERIOD_MAX, JOBS_MAX, KERNEL_DEADLINE_MIN, NAME_BYTES_MAX};
 pub use monitor::{Action, Event, HealthMonitor, HealthRecord};
-pub use table::{Table, TablePlan, Window};
+pub use plan::{TablePlan, Window};
+pub use response::TaskResponse;
+pub use table::Table;
 pub use task::{
     Activation, BUDGET_STEP, Machine, OverrunPolicy, Receive, Scheduling, Task, TaskSet,
 };

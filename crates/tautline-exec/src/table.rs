@@ -11,43 +11,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::analysis::TaskResponse;
 use crate::error::{Fault, Location, SetError};
-use crate::response::fixed_point;
-use crate::task::{Activation, HYPERPERIOD_MAX, Scheduling, TaskSet, common_divisor, ns};
+use crate::limits::HYPERPERIOD_MAX;
+use crate::plan::Window;
+use crate::response::{TaskResponse, fixed_point};
+use crate::task::{Activation, Scheduling, TaskSet, common_divisor, ns};
 
 /// Most minor frames of a major frame. Lower: a fast task beside a slow one does not fit. Higher: a table too long
 /// to check.
 pub const FRAMES_MAX: u64 = 100_000;
-
-/// Window of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Index of the task in the set.
-    pub task: usize,
-    /// Start, from the start of the major frame.
-    pub offset: Duration,
-    /// Length.
-    pub duration: Duration,
-}
-
-impl Window {
-    /// End, from the start of the major frame.
-    #[must_use]
-    pub fn end(&self) -> Duration {
-        self.offset + self.duration
-    }
-}
-
-/// Declarations for a table. The default leaves everything to be found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TablePlan {
-    /// Minor frame; `None` takes the greatest common divisor of periods and phases, or the shortest other one with
-    /// which every deadline holds.
-    pub minor_frame: Option<Duration>,
-    /// Windows by start; none are found if there are any. Each mode takes those of its tasks.
-    pub windows: Vec<Window>,
-}
 
 /// Table of one mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -372,6 +344,7 @@ fn served(windows: &[Window], job: &Job, major: u64, set: &TaskSet) -> Option<u6
 mod tests {
     use super::*;
     use crate::analysis::Analysis;
+    use crate::plan::TablePlan;
     use crate::task::{Machine, Receive, Scheduling, Task};
 
     fn ms(number: u64) -> Duration {

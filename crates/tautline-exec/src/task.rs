@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::error::{Fault, Location, SetError};
-use crate::table::TablePlan;
+use crate::limits::{HYPERPERIOD_MAX, JOBS_MAX, NAME_BYTES_MAX};
+use crate::plan::TablePlan;
 
 /// Most tasks of a set. Lower: 64 tasks at mixed rates on one CPU are a goal of the project. Higher: the priorities
 /// of SCHED_FIFO no longer suffice for one each, and the analysis takes noticeable time.
@@ -16,8 +17,6 @@ pub const MODES_MAX: usize = 16;
 /// Most entries of receive processing. Lower: a machine with some interfaces does not fit. Higher: more steps of the
 /// analysis for interfaces that no machine has.
 pub const RECEIVE_MAX: usize = 16;
-/// Longest name in bytes. Lower: names become codes. Higher: tables and pictures no longer fit a screen.
-pub const NAME_BYTES_MAX: usize = 32;
 /// Shortest period. Lower: less than a wake-up of Linux takes. Higher: fast current loops (20 kHz) do not fit.
 pub const PERIOD_MIN: Duration = Duration::from_micros(10);
 /// Longest period. Lower: a supervisor that looks once a minute does not fit. Higher: sums of periods in 64 bits of
@@ -31,13 +30,6 @@ pub const PRIORITY_MAX: u8 = 98;
 /// Most frames a second of receive processing, what 10 Gbit/s of the smallest frames are. Higher: two frames could
 /// come in less time than a nanosecond can tell apart after rounding.
 pub const RECEIVE_RATE_MAX: u32 = 14_880_952;
-/// Longest hyperperiod of a table. Lower: tables of ordinary mixtures of rates are refused. Higher: tables of more jobs
-/// than anybody can look at, up to years for periods without a common divisor.
-pub const HYPERPERIOD_MAX: Duration = Duration::from_secs(60);
-/// Most jobs in the hyperperiod of a table. Lower: 64 tasks at 1 kHz for a second do not fit. Higher: the analysis of a
-/// table takes longer than a user waits at a terminal.
-pub const JOBS_MAX: u64 = 100_000;
-
 /// Shortest distance of two looks at the budget of a program. A job can exceed its budget by as much, and the analysis
 /// charges it. Lower: near the end of a budget the watchdog takes the CPU again and again. Higher: tasks are charged
 /// for more than they take.

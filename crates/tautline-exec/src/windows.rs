@@ -80,7 +80,7 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Window;
+    use crate::plan::Window;
     use core::time::Duration;
 
     fn windows() -> Windows {

@@ -231,6 +231,24 @@ const LAB: [&[&str]; 6] = [
     &["interrupt", "session", "lib"],
 ];
 
+/// Rooms of the executive's core, likewise. No line has two: there is no circle.
+const EXEC: [&[&str]; 14] = [
+    &["limits"],
+    &["plan"],
+    &["error"],
+    &["task"],
+    &["response"],
+    &["demand"],
+    &["table"],
+    &["windows"],
+    &["analysis"],
+    &["early"],
+    &["monitor"],
+    &["executive"],
+    &["timeline"],
+    &["lib"],
+];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -472,6 +490,12 @@ fn rooms_of_the_library_do_not_import_upward() {
 #[test]
 fn rooms_of_the_lab_do_not_import_upward() {
     let found = upward(&home("tautline-lab").join("src"), &LAB);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn rooms_of_the_executive_do_not_import_upward() {
+    let found = upward(&home("tautline-exec").join("src"), &EXEC);
     assert!(found.is_empty(), "{found:#?}");
 }
 
