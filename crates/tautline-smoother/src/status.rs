@@ -110,7 +110,7 @@ impl StatusFile {
     }
 
     pub(crate) fn remove(&self) {
-        let _ = self.directory.remove(&self.name); // none was written, or somebody else has ended us
+        let _ = self.directory.remove(&self.name); // none was written, or another process has ended this one
     }
 }
 

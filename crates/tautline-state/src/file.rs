@@ -104,7 +104,7 @@ impl Directory {
     /// Removes what killed writers of `name` left under other names. For the only present writer.
     pub fn sweep(&self, name: impl AsRef<OsStr>) -> Result<(), StateError> {
         for left in self.left_beside(|found| found == name.as_ref())? {
-            let _ = self.remove(left); // its writer lived after all, or it is somebody else's
+            let _ = self.remove(left); // its writer lived after all, or it is another user's
         }
         Ok(())
     }

@@ -5,10 +5,10 @@
 //! everything below it is reached through that descriptor without following symbolic links.
 //!
 //! * [`Directory`]: an open, checked directory; its files are read, written whole and removed through it.
-//! * [`runtime_directory`]: where sockets, buses and journals of this user lie.
+//! * [`runtime_directory`]: directory of this user's sockets, buses and journals.
 //! * [`TemporaryDirectory`]: a directory with an unpredictable name, removed at the end.
 //! * [`write_whole`], [`create`], [`append`], [`check_place`]: a file at a path that the user named, to be written.
-//!   [`read_text`], [`read_bytes`], [`open_regular`]: one to be read. [`mistake`]: what is wrong in it.
+//!   [`read_text`], [`read_bytes`], [`open_regular`]: one to be read. [`parse_error`]: its mistakes.
 //!   [`trusted_file`]: one that is code, or names code.
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
@@ -18,11 +18,11 @@
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
 //! * [`fork`]: the process to which a handle belongs, so that its copy in a forked child is known.
-//! * [`text`]: text of others, made fit to be shown. [`units`]: times and sizes as users write them.
-//! * [`foreign`]: connections with processes that are not trusted. [`told`]: state that a running program tells whoever
-//!   asks. [`Event`]: a descriptor that one thread makes readable for another.
+//! * [`text`]: text of others, made safe for display. [`units`]: times and sizes as users write them.
+//! * [`untrusted`]: connections with processes that are not trusted. [`query`]: state that a running program reports to
+//!   queries. [`Event`]: a descriptor that one thread makes readable for another.
 //!
-//! This crate knows nothing of nodes, ports or the lab, and does nothing on the way of a message.
+//! This crate does not depend on nodes, ports or the lab, and is not in the path of messages.
 
 pub mod child;
 pub mod cpus;

@@ -1,5 +1,5 @@
 //! Memory of the process that is never paged out.
-#![allow(unsafe_code)] // one mapping that nobody looks into
+#![allow(unsafe_code)] // one mapping that is never read
 
 use std::io;
 

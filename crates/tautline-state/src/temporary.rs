@@ -103,7 +103,7 @@ impl TemporaryDirectory {
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         if self.process.is_current() {
-            let _ = self.remove(); // nobody is left to tell
+            let _ = self.remove(); // an error could not be reported any more
         }
     }
 }

@@ -323,7 +323,7 @@ impl UntrustedSocket {
     }
 
     /// Lets messages with descriptors in, or not; a peer's attempt fails then. Before Linux 6.16 they always get in.
-    /// Whoever lets them in takes them by itself.
+    /// A caller that allows them must receive them itself.
     pub fn pass_descriptors(&self, pass: bool) {
         let _unknown_to_older_kernels = pass_descriptors(self.as_fd(), pass);
         if pass {

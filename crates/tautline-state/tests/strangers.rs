@@ -46,7 +46,7 @@ impl Deref for Public {
 
 impl Drop for Public {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.path()); // the rest of a failed test is in nobody's way
+        let _ = std::fs::remove_dir_all(self.path()); // the rest of a failed test does no harm
     }
 }
 
@@ -555,7 +555,7 @@ fn a_lock_is_waited_for_no_longer_than_said() {
     let refused = directory.lock(Duration::from_millis(50)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::WouldBlock);
     drop(held);
-    // Opened to all by somebody, it is closed again.
+    // Opened to all users, it is closed again.
     let lock = below(&public, ".lock");
     std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o666)).unwrap();
     drop(directory.lock(Duration::ZERO).unwrap());

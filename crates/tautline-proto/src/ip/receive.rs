@@ -108,7 +108,7 @@ pub fn parse<'a>(
 }
 
 /// Sender, receiver and bytes of the UDP datagram in a frame, whosever they are; of one in fragments, those of the
-/// first. `None` for everything else. For whoever looks at passing frames: no checksum of the datagram is judged.
+/// first. `None` for everything else. For observers of passing frames: checksums of the datagram are not verified.
 #[must_use]
 pub fn datagram_of(frame: &[u8]) -> Option<(SocketAddrV4, SocketAddrV4, &[u8])> {
     let ethernet = Ethernet::parse(frame).filter(|frame| frame.ethertype == ETHERTYPE_IPV4)?;
