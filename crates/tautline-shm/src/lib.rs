@@ -10,10 +10,10 @@
 //!   kernel side, and the sizes and offsets are asserted when either is compiled.
 //! * [`queue`] is the queuing discipline: eight classes, one ring each, most urgent first.
 //! * [`sample`] is the sampling discipline: the last value only, of all or of each source.
-//! * [`police`] is how many frames a port takes in a time.
+//! * [`police`] limits the rate of a port.
 //! * [`peer`] assigns peers to places.
-//! * [`places`] is which buffers of a pool are taken.
-//! * [`doorbell`] is how a consumer goes to sleep without missing a message.
+//! * [`index_pool`] holds the free buffers of a pool.
+//! * [`doorbell`] lets a consumer sleep without missing a message.
 //! * [`deliver`] puts one frame into a port of either kind, as the BPF demux does.
 //! * [`region`] lays all this over raw memory.
 //! * [`vbus`] is another layout, for ports between processes, where each side writes its own pages only.
@@ -21,7 +21,7 @@
 //! # Progress and trust
 //! Every operation is bounded: a producer makes at most [`queue::CLAIM_ATTEMPTS`] attempts, a
 //! consumer makes none. Indices that come from memory are masked or checked before use, so a
-//! peer that scribbles over the memory harms its own messages only.
+//! peer that overwrites the memory harms only its own messages.
 //!
 //! The lock-free parts are model-checked with loom: `tests/loom.rs`.
 
