@@ -89,7 +89,7 @@ install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, 
 
 packages: ## Debian packages of the commands and the C library, in target/packages (DEB_MAINTAINER, SOURCE_DATE_EPOCH)
 	@scripts/setup.sh --for packages
-	cargo build --release --locked -p taut -p taut-lab -p tautline-awake-preload -p tautline-preload -p tautline-c
+	cargo build --release --locked -p taut -p taut-lab -p tautline-awake-preload -p tautline-c
 	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages
 
 packages-gateway: ## a Debian package of the gateway to Zenoh with its systemd unit, in target/packages
@@ -132,7 +132,7 @@ bench-bus: ## ports between processes, beside the machine's floor and iceoryx2, 
 
 bench-ethercat: ## root: cycles of an EtherCAT main device (ethercrab): packet socket, taut exec, raw port, beside TCP
 	@scripts/setup.sh --for build
-	cargo build --release --locked -p taut -p tautline-preload
+	cargo build --release --locked -p taut -p tautline-awake-preload
 	cargo build --release --locked --manifest-path measure/ethercrab/Cargo.toml --target-dir $(TARGET)/ethercrab
 	scripts/ethercat-speed.sh
 

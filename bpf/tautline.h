@@ -314,6 +314,40 @@ struct tl_tap_control {
 _Static_assert(sizeof(struct tl_tap_slot) == 1552, "slot of a copy");
 _Static_assert(__builtin_offsetof(struct tl_tap_control, head) == 64, "head of the ring of copies");
 
+/* A place in which a datagram waits for a thread that looks, beside its socket (bpf/look.bpf.c). A place belongs to one
+ * socket of one process; number 0 is none. Lower: a program with more sockets has some that are the kernel's alone.
+ * Higher: 2 KiB of locked memory each.
+ */
+#define TL_LOOK_PLACES 64
+#define TL_LOOK_PAYLOAD_BYTES 2000
+#define TL_LOOK_IDLE 0	  /* nobody looks */
+#define TL_LOOK_LOOKING 1 /* the next datagram goes here */
+#define TL_LOOK_FILLING 2
+#define TL_LOOK_FULL 3
+#define TL_LOOK_TAKING 4
+
+struct tl_look {
+	__u32 state;
+	__u32 owner;	 /* process; 0: free */
+	__u64 passed_ns; /* when the last datagram went on to the socket, CLOCK_MONOTONIC */
+	__u64 arrival_ns;
+	__be32 source;
+	__be32 destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__be16 checksum;
+	__u16 length; /* of the payload */
+	__u8 payload[TL_LOOK_PAYLOAD_BYTES];
+	__u64 key; /* that the storage of its socket has; 0: none */
+};
+
+/* UDP port to the number of a place; 0: none. */
+struct tl_look_ports {
+	__u8 place[65536];
+};
+
+_Static_assert(sizeof(struct tl_look) == 2048, "place beside a socket");
+
 /* EtherTypes of raw ports, each at its place among them; 0: free. */
 struct tl_raw_table {
 	__be16 type[TL_RAW_PLACES];

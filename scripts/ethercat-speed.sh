@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Cycles of an EtherCAT main device that nobody here wrote (ethercrab) between two network namespaces, against a chain
-# of simulated sub-devices: through its own packet socket, through the same socket taken by `taut exec`, and through a
-# raw port; each also beside a TCP stream on the same cable.
+# of simulated sub-devices: through its own packet socket, through the same socket under `taut exec`, and through a raw
+# port; each also beside a TCP stream on the same cable.
 #
 #   sudo scripts/ethercat-speed.sh [ROUNDS [CYCLES]]
 #
-# The ways take turns; the packet socket has a cable that nothing is attached to. Prints the medians over the rounds of
-# p50, p99 and the maximum of a cycle's round trip in microseconds, how many of all cycles had no answer when the next
-# one began, and how many turns failed.
-# Needs root, ip, taskset, iperf3 for the stream, `taut` and its library, and the programs of measure/ethercrab. Release
-# builds, if TAUT and ETHERCRAB (a directory) do not name others. MODE is the demux's: native, generic or tc. HOWS,
-# LOADS and WAYS name fewer of them; DEVICES is the length of the chain. With PRIORITY, main device and sub-devices run
-# at that real-time priority (SCHED_FIFO).
+# The ways take turns; the packet socket, with and without `taut exec`, has a cable that nothing is attached to. Prints
+# the medians over the rounds of p50, p99 and the maximum of a cycle's round trip in microseconds, how many of all
+# cycles had no answer when the next one began, and how many turns failed. Needs root, ip, taskset, iperf3 for the
+# stream, `taut` and its library, and the programs of measure/ethercrab. Release builds, if TAUT and ETHERCRAB (a
+# directory) do not name others. MODE is the demux's: native, generic or tc. HOWS, LOADS and WAYS name fewer of them;
+# DEVICES is the length of the chain. With PRIORITY, main device and sub-devices run at that real-time priority
+# (SCHED_FIFO).
 set -euo pipefail
 
 rounds=${1:-5}
@@ -56,22 +56,21 @@ for cable in 0 1; do
     ip -n "$near" link set "taut$cable" up
     ip -n "$far" link set "taut$cable" up
 done
-printf 'interface = "taut0"\nlink = "xdp"\nxdp_mode = "%s"\n[exec]\nethertypes = [0x88a4]\n' "$mode" >"$work/node.toml"
 
 # The words by which the main device is started, by way.
 command_of() {
     local main="$programs/main_device --cycles $cycles"
     case $1 in
     socket) echo "$main --interface taut1" ;;
-    exec) echo "$taut exec --config $work/node.toml --explain=$work/explained -- $main --interface taut0" ;;
+    exec) echo "$taut exec -- $main --interface taut1" ;;
     port) echo "$main --interface taut0 --way port --xdp-mode $mode" ;;
     esac
 }
 
 cable_of() {
     case $1 in
-    socket) echo 1 ;;
-    *) echo 0 ;;
+    port) echo 0 ;;
+    *) echo 1 ;;
     esac
 }
 
@@ -100,11 +99,6 @@ turn() {
         echo '{"failed":1}' >>"$work/$how-$load-$way"
     fi
     end_running
-    if [[ $way == exec ]] && ! grep -q ': taken, raw port' "$work/explained"; then
-        cat "$work/explained" >&2
-        exit 1
-    fi
-    rm -f "$work/explained"
 }
 
 # A field of each line.

@@ -5,7 +5,7 @@
 #
 # BUILT is where cargo put the commands and the libraries, such as target/release. The packages, all if none is named:
 #
-#   taut              the command, its manual pages, completions, systemd units, and the libraries of `taut exec`
+#   taut              the command, its manual pages, completions, systemd units, and the library of `taut exec`
 #   taut-lab          the command that measures: lab, benchmarks, the papers' figures, the demonstration
 #   libtautline0      the shared library of the C interface
 #   libtautline-dev   headers, static library, files for pkg-config and CMake
@@ -67,12 +67,10 @@ usage() {
 # Contents of the packages. $1 is the image's root.
 
 image_taut() {
-    local root=$1 library
+    local root=$1 library=libtautline_awake_preload.so
     install_command taut "$root"
-    for library in libtautline_awake_preload.so libtautline_preload.so; do
-        install -D -m 644 "$(found "$library")" "$root/usr/lib/tautline/$library"
-        strip_of --strip-unneeded "$root/usr/lib/tautline/$library"
-    done
+    install -D -m 644 "$(found "$library")" "$root/usr/lib/tautline/$library"
+    strip_of --strip-unneeded "$root/usr/lib/tautline/$library"
     install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-node@.service contrib/systemd/taut-node@.socket
     install -D -m 644 contrib/systemd/tautline.sysusers "$root/usr/lib/sysusers.d/tautline.conf"
     install -D -m 644 contrib/systemd/tautline.tmpfiles "$root/usr/lib/tmpfiles.d/tautline.conf"
@@ -86,7 +84,7 @@ image_taut() {
     fi
     install -D -m 644 -t "$root/usr/share/doc/taut/examples" contrib/wireshark/tautline.lua examples/*.toml
     install -D -m 644 -t "$root/usr/share/doc/taut/examples/taut-node@.service.d" contrib/systemd/taut-node@.service.d/*
-    scripts/notices.sh taut tautline-awake-preload tautline-preload >"$root/usr/share/doc/taut/notices"
+    scripts/notices.sh taut tautline-awake-preload >"$root/usr/share/doc/taut/notices"
     drop_dead_links "$root/usr/share/doc/taut"
     maintainer_scripts "$root/DEBIAN"
     control taut "$root" <<'END'

@@ -132,7 +132,7 @@ find_missing() {
     # A simulator and a ground station that the flight is held against run in virtual environments.
     need "python3-venv" "Python's venv" makes_environments
     need "socat" "socat" has_commands socat
-    # Programs whose sockets `taut exec` takes.
+    # Programs that the tests run under `taut exec`.
     need "bind9-dnsutils" "dig" has_commands dig
     need "dnsmasq-base" "dnsmasq" has_commands dnsmasq
     need "sockperf" "sockperf" has_commands sockperf

@@ -42,7 +42,7 @@ for architecture in "${architectures[@]}"; do
     arm64) whole=aarch64-unknown-linux-gnu target=aarch64-unknown-linux-musl linker=rust-lld left_out=() ;;
     armhf)
         whole=armv7-unknown-linux-gnueabihf target=$whole linker=arm-linux-gnueabihf-gcc
-        left_out=(--exclude tautline-preload --exclude tautline-awake-preload)
+        left_out=(--exclude tautline-awake-preload)
         ;;
     esac
     if [[ $check == yes ]]; then

@@ -59,5 +59,8 @@ pub static XSK: Option<&[u8]> = object!("programs", "xsk");
 /// The smoother's programs.
 pub static SMOOTHER: Option<&[u8]> = object!("programs", "smoother");
 
+/// Hands a datagram to a thread that looks, past the stack (`taut exec`).
+pub static LOOK: Option<&[u8]> = object!("programs", "look");
+
 /// Byte layout that both sides share, `tautline.h`.
 pub const HEADER: &str = include_str!("../tautline.h");

@@ -1,4 +1,4 @@
-//! The host's firewall, which does not see what the demux takes: whether it has rules for what arrives.
+//! The host's firewall, which does not see what comes past the kernel's stack: whether it has rules for what arrives.
 
 use std::io;
 
@@ -32,7 +32,7 @@ pub fn warn() {
     chains.extend(older.into_iter().map(named));
     if let Some(first) = chains.first() {
         say!(
-            "taut: the firewall of this host has rules for what arrives ({first}), and does not see what the demux takes\n  \
+            "taut: the firewall of this host has rules for what arrives ({first}), and does not see what comes past the kernel's stack\n  \
              what to do: filter at the sender or the switch, or let only known peers send (docs/explanation/security.md)"
         );
     }

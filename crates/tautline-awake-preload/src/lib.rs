@@ -22,9 +22,12 @@
 )))]
 compile_error!("functions with variable arguments are entered as on x86_64 and aarch64 with glibc");
 
+mod deliver;
 mod handlers;
 pub mod hooks;
+mod look;
 mod next;
 mod options;
 mod report;
+mod socket;
 mod table;

@@ -123,6 +123,7 @@ real! {
     sigaction(signal: c_int, action: *const Action, before: *mut Action) -> c_int;
     signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, bytes: socklen_t) -> c_int;
     prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use tautline_awake::cpu;
 
-use crate::{next, report, table};
+use crate::{look, next, report, table};
 
 /// Variable of the environment: words separated by commas (`watch`, `report`, and the number of the process that
 /// `taut exec` started).
@@ -74,6 +74,9 @@ extern "C" fn start() {
         },
         Relaxed,
     );
+    if MODE.load(Relaxed) == AWAKE {
+        look::start();
+    }
     // SAFETY: a function that may be called in a child.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
@@ -82,6 +85,7 @@ extern "C" fn in_child() {
     IS_PROGRAM.store(false, Relaxed);
     cpu::reset_after_fork();
     table::reset_after_fork();
+    look::forget();
 }
 
 extern "C" fn end() {

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tautline_awake::flow::{Flow, Micros};
+use tautline_awake::flow::Micros;
 use tautline_awake::{cpu, thread};
 
+use crate::table::Held;
 use crate::{options, table};
 
 /// Lateness of sleeps: eight buckets for each power of two of nanoseconds, from 64 ns.
@@ -61,7 +62,7 @@ fn write_to(text: &mut String) -> fmt::Result {
         cpu::looked().as_millis()
     );
     for (fd, mut held) in table::all() {
-        write_flow(text, fd, held.flow())?;
+        write_flow(text, fd, &mut held)?;
     }
     if let (Some(p50), Some(p99), Some(p999)) = (late(500), late(990), late(999)) {
         let (p50, p99, p999) = (Micros(p50), Micros(p99), Micros(p999));
@@ -79,14 +80,16 @@ fn write_to(text: &mut String) -> fmt::Result {
 
 /// Prints the line of a descriptor that the program closes.
 #[cold]
-pub(crate) fn closed(fd: usize, flow: &Flow) {
+pub(crate) fn closed(fd: usize, held: &mut Held) {
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _written = write_flow(&mut text, fd, flow);
+    let _written = write_flow(&mut text, fd, held);
     let _printed = std::io::stderr().write_all(text.as_bytes());
 }
 
-fn write_flow(text: &mut String, fd: usize, flow: &Flow) -> fmt::Result {
+fn write_flow(text: &mut String, fd: usize, held: &mut Held) -> fmt::Result {
+    let beside = held.slot().beside.told();
+    let flow = held.flow();
     let counts = flow.counts();
     if counts.awake + counts.asleep < ARRIVALS_MIN {
         return Ok(());
@@ -95,6 +98,11 @@ fn write_flow(text: &mut String, fd: usize, flow: &Flow) -> fmt::Result {
     if options::is_watching() {
         let met = flow.could_be_met();
         write!(text, "; {met} per cent could be met awake")?;
+    }
+    match beside {
+        Some(Ok(count)) => write!(text, "; {count} past the stack")?,
+        Some(Err(refusal)) => write!(text, "; all through the stack: {}", refusal.why())?,
+        None => {}
     }
     writeln!(text)
 }

@@ -11,6 +11,7 @@ use tautline_awake::flow::Flow;
 use tautline_awake::raw;
 use tautline_proto::time::Instant;
 
+use crate::look::{Judgement, Place};
 use crate::{next, options, report};
 
 /// Descriptors with a slot. Higher numbers are the kernel's alone. Lower: a large server's first sockets have none.
@@ -33,6 +34,8 @@ pub(crate) struct Slot {
     has_flow: AtomicBool,
     /// A copy of a descriptor that another thread closed while its holder waits on it.
     copy: AtomicI32,
+    /// Place beside its socket, if it has one.
+    pub(crate) beside: Judgement,
 }
 
 static TABLE: [Slot; SLOTS] = [const {
@@ -41,6 +44,7 @@ static TABLE: [Slot; SLOTS] = [const {
         is_held: AtomicBool::new(false),
         has_flow: AtomicBool::new(false),
         copy: AtomicI32::new(NONE),
+        beside: Judgement::new(),
     }
 }; SLOTS];
 
@@ -69,6 +73,12 @@ pub(crate) fn slot(fd: c_int) -> Option<&'static Slot> {
 #[inline]
 pub(crate) fn slot_of_set(fd: c_int) -> Option<&'static Slot> {
     TABLE.get(usize::try_from(fd).ok()?)
+}
+
+/// The place beside a socket, if it has one.
+#[inline]
+pub(crate) fn place(fd: c_int) -> Option<Place> {
+    TABLE.get(usize::try_from(fd).ok()?)?.beside.place()
 }
 
 /// A descriptor that threads of this program write to.
@@ -101,6 +111,7 @@ pub(crate) fn reset_after_fork() {
     for slot in &TABLE {
         slot.is_held.store(false, Relaxed);
         slot.copy.store(NONE, Relaxed);
+        slot.beside.forget();
     }
 }
 
@@ -116,9 +127,10 @@ pub(crate) fn closing(first: u32, last: u32) {
         match slot.hold() {
             Some(mut held) => {
                 if options::reports() && slot.has_flow.load(Relaxed) {
-                    report::closed(fd, held.flow());
+                    report::closed(fd, &mut held);
                 }
                 slot.has_flow.store(false, Relaxed);
+                slot.beside.release();
             }
             None => slot.copy_for_holder(fd as c_int),
         }
@@ -215,6 +227,11 @@ impl Held {
         unsafe { place.assume_init_mut() }
     }
 
+    /// The slot.
+    pub(crate) fn slot(&self) -> &'static Slot {
+        self.0
+    }
+
     /// The program's own call has returned with a message: learns from when it did.
     pub(crate) fn returned(&mut self, began: Instant, now: Instant) {
         if options::is_watching() {
@@ -249,7 +266,7 @@ fn is_foreign_file(fd: c_int) -> Option<bool> {
     }
     Some(match found.st_mode & libc::S_IFMT {
         libc::S_IFIFO => true,
-        libc::S_IFSOCK => match raw::socket_option(fd, libc::SO_DOMAIN, 0) {
+        libc::S_IFSOCK => match raw::socket_option(fd, (libc::SOL_SOCKET, libc::SO_DOMAIN), 0) {
             Some(libc::AF_INET | libc::AF_INET6 | libc::AF_PACKET | libc::AF_CAN) => true,
             Some(libc::AF_UNIX) => has_other_peer(fd),
             _ => false,
@@ -266,5 +283,6 @@ fn has_other_peer(fd: c_int) -> bool {
     };
     // SAFETY: no arguments.
     let own = unsafe { libc::getpid() };
-    raw::socket_option(fd, libc::SO_PEERCRED, nobody).is_none_or(|peer| peer.pid != own)
+    raw::socket_option(fd, (libc::SOL_SOCKET, libc::SO_PEERCRED), nobody)
+        .is_none_or(|peer| peer.pid != own)
 }

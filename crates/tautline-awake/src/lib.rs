@@ -81,13 +81,7 @@ impl<'f> Awake<'f> {
         if self.is_allowed {
             loop {
                 let mut flows = [Some(&mut self.flow)];
-                match wait::until_ready(
-                    &mut entries,
-                    &mut flows,
-                    deadline,
-                    std::ptr::null(),
-                    |_| false,
-                ) {
+                match wait::until_ready(&mut entries, &mut flows, deadline, std::ptr::null(), ()) {
                     Waited::Ready => return Ok(true),
                     Waited::TimedOut => return Ok(false),
                     Waited::Interrupted => {}

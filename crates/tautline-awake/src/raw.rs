@@ -28,7 +28,7 @@ pub fn open_descriptor(number: RawFd) -> io::Result<BorrowedFd<'static>> {
 /// # Safety
 /// As the system call's.
 #[cfg(target_arch = "x86_64")]
-unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
+pub unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
     let result: isize;
     // SAFETY: the convention of x86_64 (syscall(2)); the caller's promise for the arguments.
     unsafe {
@@ -48,7 +48,7 @@ unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
 /// # Safety
 /// As the system call's.
 #[cfg(target_arch = "aarch64")]
-unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
+pub unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
     let result: isize;
     // SAFETY: the convention of aarch64 (syscall(2)); the caller's promise for the arguments.
     unsafe {
@@ -68,7 +68,7 @@ unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
 /// # Safety
 /// As the system call's.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
+pub unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
     // SAFETY: the caller's promise.
     let result = unsafe { libc::syscall(number, a, b, c, d, e) };
     match result {
@@ -144,12 +144,12 @@ pub fn is_blocking(fd: c_int) -> bool {
 }
 
 /// An option of a socket, if it is one and has the option.
-pub fn socket_option<T: Copy>(fd: c_int, name: c_int, mut value: T) -> Option<T> {
+pub fn socket_option<T: Copy>(fd: c_int, (level, name): (c_int, c_int), mut value: T) -> Option<T> {
     let mut bytes = size_of::<T>() as libc::socklen_t;
     let (to, length) = (&raw mut value, &raw mut bytes);
     let arguments = [
         fd as usize,
-        libc::SOL_SOCKET as usize,
+        level as usize,
         name as usize,
         to.expose_provenance(),
         length.expose_provenance(),

@@ -11,6 +11,10 @@ use crate::flow::Flow;
 use crate::raw::{self, Polled};
 use crate::thread;
 
+/// Looks at what lies beside the descriptors for each poll(2) of them. Lower: more system calls, which take longer than
+/// the looks. Higher: what comes to a descriptor itself is found later, some 4 µs now.
+const LOOKS_PER_POLL: u32 = 128;
+
 /// Shortest look. Lower: what it costs to begin one is more than it finds.
 const LOOK_MIN: Duration = Duration::from_micros(3);
 
@@ -124,10 +128,37 @@ pub enum Waited {
     Interrupted,
 }
 
+/// Work of a wait for a list of descriptors besides polling it.
+pub trait Beside {
+    /// Called before each system call: enters other numbers for descriptors, and says whether it did.
+    fn renumber(&mut self, entries: &mut [pollfd]) -> bool;
+
+    /// A look begins: whether arrivals may come to memory that is beside the descriptors.
+    fn begin(&mut self) -> bool {
+        false
+    }
+
+    /// Whether one is there.
+    fn is_there(&self) -> bool {
+        false
+    }
+
+    /// The look ends: whether one is there, which is entered in `revents`.
+    fn end(&mut self, _entries: &mut [pollfd]) -> bool {
+        false
+    }
+}
+
+/// Nothing besides.
+impl Beside for () {
+    fn renumber(&mut self, _entries: &mut [pollfd]) -> bool {
+        false
+    }
+}
+
 /// Waits for the descriptors of a list, of which `flows[i]` belongs to entry i, until one has something, no arrival is
-/// expected any more, a signal came, or the deadline passed. `revents` of the entries are as the kernel left them.
-///
-/// `renumber` is called before each system call: it may enter other numbers for descriptors, and says whether it did.
+/// expected any more, a signal came, or the deadline passed. `revents` of the entries are as the kernel left them, or
+/// as [`Beside::end`] did.
 ///
 /// Takes no time if no flow has a window.
 pub fn until_ready(
@@ -135,14 +166,14 @@ pub fn until_ready(
     flows: &mut [Option<&mut Flow>],
     deadline: Option<Instant>,
     mask: *const sigset_t,
-    mut renumber: impl FnMut(&mut [pollfd]) -> bool,
+    mut beside: impl Beside,
 ) -> Waited {
     let began = raw::now();
     let mut polled = PolledList {
         entries,
         flows,
         mask,
-        renumber: &mut renumber,
+        beside: &mut beside,
         index: 0,
     };
     let deadline = deadline.unwrap_or(Instant::FAR_FUTURE);
@@ -155,16 +186,16 @@ pub fn until_ready(
 }
 
 /// A list of descriptors, and the flows of its entries.
-struct PolledList<'a, 'f, R> {
+struct PolledList<'a, 'f, B> {
     entries: &'a mut [pollfd],
     flows: &'a mut [Option<&'f mut Flow>],
     mask: *const sigset_t,
-    renumber: &'a mut R,
+    beside: &'a mut B,
     /// Flow that the last window is of.
     index: usize,
 }
 
-impl<R: FnMut(&mut [pollfd]) -> bool> Awaited for PolledList<'_, '_, R> {
+impl<B: Beside> Awaited for PolledList<'_, '_, B> {
     type Found = ();
     type Stopped = Waited;
 
@@ -181,13 +212,13 @@ impl<R: FnMut(&mut [pollfd]) -> bool> Awaited for PolledList<'_, '_, R> {
     /// Polls the list. A descriptor that was closed meanwhile is polled again under its other number, if it has one.
     fn sleep(&mut self, until: Instant, now: Instant) -> Result<Option<()>, Waited> {
         let mut now = now;
-        (self.renumber)(self.entries);
+        self.beside.renumber(self.entries);
         loop {
             let found = raw::poll(self.entries, Some(until), now, self.mask);
             let is_closed = |entry: &pollfd| entry.revents & libc::POLLNVAL != 0;
             if found == Polled::Ready
                 && self.entries.iter().any(is_closed)
-                && (self.renumber)(self.entries)
+                && self.beside.renumber(self.entries)
             {
                 now = raw::now();
                 continue;
@@ -202,15 +233,11 @@ impl<R: FnMut(&mut [pollfd]) -> bool> Awaited for PolledList<'_, '_, R> {
     }
 
     fn look(&mut self, looker: &Looker, now: Instant) -> Result<Option<()>, Waited> {
-        let yields = thread::yields();
-        loop {
-            let found = self.sleep(Instant::ZERO, now);
-            if found != Ok(None) || !looker.goes_on(raw::now()) {
-                return found;
-            }
-            if yields {
-                raw::yield_now();
-            }
+        let has_memory = self.beside.begin();
+        let found = self.look_at_all(looker, now, has_memory);
+        match self.beside.end(self.entries) {
+            true => Ok(Some(())),
+            false => found,
         }
     }
 
@@ -226,6 +253,33 @@ impl<R: FnMut(&mut [pollfd]) -> bool> Awaited for PolledList<'_, '_, R> {
                 && entry.revents & libc::POLLIN != 0
             {
                 flow.arrived(at, seen);
+            }
+        }
+    }
+}
+
+impl<B: Beside> PolledList<'_, '_, B> {
+    /// Polls the list again and again, and looks meanwhile at what lies beside it.
+    fn look_at_all(
+        &mut self,
+        looker: &Looker,
+        now: Instant,
+        has_memory: bool,
+    ) -> Result<Option<()>, Waited> {
+        let yields = thread::yields();
+        loop {
+            let found = self.sleep(Instant::ZERO, now);
+            if found != Ok(None) || !looker.goes_on(raw::now()) {
+                return found;
+            }
+            if yields {
+                raw::yield_now();
+            }
+            for _ in 0..if has_memory { LOOKS_PER_POLL } else { 0 } {
+                if self.beside.is_there() {
+                    return Ok(None);
+                }
+                std::hint::spin_loop();
             }
         }
     }

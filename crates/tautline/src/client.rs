@@ -20,7 +20,7 @@ use crate::error::{NeighbourTableError, OpenError, PortError, Priorities};
 use crate::link::bpf::demux::Setup;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{DemuxOwner, PortParts};
-use crate::link::{BESIDE_SOCKET, NodeCounters, XdpMode};
+use crate::link::{NodeCounters, XdpMode};
 use crate::memory::MappedPort;
 use crate::runtime::{self, Room};
 use crate::sys::interface::{self, InterfaceWatch};
@@ -449,19 +449,7 @@ fn receive(
 }
 
 impl DemuxOwner for Connection {
-    fn open_port(
-        &self,
-        key: PortKey,
-        shape: Shape,
-        beside: Option<OwnedFd>,
-    ) -> Result<PortParts, PortError> {
-        if beside.is_some() {
-            // The control process reserves the port itself, which the socket would prevent.
-            return Err(PortError::NotOnLink {
-                what: BESIDE_SOCKET,
-                link: "xdp of a control process",
-            });
-        }
+    fn open_port(&self, key: PortKey, shape: Shape) -> Result<PortParts, PortError> {
         let (priorities, any_source_address, descriptors) =
             match self.ask_until_free(&Request::Open { key, shape })? {
                 (

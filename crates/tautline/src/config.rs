@@ -105,19 +105,12 @@
 //! busy_poll_us = 50
 //! busy_read_us = 50
 //!
-//! [exec]                      # for `taut exec`; each may be left out
-//! local = [5000, "6000-6010"] # sockets with one of these ports are taken
-//! remote = [53]               # and those that first speak to one of these
-//! ethertypes = [0x88a4]       # packet sockets for one of these become raw ports
-//! programs = ["controller"]   # only in these programs; left out: in all
-//!
 //! [smoother]                  # for `taut smooth run`
 //! capacity_bps = 100000000    # of the switch's port in front of this node
 //! ```
 
 mod allow;
 mod bus;
-mod exec;
 mod port;
 mod rule;
 mod send_pool;
@@ -137,7 +130,6 @@ use tautline_proto::wire::ethernet::{Vlan, is_usable_ethertype};
 use tautline_state::{Others, parse_error};
 use toml::Spanned;
 
-pub use exec::ExecConfig;
 pub use rule::{MEMORY_BYTES_DEFAULT, PORTS_DEFAULT, Rule, Who};
 pub use smoother::SmootherConfig;
 pub use tune::TuneConfig;
@@ -167,8 +159,6 @@ pub struct ServiceConfig {
     pub confine: bool,
     /// Smoothing of other traffic on the interface, which `taut smooth run` does.
     pub smoother: Option<SmootherConfig>,
-    /// Sockets of unmodified programs that `taut exec` takes.
-    pub exec: ExecConfig,
 }
 
 impl ServiceConfig {
@@ -182,7 +172,6 @@ impl ServiceConfig {
             replace: false,
             confine: true,
             smoother: None,
-            exec: ExecConfig::default(),
         }
     }
 
@@ -302,7 +291,6 @@ struct Document {
     allow: Vec<Spanned<allow::AllowEntry>>,
     tune: Option<tune::TuneSection>,
     smoother: Option<smoother::SmootherSection>,
-    exec: Option<exec::ExecSection>,
     confine: Option<bool>,
     send_pool: Option<send_pool::SendPoolSection>,
     publish_status: Option<bool>,
@@ -393,9 +381,7 @@ impl Document {
         }
         let own = config.ethernet_form().ethertype;
         let rules = self.allow.into_iter().map(|entry| allow::rule(entry, own));
-        let exec = self.exec.map(|section| exec::exec(section, own));
         Ok(ServiceConfig {
-            exec: exec.transpose()?.unwrap_or_default(),
             node: config,
             allow: rules.collect::<Result<_, _>>()?,
             tune: self.tune.map(tune::tune).transpose()?,
@@ -526,9 +512,6 @@ mod tests {
         assert!(service.allow[0].any_source_address);
         assert_eq!(service.tune.unwrap().priority, Some(10));
         assert_eq!(service.smoother.unwrap().capacity_bps, 100_000_000);
-        assert_eq!(service.exec.local, [5000..=5000, 6000..=6010]);
-        assert_eq!(service.exec.programs, ["controller"]);
-        assert_eq!(service.exec.ethertypes, [EtherType::ETHERCAT]);
         let config = service.node;
         assert_eq!(config.interface.as_deref(), Some("eth0"));
         assert_eq!(config.link, Some(LinkKind::Xdp));

@@ -175,7 +175,7 @@ fn cargo(
         );
         // musl's start files and libc come with the Rust target, and rust-lld with the toolchain.
         // It wraps functions of glibc.
-        command.args(["--exclude", "tautline-preload"]);
+        command.args(["--exclude", "tautline-awake-preload"]);
         command.args(["--target", target]).env(
             variable,
             "-C linker=rust-lld -C target-feature=+crt-static -C strip=debuginfo",

@@ -1,15 +1,12 @@
-"""Speaks UDP with Python's socket module and with asyncio: `serve ADDRESS`, `ask ADDRESS`, `bind ADDRESS`; and by packet
-sockets: `serve-frames INTERFACE`, `ask-frames INTERFACE`, `packets INTERFACE`."""
+"""Speaks UDP with Python's socket module and with asyncio: `serve ADDRESS`, `ask ADDRESS`."""
 
 import asyncio
 import select
 import socket
-import struct
 import sys
 
 BLOCKING, WAITING, LOOP = 9100, 9101, 9102
 COUNT = 20
-ETHERCAT = 0x88A4
 
 
 def bound(address, port):
@@ -89,41 +86,7 @@ def ask(address):
     asyncio.run(ask_loop(address))
 
 
-def packets(interface):
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERCAT))
-    made.bind((interface, ETHERCAT))
-    return made
-
-
-def serve_frames(interface):
-    made = packets(interface)
-    while True:
-        frame, (_, protocol, _, hardware, source) = made.recvfrom(2000)
-        assert protocol == ETHERCAT and hardware == 1
-        made.send(source + frame[6:])
-
-
-def ask_frames(interface):
-    made = packets(interface)
-    made.settimeout(0.5)
-    own = made.getsockname()[4]
-    for number in range(COUNT):
-        frame = b"\xff" * 6 + own + struct.pack("!H", ETHERCAT) + b"%d" % number * 10
-        made.send(frame)
-        answer, (name, _, kind, _, source) = made.recvfrom(2000)
-        assert answer[12:] == frame[12:] and source == own and name == interface and kind == socket.PACKET_HOST
-    print(f"frames: {COUNT} answers")
-
-
 if sys.argv[1] == "serve":
     asyncio.run(serve_loop(sys.argv[2]))
-elif sys.argv[1] == "ask":
-    ask(sys.argv[2])
-elif sys.argv[1] == "serve-frames":
-    serve_frames(sys.argv[2])
-elif sys.argv[1] == "ask-frames":
-    ask_frames(sys.argv[2])
-elif sys.argv[1] == "packets":
-    packets(sys.argv[2]).close()
 else:
-    bound(sys.argv[2], BLOCKING).close()
+    ask(sys.argv[2])

@@ -1,11 +1,12 @@
-//! How descriptors begin and end, and what else the library must know of the program: signal handlers, seccomp filters.
+//! How descriptors begin and end, and what else the library must know of the program: signal handlers, options of
+//! sockets, seccomp filters.
 #![allow(unsafe_code)] // Exported functions with the C library's names.
 
-use std::ffi::{c_int, c_long, c_uint, c_ulong};
+use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use libc::{FILE, sigaction as Action, sighandler_t};
+use libc::{FILE, sigaction as Action, sighandler_t, socklen_t};
 
-use crate::{handlers, next, options, table};
+use crate::{handlers, look, next, options, table};
 
 fn closing(fd: c_int) {
     if let Ok(fd) = c_uint::try_from(fd) {
@@ -175,6 +176,24 @@ pub extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int
     // SAFETY: no pointers.
     let result = unsafe { next::siginterrupt(signal, interrupts) };
     handlers::changed();
+    result
+}
+
+/// setsockopt(2): a socket may ask for more than its datagrams now.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    bytes: socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { next::setsockopt(fd, level, name, value, bytes) };
+    look::option_changed(level, name);
     result
 }
 

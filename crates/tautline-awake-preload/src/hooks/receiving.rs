@@ -9,10 +9,12 @@ use libc::{
     timespec, timeval,
 };
 use tautline_awake::raw::{self, Polled};
-use tautline_awake::wait::{self, Waited};
+use tautline_awake::wait::{self, Beside, Waited};
 use tautline_proto::time::Instant;
 
+use crate::deliver::Asked;
 use crate::handlers::{self, Interrupted};
+use crate::look::Place;
 use crate::table::Slot;
 use crate::{next, options, table};
 
@@ -24,16 +26,30 @@ unsafe extern "C-unwind" {
 enum Next {
     /// The program's call, on this descriptor: the program's own, or a copy that keeps a closed file open.
     Call(c_int),
+    /// A datagram is beside the socket, whose descriptor this is.
+    Take(Place, c_int),
     Fail(c_int),
 }
 
-/// Waits as predicted, makes the program's call, and learns from when it returned.
+/// Waits as predicted, makes the program's call, and learns from when it returned. `take` answers instead of the call
+/// where a datagram is beside the socket, unless it is the kernel's turn.
 #[inline]
 fn receive<T: Copy + PartialOrd + From<i8>>(
     fd: c_int,
     flags: c_int,
     call: impl Fn(c_int) -> T,
+    take: impl Fn(Place, c_int) -> Option<T>,
 ) -> T {
+    if let Some(place) = table::place(fd)
+        && flags & (MSG_OOB | MSG_ERRQUEUE) == 0
+    {
+        place.read();
+        if place.is_full()
+            && let Some(result) = take(place, fd)
+        {
+            return result;
+        }
+    }
     let slot = match flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE) {
         0 if !options::is_off() => table::slot(fd),
         _ => None,
@@ -44,18 +60,59 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
     let began = raw::now();
     match predicted(fd, slot, began) {
         None => learned(slot, began, call(fd)),
-        Some(Next::Call(number)) if number == fd => call(fd),
-        Some(Next::Call(copy)) => {
-            let result = call(copy);
-            // SAFETY: the copy is this library's.
-            unsafe { next::close(copy) };
-            result
+        Some(Next::Call(number)) => finish(fd, slot, number, call(number)),
+        Some(Next::Take(place, number)) => {
+            let result = take(place, number).unwrap_or_else(|| call(number));
+            finish(fd, slot, number, result)
         }
         Some(Next::Fail(error)) => {
             // SAFETY: a thread's own errno.
             unsafe { *libc::__errno_location() = error };
             T::from(-1)
         }
+    }
+}
+
+/// The call has returned. Where another thread closed the descriptor meanwhile, the copy of it ends.
+fn finish<T>(fd: c_int, slot: &'static Slot, number: c_int, result: T) -> T {
+    if number != fd {
+        slot.beside.release();
+        // SAFETY: the copy is this library's.
+        unsafe { next::close(number) };
+    }
+    result
+}
+
+/// The socket that is polled while the thread waits, and the place beside it.
+struct Socket {
+    fd: c_int,
+    slot: &'static Slot,
+    place: Option<Place>,
+    /// Whether this thread looks there.
+    looks: bool,
+}
+
+impl Beside for Socket {
+    fn renumber(&mut self, entries: &mut [pollfd]) -> bool {
+        let before = std::mem::replace(&mut entries[0].fd, self.slot.number(self.fd));
+        before != entries[0].fd
+    }
+
+    fn begin(&mut self) -> bool {
+        self.looks = self.place.is_some_and(Place::begin);
+        self.looks
+    }
+
+    fn is_there(&self) -> bool {
+        self.place.is_some_and(Place::is_full)
+    }
+
+    fn end(&mut self, entries: &mut [pollfd]) -> bool {
+        let is_there = std::mem::take(&mut self.looks) && self.place.is_some_and(Place::end);
+        if is_there {
+            entries[0].revents |= libc::POLLIN;
+        }
+        is_there
     }
 }
 
@@ -84,20 +141,17 @@ fn predicted(fd: c_int, slot: &'static Slot, began: Instant) -> Option<Next> {
     }
     let timeout = receive_timeout(fd);
     let deadline = timeout.map(|timeout| began + timeout);
+    let place = slot.beside.ask(fd);
     let waited = loop {
         let mut entries = [entry(fd)];
         let mut flows = [Some(held.flow())];
-        let renumber = |entries: &mut [pollfd]| {
-            let before = std::mem::replace(&mut entries[0].fd, slot.number(fd));
-            before != entries[0].fd
+        let beside = Socket {
+            fd,
+            slot,
+            place,
+            looks: false,
         };
-        match wait::until_ready(
-            &mut entries,
-            &mut flows,
-            deadline,
-            std::ptr::null(),
-            renumber,
-        ) {
+        match wait::until_ready(&mut entries, &mut flows, deadline, std::ptr::null(), beside) {
             // Goes on, unless there is a timeout: then the kernel fails whatever the handlers say (signal(7)).
             Waited::Interrupted if timeout.is_none() && handling == Interrupted::GoesOn => {}
             waited => break waited,
@@ -112,7 +166,10 @@ fn predicted(fd: c_int, slot: &'static Slot, began: Instant) -> Option<Next> {
             unsafe { pthread_testcancel() };
             Some(Next::Fail(libc::EINTR))
         }
-        (Waited::Ready, _) => Some(Next::Call(number)),
+        (Waited::Ready, _) => Some(match place.filter(|place| place.is_full()) {
+            Some(place) => Next::Take(place, number),
+            None => Next::Call(number),
+        }),
         (Waited::TimedOut, _) => Some(Next::Fail(libc::EAGAIN)),
         (Waited::Unknown, Some(deadline)) => match wait_for_rest(number, deadline) {
             Ok(()) => Some(Next::Call(number)),
@@ -146,44 +203,84 @@ fn receive_timeout(fd: c_int) -> Option<Duration> {
         tv_sec: 0,
         tv_usec: 0,
     };
-    let time = raw::socket_option(fd, libc::SO_RCVTIMEO, none)?;
+    let time = raw::socket_option(fd, (libc::SOL_SOCKET, libc::SO_RCVTIMEO), none)?;
     let time = Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64);
     (!time.is_zero()).then_some(time)
 }
 
 macro_rules! receives {
-    ($($(#[$text:meta])* $name:ident($fd:ident: c_int, $($argument:ident: $kind:ty),*; $flags:expr) -> $result:ty;)*) => {
+    ($($(#[$text:meta])* $name:ident($fd:ident: c_int, $($argument:ident: $kind:ty),*; $flags:expr; $asked:expr) -> isize;)*) => {
         $(
             $(#[$text])*
             ///
             /// # Safety
             /// As the C library's.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C-unwind" fn $name($fd: c_int, $($argument: $kind),*) -> $result {
+            pub unsafe extern "C-unwind" fn $name($fd: c_int, $($argument: $kind),*) -> isize {
                 // SAFETY: the caller's promise.
-                receive($fd, $flags, |fd| unsafe { next::$name(fd, $($argument),*) })
+                let call = |fd| unsafe { next::$name(fd, $($argument),*) };
+                // SAFETY: the same.
+                let take = |place, fd| unsafe {
+                    let asked: Option<Asked> = $asked;
+                    asked?.take(place, fd, $flags)
+                };
+                receive($fd, $flags, call, take)
             }
         )*
     };
 }
 
+const NO_NAME: (*mut sockaddr, *mut socklen_t) = (std::ptr::null_mut(), std::ptr::null_mut());
+
 receives! {
     /// recv(2).
-    recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int; flags) -> isize;
+    recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int; flags; Some(Asked::receive(buffer, length, NO_NAME))) -> isize;
     /// recvfrom(2).
-    recvfrom(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t; flags) -> isize;
+    recvfrom(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t; flags; Some(Asked::receive(buffer, length, (from, from_bytes)))) -> isize;
     /// recvmsg(2).
-    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int; flags) -> isize;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int; flags; Some(Asked::message(message))) -> isize;
     /// read(2).
-    read(fd: c_int, buffer: *mut c_void, length: usize; 0) -> isize;
+    read(fd: c_int, buffer: *mut c_void, length: usize; 0; Some(Asked::read(buffer, length))) -> isize;
     /// readv(2).
-    readv(fd: c_int, parts: *const iovec, count: c_int; 0) -> isize;
+    readv(fd: c_int, parts: *const iovec, count: c_int; 0; Some(Asked::parts(parts, count))) -> isize;
     /// read(2) of a program that was compiled with checks of its buffers.
-    __read_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize; 0) -> isize;
+    __read_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize; 0; (length <= room).then(|| Asked::read(buffer, length))) -> isize;
     /// recv(2) of a program that was compiled with checks of its buffers.
-    __recv_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize, flags: c_int; flags) -> isize;
+    __recv_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize, flags: c_int; flags; (length <= room).then(|| Asked::receive(buffer, length, NO_NAME))) -> isize;
     /// recvfrom(2) of a program that was compiled with checks of its buffers.
-    __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t; flags) -> isize;
+    __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: usize, room: usize, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t; flags; (length <= room).then(|| Asked::receive(buffer, length, (from, from_bytes)))) -> isize;
+}
+
+/// Takes what is beside a socket as the first of several messages. The kernel answers for the rest, if there is one at
+/// once or the call is to wait for all.
+///
+/// # Safety
+/// As recvmmsg(2).
+unsafe fn take_first(
+    (place, fd): (Place, c_int),
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> Option<c_int> {
+    if count == 0 {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let asked = Asked::message(&raw mut (*messages).msg_hdr);
+        (*messages).msg_len = asked.take(place, fd, flags)? as c_uint;
+        let is_over = !timeout.is_null() && (*timeout).tv_sec == 0 && (*timeout).tv_nsec == 0;
+        if count == 1 || is_over {
+            return Some(1);
+        }
+        let mut flags = flags;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= MSG_DONTWAIT;
+        }
+        let rest = next::recvmmsg(fd, messages.add(1), count - 1, flags, timeout);
+        Some(1 + rest.max(0))
+    }
 }
 
 /// recvmmsg(2). Its timeout, which the kernel looks at after each message, counts from the program's call.
@@ -201,7 +298,9 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     if timeout.is_null() {
         // SAFETY: the caller's promise.
         let call = |fd| unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
-        return receive(fd, flags, call);
+        // SAFETY: the same.
+        let take = |place, fd| unsafe { take_first((place, fd), messages, count, flags, timeout) };
+        return receive(fd, flags, call, take);
     }
     // SAFETY: the caller's promise.
     let Some(limit) = raw::instant_of(unsafe { &*timeout }) else {
@@ -209,10 +308,12 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
     };
     let began = raw::now();
-    receive(fd, flags, |fd| {
+    let rest = || {
         let waited = raw::now().saturating_duration_since(began);
-        let left = limit.saturating_duration_since(Instant::ZERO + waited);
-        let mut left = raw::timespec_of(left);
+        raw::timespec_of(limit.saturating_duration_since(Instant::ZERO + waited))
+    };
+    let call = |fd| {
+        let mut left = rest();
         // SAFETY: the caller's promise; a time.
         let received = unsafe { next::recvmmsg(fd, messages, count, flags, &raw mut left) };
         if received > 0 {
@@ -220,5 +321,20 @@ pub unsafe extern "C-unwind" fn recvmmsg(
             unsafe { *timeout = left };
         }
         received
-    })
+    };
+    let take = |place, fd| {
+        let mut left = rest();
+        let way = (place, fd);
+        // SAFETY: the caller's promise; a time.
+        let received = unsafe { take_first(way, messages, count, flags, &raw mut left) };
+        if received == Some(1) {
+            left = rest();
+        }
+        if received.is_some() {
+            // SAFETY: the caller's promise.
+            unsafe { *timeout = left };
+        }
+        received
+    };
+    receive(fd, flags, call, take)
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use libc::{POLLIN, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use tautline_awake::flow::Flow;
 use tautline_awake::raw::{self, Polled};
-use tautline_awake::wait::{self, Waited};
+use tautline_awake::wait::{self, Beside, Waited};
 use tautline_proto::time::Instant;
 
 use super::sending;
+use crate::look::Place;
 use crate::table::{self, Held, Slot};
-use crate::{next, options};
+use crate::{look, next, options};
 
 /// Descriptors in a set that are predicted. The kernel alone waits for larger ones: each look goes through the list.
 const MEMBERS_MAX: usize = 8;
@@ -63,6 +64,9 @@ impl Members {
 
     /// Waits as predicted, until `deadline`; what the program's call is to do then.
     fn wait(&mut self, began: Instant, deadline: Option<Instant>, mask: *const sigset_t) -> Before {
+        if self.places().any(|(_, place)| place.is_full()) {
+            return Before::Beside;
+        }
         if !options::is_awake() {
             return Before::Untouched;
         }
@@ -84,15 +88,56 @@ impl Members {
         }
         // As the kernel does during a call, a member's file stays open if another thread closes it.
         let keepers = Keepers::hold(&self.entries[..self.count], is_held);
+        let looks = Looks {
+            keepers: &keepers,
+            places: self.places_to_look_at(),
+            looks: [false; MEMBERS_MAX],
+        };
         let entries = &mut self.entries[..self.count];
-        let renumber = |entries: &mut [pollfd]| keepers.renumber(entries);
-        let waited = wait::until_ready(entries, &mut flows, deadline, mask, renumber);
+        let waited = wait::until_ready(entries, &mut flows, deadline, mask, looks);
         self.has_copies = keepers.take_copies(entries);
         match waited {
+            Waited::Ready if self.places().any(|(_, place)| place.is_full()) => Before::Beside,
             Waited::Ready => Before::Found,
             Waited::Interrupted => Before::Interrupted,
             Waited::TimedOut | Waited::Unknown => Before::Untouched,
         }
+    }
+
+    /// Members with a place beside them, and their places.
+    fn places(&self) -> impl Iterator<Item = (usize, Place)> {
+        let slots = self.slots[..self.count].iter().enumerate();
+        slots.filter_map(|(index, slot)| Some((index, slot.as_ref()?.beside.place()?)))
+    }
+
+    /// Places of members that the program reads by the calls of this library: what is announced is found then.
+    fn places_to_look_at(&self) -> [Option<Place>; MEMBERS_MAX] {
+        let mut places = [None; MEMBERS_MAX];
+        let members = self.entries.iter().zip(self.slots).take(self.count);
+        for ((entry, slot), place) in members.zip(&mut places) {
+            let found = slot.and_then(|slot| slot.beside.ask(entry.fd));
+            *place = found.filter(|place| place.is_read());
+        }
+        places
+    }
+
+    /// Answers where datagrams are beside members: with those, and with what the kernel says of the members now.
+    fn announce(&mut self, store: impl FnOnce(&[pollfd], c_int) -> c_int) -> c_int {
+        let entries = &mut self.entries[..self.count];
+        raw::poll(entries, Some(Instant::ZERO), raw::now(), std::ptr::null());
+        let mut is_full = [false; MEMBERS_MAX];
+        for (index, place) in self.places().filter(|(_, place)| place.is_full()) {
+            is_full[index] = true;
+            place.announced();
+        }
+        let first = self.entries[0].fd;
+        let entries = &mut self.entries[..self.count];
+        for (entry, is_full) in entries.iter_mut().zip(is_full) {
+            if is_full {
+                entry.revents |= entry.events & (POLLIN | libc::POLLRDNORM);
+            }
+        }
+        store(entries, first)
     }
 
     /// Waits for what is left with the copies of closed members, of which `fds` are the program's numbers, and answers
@@ -109,7 +154,7 @@ impl Members {
         let entries = &mut self.entries[..self.count];
         let found = match before {
             Before::Interrupted => Polled::Interrupted,
-            Before::Found => Polled::Ready,
+            Before::Found | Before::Beside => Polled::Ready,
             Before::Untouched => raw::poll(entries, deadline, raw::now(), mask),
         };
         let first = entries[0].fd;
@@ -188,11 +233,47 @@ impl Keepers {
         let mut has_copies = false;
         for (entry, slot) in entries.iter().zip(self.slots) {
             if let Some((_, slot)) = slot.filter(|(fd, _)| *fd != entry.fd) {
+                slot.beside.release();
                 slot.forget_copy();
                 has_copies = true;
             }
         }
         has_copies
+    }
+}
+
+/// The members while a call waits for them, and what lies beside them.
+struct Looks<'k> {
+    keepers: &'k Keepers,
+    places: [Option<Place>; MEMBERS_MAX],
+    /// Where this thread looks.
+    looks: [bool; MEMBERS_MAX],
+}
+
+impl Beside for Looks<'_> {
+    fn renumber(&mut self, entries: &mut [pollfd]) -> bool {
+        self.keepers.renumber(entries)
+    }
+
+    fn begin(&mut self) -> bool {
+        self.looks = self.places.map(|place| place.is_some_and(Place::begin));
+        self.looks.contains(&true)
+    }
+
+    fn is_there(&self) -> bool {
+        self.places.iter().flatten().any(|place| place.is_full())
+    }
+
+    fn end(&mut self, entries: &mut [pollfd]) -> bool {
+        let mut is_there = false;
+        for ((entry, place), looks) in entries.iter_mut().zip(self.places).zip(self.looks) {
+            if looks && place.is_some_and(Place::end) {
+                entry.revents |= POLLIN;
+                is_there = true;
+            }
+        }
+        self.looks = [false; MEMBERS_MAX];
+        is_there
     }
 }
 
@@ -203,6 +284,8 @@ enum Before {
     Untouched,
     /// Something is there, and was learned from.
     Found,
+    /// The same, and a datagram is beside a member.
+    Beside,
     Interrupted,
 }
 
@@ -224,8 +307,10 @@ fn waited(
     if members.has_copies {
         return members.finish(fds, before, deadline, mask, store);
     }
-    if before == Before::Interrupted {
-        return interrupted();
+    match before {
+        Before::Interrupted => return interrupted(),
+        Before::Beside => return members.announce(store),
+        Before::Found | Before::Untouched => {}
     }
     let left = deadline.map(|deadline| deadline.saturating_duration_since(raw::now()));
     let result = call(left);
@@ -248,14 +333,15 @@ fn interrupted() -> c_int {
     -1
 }
 
+/// Whether a call does not wait, and no call has announced what is beside a socket: the kernel knows all of it.
+fn is_just_a_look(timeout: Option<Duration>) -> bool {
+    timeout.is_some_and(|time| time.is_zero()) && !look::has_announced()
+}
+
 /// The members of a list of poll(2), if they can be predicted: a short list that the program may read.
 fn members_of(entries: *const pollfd, count: nfds_t, timeout: Option<Duration>) -> Option<Members> {
     let is_short = (1..=MEMBERS_MAX as nfds_t).contains(&count);
-    if options::is_off()
-        || !is_short
-        || entries.is_null()
-        || timeout.is_some_and(|time| time.is_zero())
-    {
+    if options::is_off() || !is_short || entries.is_null() || is_just_a_look(timeout) {
         return None;
     }
     let mut members = Members::new();
@@ -429,11 +515,7 @@ unsafe fn members_of_sets(
     timeout: Option<Duration>,
 ) -> Option<Members> {
     let is_short = (1..=table::SLOTS as c_int).contains(&count);
-    if options::is_off()
-        || !is_short
-        || sets[0].is_null()
-        || timeout.is_some_and(|time| time.is_zero())
-    {
+    if options::is_off() || !is_short || sets[0].is_null() || is_just_a_look(timeout) {
         return None;
     }
     let mut members = Members::new();

@@ -318,6 +318,102 @@ static void case_two_threads(void)
 	out("%d together", received[0] + received[1]);
 }
 
+/* Three messages at once, each period. */
+static void case_bursts(void)
+{
+	int peer, own = datagram_pair(&peer), in_order = 0;
+	fd = own;
+	sender = fork();
+	if (sender == 0) {
+		close(own);
+		for (int k = 0; k < 100; k++) {
+			usleep(PERIOD_US);
+			for (int part = 0; part < 3; part++) {
+				int number = 3 * k + part;
+				if (write(peer, &number, sizeof number) < 0)
+					_exit(1);
+			}
+		}
+		usleep(200000);
+		_exit(0);
+	}
+	close(peer);
+	for (int k = 0; k < 300; k++) {
+		int number = -1;
+		recv(fd, &number, sizeof number, 0);
+		in_order += number == k;
+	}
+	out("%d in order", in_order);
+}
+
+/* A socket that asks for the time of arrival only now. */
+static void case_option_later(void)
+{
+	char control[100];
+	struct iovec part = { buffer, sizeof buffer };
+	int on = 1, with_time = 0;
+	datagrams(20);
+	setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
+	/* Messages that are there already have none. */
+	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
+		;
+	for (int k = 0; k < 15; k++) {
+		struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+					  .msg_controllen = sizeof control };
+		recvmsg(fd, &message, 0);
+		with_time += CMSG_FIRSTHDR(&message) != 0;
+	}
+	out("%d with a time", with_time);
+}
+
+/* The socket goes on under another number. */
+static void case_copies(void)
+{
+	int received = 0;
+	char last = 0, expected;
+	datagrams(60);
+	int copy = dup(fd);
+	for (int k = 0; k < 60; k++) {
+		if (k == 30)
+			close(fd);
+		expected = 'a' + (LEARNED + k) % 26;
+		received += recv(k % 2 || k >= 30 ? copy : fd, &last, 1, 0) == 1 && last == expected;
+	}
+	out("%d in order", received);
+}
+
+/* A program that looks twice before it reads. */
+static void case_polled_twice(void)
+{
+	int found = 0;
+	datagrams(60);
+	for (int k = 0; k < 50; k++) {
+		struct pollfd one = { fd, POLLIN, 0 };
+		fd_set set;
+		struct timeval none = { 0, 0 };
+		FD_ZERO(&set);
+		FD_SET(fd, &set);
+		found += poll(&one, 1, 1000) == 1 && poll(&one, 1, 0) == 1 && one.revents == POLLIN;
+		found += select(fd + 1, &set, 0, 0, &none) == 1 && FD_ISSET(fd, &set);
+		found += recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == 1;
+	}
+	out("%d", found);
+}
+
+/* A socket that listens to another peer from now on. */
+static void case_reconnected(void)
+{
+	struct sockaddr_in other = { .sin_family = AF_INET, .sin_port = htons(9) };
+	struct timeval limit = { 0, 100000 };
+	inet_pton(AF_INET, "127.0.0.1", &other.sin_addr);
+	datagrams(100);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	connect(fd, (void *)&other, sizeof other);
+	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
+		;
+	result(recv(fd, buffer, sizeof buffer, 0));
+}
+
 static void case_dontwait(void)
 {
 	datagrams(0);
@@ -881,7 +977,7 @@ static const struct {
 	CASE(poll_close), CASE(poll_close_message), CASE(select_close), CASE(epoll_close), CASE(recvmmsg_timeout),
 	CASE(pselect), CASE(select_high), CASE(epoll), CASE(epoll_edge), CASE(epoll_once), CASE(epoll_nested),
 	CASE(epoll_signal), CASE(seccomp), CASE(timerfd), CASE(nanosleep), CASE(nanosleep_signal), CASE(nanosleep_cancel),
-	CASE(numbers),
+	CASE(numbers), CASE(bursts), CASE(option_later), CASE(copies), CASE(polled_twice), CASE(reconnected),
 };
 
 int main(int count, char **words)

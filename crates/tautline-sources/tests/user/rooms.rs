@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates, and those of ours that each may import. An arrow that is not here points upward.
-const CRATES: [(&str, &[&str]); 31] = [
+const CRATES: [(&str, &[&str]); 30] = [
     ("tautline-bpf", &[]),
     ("tautline-proto", &[]),
     ("tautline-sources", &[]),
@@ -131,7 +131,6 @@ const CRATES: [(&str, &[&str]); 31] = [
         "tautline-awake-preload",
         &["tautline-awake", "tautline-proto"],
     ),
-    ("tautline-preload", &["tautline"]),
     (
         "tautline-capture",
         &[

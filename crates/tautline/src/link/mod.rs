@@ -19,7 +19,7 @@ pub mod xdp;
 pub(crate) mod xsk;
 
 use std::net::Ipv4Addr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use tautline_proto::wire::{ParseError, PortKey, PortNumber, Priority, WHOLE_BYTE
 use tautline_shm::layout::RecordHead;
 use tautline_shm::region::Shape;
 
+pub use bpf::look::ShortPath;
 pub(crate) use frame::{PlacedPayload, Route};
 pub use plain_udp::{PlainUdp, Undelivered};
 pub(crate) use raw::Permit;
@@ -263,15 +264,12 @@ pub(crate) struct PortRequest {
     pub(crate) message_bytes_max: usize,
     /// Types of its messages, which the peers on a bus compare with theirs.
     pub(crate) types: PortTypes,
-    /// Socket of the caller's that has the UDP port already, and goes on to receive what the port does not.
-    pub(crate) beside: Option<OwnedFd>,
 }
 
 impl PortRequest {
     /// Error of a link that does not carry the frames of the port.
     fn not_offered(&self, link: &'static str) -> PortError {
         let what = match self.key {
-            _ if self.beside.is_some() => BESIDE_SOCKET,
             PortKey::Message(_) => "messages",
             PortKey::Udp(_) => PLAIN_UDP,
             PortKey::Raw(_) => RAW_FRAMES,
@@ -279,9 +277,6 @@ impl PortRequest {
         PortError::NotOnLink { what, link }
     }
 }
-
-/// Name of [`PortRequest::beside`] in errors.
-pub(crate) const BESIDE_SOCKET: &str = "plain UDP beside a socket of the program";
 
 /// Claims a port on an interface for this process. One of plain UDP is taken by a socket instead.
 fn claim(interface: &Interface, ethertype: u16, key: PortKey) -> Result<Option<Claim>, PortError> {
@@ -349,10 +344,6 @@ pub(crate) trait PortLink: Send + std::fmt::Debug {
     /// Announces that [`PortLink::wait`], or a wait on the descriptor, may follow. After this, look
     /// into the memory once more, and wait only if there is nothing.
     fn arm(&mut self) {}
-
-    /// Takes the announcement back: nobody need be woken until the next one. Without effect where waking costs the
-    /// sender nothing.
-    fn disarm(&mut self) {}
 
     /// Sleeps until something may have arrived, at most for `timeout` (for ever if `None`), and until the interface
     /// that `watch` is about is gone. May return early.

@@ -100,9 +100,6 @@ impl Link for PacketLink {
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
         let PortRequest { key, shape, .. } = request;
-        if request.beside.is_some() {
-            return Err(request.not_offered(self.kind().name()));
-        }
         let refused = |source| PortError::refused("opening the port's packet sockets", source);
         let (interface, ethertype) = (&self.interface, self.ethertype);
         let mut parts = SocketParts {

@@ -46,7 +46,6 @@ impl Link for UdpLink {
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
         let PortRequest { key, shape, .. } = request;
         let datagrams = match key {
-            _ if request.beside.is_some() => return Err(request.not_offered(self.kind().name())),
             PortKey::Message(port) => (udp_socket(self.ip, port)?, SocketForm::Udp { port }),
             PortKey::Udp(port) => {
                 let local = SocketAddrV4::new(self.ip, port.get());

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tautline_proto::neighbour::{Neighbour, NeighbourError, NeighbourTable};
 use tautline_proto::wire::ethernet::{EthernetForm, Vlan};
-use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, PortKey, PortNumber};
 
 use crate::address::PortName;
@@ -170,12 +169,6 @@ impl NodeConfig {
             ethertype: self.ethertype,
             vlan: self.vlan,
         }
-    }
-
-    /// Whether an EtherType is that of the node's messages. No raw port can have it.
-    #[must_use]
-    pub fn is_own_ethertype(&self, ethertype: EtherType) -> bool {
-        self.ethernet_form().ethertype == ethertype.get()
     }
 
     /// The same on the given link.

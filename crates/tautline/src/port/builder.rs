@@ -5,7 +5,6 @@
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tautline_proto::authentication::Protection;
@@ -527,14 +526,13 @@ impl<R: Typed, S: Typed> TypedBuilder<SamplingBuilder<'_>, R, S> {
 }
 
 /// A UDP port that is not open yet: [`Node::udp`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a port is opened by `open`"]
 pub struct UdpBuilder<'n> {
     node: &'n Node,
     id: PortId<'n, u16>,
     options: UdpOptions,
     given: Given,
-    beside: Option<OwnedFd>,
 }
 
 impl<'n> UdpBuilder<'n> {
@@ -544,7 +542,6 @@ impl<'n> UdpBuilder<'n> {
             id,
             options: UdpOptions::default(),
             given: Given::default(),
-            beside: None,
         }
     }
 
@@ -575,20 +572,11 @@ impl<'n> UdpBuilder<'n> {
         self
     }
 
-    /// Opens the port alongside a socket that is bound to the same UDP port, on this node's address or on all: on link
-    /// `xdp`, without a control process. The socket keeps the port reserved, and receives what does not come through
-    /// the node's interface: from this host, from other interfaces, for groups. The caller reads the socket's
-    /// datagrams.
-    pub fn alongside(mut self, socket: OwnedFd) -> Self {
-        self.beside = Some(socket);
-        self
-    }
-
     /// Opens the port.
     ///
     /// # Errors
     /// [`PortError::Taken`] names the process that has a socket there; [`PortError::NotOnLink`] on links without
-    /// plain UDP, or without a place alongside a socket; else as [`QueuingBuilder::open`].
+    /// plain UDP; else as [`QueuingBuilder::open`].
     pub fn open(mut self) -> Result<UdpPort, PortError> {
         let key = self.id.key.map(PortKey::udp).transpose()?;
         let (entry, key) = find(self.node, self.id.name, key, "udp")?;
@@ -601,7 +589,7 @@ impl<'n> UdpBuilder<'n> {
             given.settle(entry, "police_rate", &mut own.policing, &file.policing)?;
         }
         let (owner, number) = (self.node.owner(), key.number());
-        UdpPort::open(&owner, number, self.id.name, &self.options, self.beside)
+        UdpPort::open(&owner, number, self.id.name, &self.options)
     }
 }
 

@@ -107,7 +107,6 @@ impl<R> Endpoint<R> {
         }
         let opened = node.link().open_port(PortRequest {
             key: number.into(),
-            beside: None,
             shape: match &protecting {
                 None => shape,
                 Some(_) => authenticated::waiting_shape(shape),

@@ -135,7 +135,6 @@ impl RawPort {
             bytes_max: RAW_FRAME_BYTES_MAX,
             spin: options.spin,
             policing: options.policing,
-            beside: None,
         };
         Ok(Self {
             ethertype,
@@ -216,18 +215,6 @@ impl RawPort {
     /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps.
     pub fn set_spin(&mut self, spin: impl Into<Spin>) {
         self.receiver.set_spin(spin.into());
-    }
-
-    /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port
-    /// already. For a caller that looks again before it sleeps.
-    pub fn arm(&mut self) {
-        self.receiver.arm();
-    }
-
-    /// Leaves the [descriptor](Self::descriptor) as it is when something arrives, until [`RawPort::arm`] or the next
-    /// call of `descriptor`.
-    pub fn disarm(&mut self) {
-        self.receiver.disarm();
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As

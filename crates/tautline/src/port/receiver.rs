@@ -1,7 +1,7 @@
 //! Common parts of ports whose frames have no header of ours, for plain UDP and for raw frames: opening, waiting, and
 //! the descriptor.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tautline_proto::time::Instant;
@@ -45,8 +45,6 @@ pub(super) struct Opening<'a> {
     pub(super) bytes_max: usize,
     pub(super) spin: Spin,
     pub(super) policing: Option<Policing>,
-    /// Socket of the caller's that has the UDP port already.
-    pub(super) beside: Option<OwnedFd>,
 }
 
 impl<D: Decoder> Receiver<D> {
@@ -68,7 +66,6 @@ impl<D: Decoder> Receiver<D> {
             shape: Shape::Queuing { depth },
             message_bytes_max: opening.bytes_max,
             types: PortTypes::default(),
-            beside: opening.beside,
         })?;
         let port: FramePort = opened.into_frames();
         police::set(port.memory.port().control, bucket);
@@ -145,20 +142,6 @@ impl<D: Decoder> Receiver<D> {
 
     pub(super) fn set_spin(&mut self, spin: Spin) {
         self.spinner = Spinner::new(self.node.as_ref(), spin);
-    }
-
-    pub(super) fn arm(&mut self) {
-        if self.process.is_current() {
-            self.notify = true;
-            self.inbox.arm();
-        }
-    }
-
-    pub(super) fn disarm(&mut self) {
-        if self.process.is_current() {
-            self.notify = false;
-            self.inbox.link.disarm();
-        }
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor.

@@ -4,7 +4,7 @@ mod datagrams;
 mod routes;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
@@ -137,7 +137,6 @@ impl UdpPort {
         number: u16,
         name: Option<&str>,
         options: &UdpOptions,
-        beside: Option<OwnedFd>,
     ) -> Result<Self, PortError> {
         options.check()?;
         let key = PortKey::udp(number)?;
@@ -149,7 +148,6 @@ impl UdpPort {
             bytes_max,
             spin: options.spin,
             policing: options.policing,
-            beside,
         };
         let no_address = || PortError::NoAddress {
             link: node.link().kind().name(),
@@ -475,19 +473,6 @@ impl UdpPort {
     /// simulated network, where spinning does not move the time.
     pub fn set_spin(&mut self, spin: impl Into<Spin>) {
         self.receiver.set_spin(spin.into());
-    }
-
-    /// Makes the [descriptor](Self::descriptor) readable at the next arrival and not before, whatever waits in the port
-    /// already. For a caller that looks again before it sleeps.
-    pub fn arm(&mut self) {
-        self.receiver.arm();
-    }
-
-    /// Leaves the [descriptor](Self::descriptor) as it is when something arrives, until [`UdpPort::arm`] or the next
-    /// call of `descriptor`. For a caller that looks into the port for a while before it sleeps: on link `xdp` an
-    /// arrival then costs the sender's CPU no wake-up.
-    pub fn disarm(&mut self) {
-        self.receiver.disarm();
     }
 
     /// A descriptor for poll, select or epoll; `None` on a link that has none. As

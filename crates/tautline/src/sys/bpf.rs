@@ -350,6 +350,19 @@ pub(crate) fn try_link() -> io::Result<()> {
     .map(|_link: OwnedFd| ())
 }
 
+/// Attaches a program to what arrives at an interface, at traffic control, behind those that are there. The link holds
+/// it there.
+pub(crate) fn attach_tcx(program: BorrowedFd<'_>, interface_index: u32) -> io::Result<OwnedFd> {
+    let mut attributes = LinkAttributes {
+        program_fd: program.as_raw_fd() as u32,
+        interface_index,
+        attach_type: ATTACH_TCX_INGRESS,
+        flags: 0,
+    };
+    // SAFETY: the layout is that of the command; there are no addresses in it. The descriptor that it returns is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(call(LINK_CREATE, &mut attributes)?)) }
+}
+
 /// Pins an object.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;

@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddrV4, UdpSocket};
 
-use crate::common::udp::{Meeting, PORT, ip, set};
+use crate::common::udp::{Meeting, ip, set};
 use crate::common::{
     PATIENCE, Side, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, here, hosts, open, port,
 };
@@ -53,34 +53,6 @@ fn datagrams_in_one_buffer_are_never_one_message() {
                 left => assert_eq!((left, received.len()), (1, 0)),
             }
         }
-    }
-}
-
-/// A program under `taut exec` has its own socket beside the port.
-#[test]
-fn the_kernel_s_socket_receives_what_is_left_to_linux() {
-    for side in here([XDP_GENERIC, XDP_TC]) {
-        let Some(hosts) = hosts() else { return };
-        let node = open(&hosts, Host::B, side);
-        let own = SocketAddrV4::new(ip(&hosts, Host::B), PORT);
-        let [beside, sender] = [
-            (Host::B, own),
-            (Host::A, SocketAddrV4::new(ip(&hosts, Host::A), 0)),
-        ]
-        .map(|(host, local)| {
-            hosts
-                .inside(host, || UdpSocket::bind(local).unwrap())
-                .unwrap()
-        });
-        beside.set_read_timeout(Some(PATIENCE)).unwrap();
-        let copy = beside.try_clone().unwrap();
-        let _port = hosts.inside(Host::B, || node.udp(PORT).alongside(copy.into()).open());
-        send_joined(&sender, own, &[7; 1000], 500);
-        let mut buffer = [0; 2000];
-        for _ in 0..2 {
-            assert_eq!(beside.recv(&mut buffer).unwrap(), 500);
-        }
-        assert_eq!(joined(&node), 1);
     }
 }
 

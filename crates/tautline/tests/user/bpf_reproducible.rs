@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// Objects of this build.
-fn built() -> [(&'static str, Option<&'static [u8]>); 5] {
+fn built() -> [(&'static str, Option<&'static [u8]>); 6] {
     [
         ("demux.bpf.o", tautline_bpf::DEMUX),
         ("demux_tc.bpf.o", tautline_bpf::DEMUX_TC),
         ("send.bpf.o", tautline_bpf::SEND),
         ("xsk.bpf.o", tautline_bpf::XSK),
         ("smoother.bpf.o", tautline_bpf::SMOOTHER),
+        ("look.bpf.o", tautline_bpf::LOOK),
     ]
 }
 

@@ -46,7 +46,6 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
         "[smoother]",
         &["capacity_bps = 100000000"],
     ),
-    ("## Unmodified programs", "[exec]", &[]),
 ];
 
 /// A row of a table of keys.

@@ -313,19 +313,13 @@ impl Demux {
 }
 
 impl DemuxOwner for Demux {
-    fn open_port(
-        &self,
-        key: PortKey,
-        shape: Shape,
-        beside: Option<OwnedFd>,
-    ) -> Result<PortParts, PortError> {
+    fn open_port(&self, key: PortKey, shape: Shape) -> Result<PortParts, PortError> {
         let setup = &self.setup;
         let claim = claim(&setup.interface, setup.ethernet.ethertype, key)?;
         let (reserved, out_of_order) = match key {
             PortKey::Udp(port) => {
                 let ip = setup.ip.ok_or(PortError::NoAddress { link: "xdp" })?;
-                let reserve = || reserve(SocketAddrV4::new(ip, port.get()), key);
-                let reserved = beside.map_or_else(reserve, Ok)?;
+                let reserved = reserve(SocketAddrV4::new(ip, port.get()), key)?;
                 (Some(reserved), Some(Arc::clone(&self.maps.out_of_order)))
             }
             PortKey::Message(_) | PortKey::Raw(_) => (None, None),

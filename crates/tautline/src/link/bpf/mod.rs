@@ -7,6 +7,7 @@
 pub(super) mod counters;
 pub(crate) mod demux;
 pub(super) mod doorbell;
+pub(crate) mod look;
 pub(super) mod map_indices;
 pub(super) mod out_of_order;
 mod program_users;
@@ -35,13 +36,8 @@ use crate::memory::MappedPort;
 
 /// Maker of ports that the demux delivers to.
 pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
-    /// Takes a key, or the socket that has its UDP port already, makes a port and shows it to the demux.
-    fn open_port(
-        &self,
-        key: PortKey,
-        shape: Shape,
-        beside: Option<OwnedFd>,
-    ) -> Result<PortParts, PortError>;
+    /// Takes a key, makes a port and shows it to the demux.
+    fn open_port(&self, key: PortKey, shape: Shape) -> Result<PortParts, PortError>;
 
     /// Hides a port from the demux again.
     fn close_port(&self, key: PortKey);

@@ -53,9 +53,7 @@ pub(super) struct XdpPort {
 impl XdpPort {
     /// Has the demux's owner make the port.
     pub(super) fn open(link: &XdpLink, request: PortRequest) -> Result<Self, PortError> {
-        let PortRequest {
-            key, shape, beside, ..
-        } = request;
+        let PortRequest { key, shape, .. } = request;
         let PortParts {
             memory,
             doorbell,
@@ -65,7 +63,7 @@ impl XdpPort {
             any_source_address,
             reserved,
             out_of_order,
-        } = link.owner.open_port(key, shape, beside)?;
+        } = link.owner.open_port(key, shape)?;
         // From here on a failure closes the port again.
         let opened = Opened::new(key, &link.owner);
         let reserved = match (key, link.ip) {
@@ -98,10 +96,6 @@ impl XdpPort {
             _claim: claim,
             reserved,
         })
-    }
-
-    fn disarm_doorbell(&self) {
-        doorbell::disarm(self.memory.port().control);
     }
 }
 
@@ -145,17 +139,13 @@ impl PortLink for XdpPort {
         doorbell::arm(self.memory.port().control);
     }
 
-    fn disarm(&mut self) {
-        self.disarm_doorbell();
-    }
-
     fn wait(
         &mut self,
         timeout: Option<Duration>,
         watch: Option<&InterfaceWatch>,
     ) -> Result<(), ReceiveError> {
         let waited = sleep_on(self.doorbell.as_fd(), timeout, watch);
-        self.disarm_doorbell();
+        doorbell::disarm(self.memory.port().control);
         waited
     }
 

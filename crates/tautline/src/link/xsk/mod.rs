@@ -163,7 +163,6 @@ impl Link for XskLink {
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
         let link = self.kind().name();
         match request.key {
-            _ if request.beside.is_some() => Err(request.not_offered(link)),
             PortKey::Udp(_) if self.setup.ip.is_none() => Err(PortError::NoAddress { link }),
             _ => Ok(PortHalf::frames(XskPort::open(self, &request)?)),
         }
