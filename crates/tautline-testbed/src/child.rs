@@ -22,7 +22,7 @@ pub fn tie(command: &mut Command, namespace: Option<Arc<File>>) -> &mut Command 
     tie_by(command, namespace, Signal::KILL)
 }
 
-/// The same with a signal of the caller's choice: SIGTERM lets the process put back what it changed.
+/// Ties a child to its parent by a signal of the caller's choice: SIGTERM lets the process put back its changes.
 pub fn tie_by(command: &mut Command, namespace: Option<Arc<File>>, signal: Signal) -> &mut Command {
     end_with_thread(command, signal);
     let Some(namespace) = namespace else {

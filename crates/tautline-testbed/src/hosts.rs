@@ -169,7 +169,7 @@ impl Host {
 /// Whether the cables' ends do part of TCP's and UDP's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offloads {
-    /// As the kernel sets them: checksums are left partial and TCP moves segments of up to 64 KiB.
+    /// Defaults of the kernel: checksums are left partial and TCP moves segments of up to 64 KiB.
     #[default]
     Kernel,
     /// Transmit checksums are made in software; segmentation stays.
@@ -597,8 +597,8 @@ fn owner(name: &str) -> Option<i32> {
 }
 
 fn lives(pid: i32) -> bool {
-    // No such process is the only proof of death, or that nobody has taken note of it yet: EPERM means that it is
-    // somebody else's.
+    // "No such process" is the only proof of death; EPERM means that it is
+    // another user's.
     u32::try_from(pid).is_ok_and(|pid| {
         let has_ended = Stat::of(pid).is_some_and(|stat| stat.is_zombie);
         crate::sys::process_exists(pid) && !has_ended
@@ -645,9 +645,9 @@ fn add_namespace(name: &str) -> Result<Arc<File>, HostsError> {
         .map_err(HostsError::io(format!("open {}", path.display())))
 }
 
-/// Removes a namespace with its cables. The cables first: whoever still holds the namespace open
-/// would otherwise keep them. Errors are not reported, since it runs where nobody can act on them
-/// and the next run clears what is left.
+/// Removes a namespace with its cables. The cables first: a process that holds the namespace open
+/// would otherwise keep them. Errors are not reported, since the caller could not act on them
+/// and the next run clears the rest.
 fn remove(name: &str) {
     if !path_of(name).exists() {
         return;

@@ -68,7 +68,7 @@ pub fn flag() -> Arc<AtomicBool> {
     stop
 }
 
-/// A descriptor that becomes readable with the first signal, for those who wait for several things at once.
+/// A descriptor that becomes readable with the first signal, for callers that wait for several descriptors.
 pub fn descriptor() -> io::Result<UnixStream> {
     let (stop, signalled) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {

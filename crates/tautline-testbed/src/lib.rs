@@ -8,7 +8,7 @@
 //! * [`python`]: virtual environments with packages, for programs of others that tests compare with.
 //! * [`process_namespace`] and [`settings`]: tests of partitions, and the settings that must come back.
 //! * [`steps`]: instructions of a piece of the program, counted by single steps.
-//! * [`lingering`]: a descriptor that holds up whoever closes it.
+//! * [`lingering`]: a descriptor whose `close` blocks.
 //! * [`sys`]: system calls behind safe functions.
 //!
 //! It knows nothing of nodes and ports.

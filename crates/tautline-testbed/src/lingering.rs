@@ -1,11 +1,11 @@
-//! A descriptor by which a hostile program holds up whoever closes it.
+//! A descriptor whose `close` blocks, as a hostile program sends it.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 /// A TCP socket whose last close takes an hour, and its other end, which must stay open: the socket's buffer is full,
-/// and nobody reads.
+/// and no process reads.
 ///
 /// # Panics
 /// If the machine has no TCP sockets on the loopback interface left.

@@ -89,7 +89,7 @@ pub fn frame_sender(interface_index: u32) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed. Protocol 0: nothing is received.
     let descriptor = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: the descriptor was opened above and nobody else has it.
+    // SAFETY: the descriptor was opened above and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
     set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
     // SAFETY: all zero is a valid sockaddr_ll.
@@ -384,5 +384,5 @@ pub fn mount_device(source: &str, kind: &str, target: &str, options: &str) -> io
 /// has checked that it is process 1.
 pub fn restart_machine() {
     rustix::fs::sync();
-    let _ = reboot(RebootCommand::Restart); // nobody is left to tell
+    let _ = reboot(RebootCommand::Restart); // an error could not be reported
 }

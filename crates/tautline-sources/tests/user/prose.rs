@@ -37,7 +37,6 @@ const NOT_YET_IN_COMMENTS: &[&str] = &[
     "tautline-preload",
     "tautline-sources", // has the list
     "tautline-tasks",
-    "tautline-testbed",
 ];
 
 /// Words that no page contains. Each leaves open who does something, or is not the field's word.

@@ -44,7 +44,7 @@ impl Borrowed {
         Ok(())
     }
 
-    /// Back to where it was. Errors are not reported, since it runs where nobody can act on them.
+    /// Moves the card back. Errors are not reported, since the caller could not act on them.
     pub(super) fn give_back(&self, namespace: &str) {
         let name = "taut0";
         let own = process::id().to_string();

@@ -73,7 +73,7 @@ impl ThirdHost {
         Ipv4Addr::new(10, 77, 0, 3)
     }
 
-    /// As [`Hosts::inside`].
+    /// Like [`Hosts::inside`].
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, HostsError> {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
