@@ -1,4 +1,4 @@
-//! What a set declares for its table.
+//! Declarations of a set for its table.
 
 use core::time::Duration;
 

@@ -597,8 +597,7 @@ fn owner(name: &str) -> Option<i32> {
 }
 
 fn lives(pid: i32) -> bool {
-    // "No such process" is the only proof of death; EPERM means that it is
-    // another user's.
+    // Only "no such process", or a zombie, proves death; EPERM means that it is another user's.
     u32::try_from(pid).is_ok_and(|pid| {
         let has_ended = Stat::of(pid).is_some_and(|stat| stat.is_zombie);
         crate::sys::process_exists(pid) && !has_ended
