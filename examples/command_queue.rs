@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tautline::{Node, NodeConfig, Priority, QueuingOptions, neighbour};
+use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Two nodes on loopback; a configuration file does the same (see motor.toml).
@@ -12,9 +12,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Node::open(NodeConfig::udp(controller).with_neighbour(neighbour("motor", motor))?)?;
     let motor = Node::open(NodeConfig::udp(motor))?;
 
-    let options = QueuingOptions::default();
-    let mut sender = controller.queuing(20).options(&options).open()?;
-    let mut receiver = motor.queuing(21).options(&options).open()?;
+    let mut sender = controller.queuing(20).open()?;
+    let mut receiver = motor.queuing(21).open()?;
     let to = sender.destination("motor", receiver.number())?;
 
     sender.send(to, Priority::LOWEST, b"log your temperature")?;
@@ -24,10 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Let all four arrive, so that the order is the queue's and not the cable's.
     std::thread::sleep(Duration::from_millis(100));
 
-    let mut buffer = vec![0; receiver.message_bytes_max()];
-    while let Some(message) = receiver.receive(&mut buffer)? {
-        let text = String::from_utf8_lossy(&buffer[..message.length]);
-        println!("priority {}: {text}", message.priority);
+    while let Some(message) = receiver.receive(Wait::Poll)? {
+        let text = String::from_utf8_lossy(&message);
+        println!("priority {}: {text}", message.priority());
     }
     Ok(())
 }

@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
-use tautline::{Node, NodeConfig, Priority, QueuingOptions, QueuingPort, neighbour};
+use tautline::{Node, NodeConfig, Priority, QueuingPort, Wait, neighbour};
 
 /// Takes all that a port has.
-fn drain(port: &mut QueuingPort, buffer: &mut [u8]) -> Result<u32, tautline::ReceiveError> {
+fn drain(port: &mut QueuingPort) -> Result<u32, tautline::ReceiveError> {
     let mut count = 0;
-    while let Some(message) = port.receive(buffer)? {
-        let text = String::from_utf8_lossy(&buffer[..message.length]);
-        println!("port {}: {text}", port.number());
+    let number = port.number();
+    while let Some(message) = port.receive(Wait::Poll)? {
+        println!("port {number}: {}", String::from_utf8_lossy(&message));
         count += 1;
     }
     Ok(count)
@@ -22,12 +22,8 @@ fn drain(port: &mut QueuingPort, buffer: &mut [u8]) -> Result<u32, tautline::Rec
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = [127, 0, 0, 1].into();
     let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("here", here))?)?;
-    let options = QueuingOptions::default();
-    let mut ports = [
-        node.queuing(30).options(&options).open()?,
-        node.queuing(31).options(&options).open()?,
-    ];
-    let mut sender = node.queuing(32).options(&options).open()?;
+    let mut ports = [node.queuing(30).open()?, node.queuing(31).open()?];
+    let mut sender = node.queuing(32).open()?;
     let to = [
         sender.destination("here", 30.try_into()?)?,
         sender.destination("here", 31.try_into()?)?,
@@ -56,11 +52,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok::<(), tautline::SendError>(())
     });
 
-    let mut buffer = vec![0; ports[0].message_bytes_max()];
     let mut left = 6;
     // Messages from before the first wait ring no more.
     for port in &mut ports {
-        left -= drain(port, &mut buffer)?;
+        left -= drain(port)?;
     }
     let mut events = Vec::with_capacity(8);
     let patience = Timespec {
@@ -78,7 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         for event in events.drain(..) {
             let port = &mut ports[event.data.u64() as usize];
-            left -= drain(port, &mut buffer)?;
+            left -= drain(port)?;
         }
     }
     sending.join().expect("the sending thread does not panic")?;

@@ -6,7 +6,7 @@
 
 use std::net::UdpSocket;
 
-use tautline::{Instant, Node, NodeConfig, Priority};
+use tautline::{Node, NodeConfig, Priority, Wait};
 
 /// Bytes of the picture: more than a frame, so it leaves in fragments on the links that make frames.
 const PICTURE_BYTES: usize = 30_000;
@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("sent {} bytes", picture.len());
     drop(picture);
 
-    if let Some(answer) = port.receive_lent_until(Instant::FAR_FUTURE)? {
-        println!("answer: {}", std::str::from_utf8(answer.bytes())?);
+    if let Some(answer) = port.receive(Wait::Forever)? {
+        println!("answer: {}", std::str::from_utf8(&answer)?);
     }
     let lent: u32 = node.send_pool().sizes.iter().map(|size| size.lent).sum();
     println!("{lent} of {} buffers lent", node.send_pool().count());

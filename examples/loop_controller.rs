@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tautline::{
-    Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort,
+    Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort, Wait,
 };
 
 /// State of the motor, as it sends it.
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The motor may start later.
     let deadline = tautline::now() + Duration::from_secs(60);
-    if states.read_new_until(deadline)?.is_none() {
+    if states.next(Wait::Until(deadline))?.is_none() {
         return Err("no state came for 60 seconds: start loop_motor".into());
     }
     // Each cycle begins 100 µs after the arrival of its state, although the two clocks drift.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort};
+use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort, Wait};
 
 /// Length of a cycle in seconds.
 const PERIOD_S: f64 = 0.001;
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..cycles {
         cycle.wait();
         // Take what has come, the most urgent first. This never waits.
-        while let Some((command, _)) = port.receive()? {
+        while let Some((command, _)) = port.receive(Wait::Poll)? {
             force = command.force;
             commands += 1;
         }

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tautline::{Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort};
+use tautline::{Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort, Wait};
 use tautline_exec::Job;
 use tautline_tasks::{Executive, Options};
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut commands: TypedQueuingPort<Command> = node.queuing("command").typed().open()?;
     let motor = commands.destination("motor", 8.try_into()?)?;
     let deadline = tautline::now() + Duration::from_secs(60);
-    if states.read_new_until(deadline)?.is_none() {
+    if states.next(Wait::Until(deadline))?.is_none() {
         return Err("no state came for 60 seconds: start loop_motor".into());
     }
 

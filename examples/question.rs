@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use tautline::{Node, NodeConfig, Priority, QueuingPort, SendError, now};
+use tautline::{Node, NodeConfig, Priority, QueuingPort, SendError, Wait, now};
 
 /// How long to wait for the other side to come.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ fn ask(mut port: QueuingPort, count: u32) -> Result<(), Box<dyn std::error::Erro
                 Err(error) => return Err(error.into()),
             }
             let soon = now() + Duration::from_millis(50);
-            let length = match port.receive_until(soon, &mut buffer)? {
+            let length = match port.receive_into(&mut buffer, Wait::Until(soon))? {
                 Some(message) => message.length,
                 None => 0,
             };
@@ -72,7 +72,7 @@ fn answer(mut port: QueuingPort, count: u32) -> Result<(), Box<dyn std::error::E
     let mut buffer = vec![0; port.message_bytes_max()];
     let last = format!("{}?", count - 1);
     loop {
-        let Some(message) = port.receive_until(now() + PATIENCE, &mut buffer)? else {
+        let Some(message) = port.receive_into(&mut buffer, Wait::Until(now() + PATIENCE))? else {
             return Err("nobody asks".into());
         };
         let question = String::from_utf8_lossy(&buffer[..message.length]).into_owned();

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Node, NodeConfig, SamplingPort};
+use tautline::{Cycle, CycleOptions, Node, NodeConfig, Wait};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -19,25 +19,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(NodeConfig::from_file(file)?)?;
     println!("{}", node.report());
     let mut port = node.sampling("state").open()?;
-    let mut buffer = [0; SamplingPort::VALUE_BYTES_MAX];
 
     // Wait for the first state; from then on there is always one.
     let deadline = tautline::now() + Duration::from_secs(30);
-    if port.read_new_until(deadline, &mut buffer)?.is_none() {
+    if port.next(Wait::Until(deadline))?.is_none() {
         return Err("nobody publishes: start state_publisher within 30 seconds".into());
     }
     let mut cycle = Cycle::start(&CycleOptions::new(Duration::from_millis(50)))?;
     for _ in 0..count {
         cycle.wait();
         // The last value, with all that is known of it. Never waits.
-        let sample = port.read(&mut buffer)?.expect("there was a state before");
-        let angle = f64::from_be_bytes(buffer[..sample.length].try_into()?);
+        let state = port.read()?.expect("there was a state before");
+        let angle = f64::from_be_bytes(state[..].try_into()?);
         println!(
             "angle {angle:.3}, {} µs old, {}, {} overwritten since the last look",
-            sample.age.as_micros(),
+            state.age().as_micros(),
             // Older than refresh_period_us: the publisher stopped, or the cable is out.
-            if sample.valid { "valid" } else { "NOT valid" },
-            sample.overwritten,
+            if state.is_valid() {
+                "valid"
+            } else {
+                "NOT valid"
+            },
+            state.sample().overwritten,
         );
     }
     Ok(())

@@ -635,7 +635,7 @@ impl Program {
             let _full = self.sends.send(to, Priority::NORMAL, &stamped());
             let next = tautline::Instant::from_nanos(now().as_nanos() + 1_000_000);
             // Until the next is due.
-            while let Some(message) = self.receives.receive_until(next, &mut buffer)? {
+            while let Some(message) = self.receives.receive_into(&mut buffer, tautline::Wait::Until(next))? {
                 trips.push(age_of(&buffer[..message.length]));
             }
         }
@@ -648,7 +648,7 @@ impl Program {
         loop {
             let message = self
                 .receives
-                .receive_until(tautline::Instant::FAR_FUTURE, &mut buffer)?;
+                .receive_into(&mut buffer, tautline::Wait::Forever)?;
             if let Some(message) = message {
                 let _full = self
                     .sends
@@ -690,13 +690,13 @@ fn port_count(bus: &str) -> Result<(), Failure> {
     let mut buffer = [0; 1484];
     program
         .receives
-        .receive_until(tautline::Instant::FAR_FUTURE, &mut buffer)?;
+        .receive_into(&mut buffer, tautline::Wait::Forever)?;
     let warm = Instant::now() + Duration::from_millis(500);
     let until = |end: Instant, program: &mut Program, buffer: &mut [u8]| -> Result<u64, Failure> {
         let mut count = 0;
         while Instant::now() < end {
             let soon = tautline::Instant::from_nanos(now().as_nanos() + 100_000_000);
-            count += u64::from(program.receives.receive_until(soon, buffer)?.is_some());
+            count += u64::from(program.receives.receive_into(buffer, tautline::Wait::Until(soon))?.is_some());
         }
         Ok(count)
     };
@@ -714,7 +714,7 @@ fn port_sink(bus: &str) -> Result<(), Failure> {
     loop {
         program
             .receives
-            .receive_until(tautline::Instant::FAR_FUTURE, &mut buffer)?;
+            .receive_into(&mut buffer, tautline::Wait::Forever)?;
     }
 }
 

@@ -14,7 +14,7 @@ use std::{fs, thread};
 use common::{Cell, Network, eventually};
 use serde_json::{Value, json};
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Spin,
+    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Spin, Wait,
     bus_neighbour, now,
 };
 use tautline_testbed::hosts::Host::{A, B};
@@ -273,7 +273,7 @@ fn ping(bus: &str) -> Result<(), Failure> {
         let began_ns = now().as_nanos();
         let next = tautline::Instant::from_nanos(began_ns + 1_000_000);
         port.send(to, Priority::NORMAL, &[0; 64])?;
-        if port.receive_until(next, &mut buffer)?.is_some() {
+        if port.receive_into(&mut buffer, Wait::Until(next))?.is_some() {
             trips_ns.push(now().as_nanos() - began_ns);
         }
         sys::sleep_until(next.as_nanos());
@@ -291,7 +291,7 @@ fn echo(bus: &str) -> Result<(), Failure> {
     let mut buffer = [0; 1484];
     loop {
         let forever = tautline::Instant::FAR_FUTURE;
-        if let Some(message) = port.receive_until(forever, &mut buffer)? {
+        if let Some(message) = port.receive_into(&mut buffer, Wait::Until(forever))? {
             let _full = port.send(to, message.priority, &buffer[..message.length]);
         }
     }

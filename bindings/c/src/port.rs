@@ -11,7 +11,7 @@ use tautline::port::BATCH_FRAMES;
 use tautline::{
     Instant, LentBuffer, Node, NodeStatus, PortError, PortKey, PortNumber, Priority,
     QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort,
-    SendError, Source, Spin, UdpPort,
+    SendError, Source, Spin, UdpPort, Wait,
 };
 use tautline_state::fork::OwnerProcess;
 use tautline_tasks::MessageHead;
@@ -270,23 +270,27 @@ pub(crate) fn take_next(port: tautline_port, buffer: &mut [u8]) -> Option<Messag
     let head = |length, arrival: Instant| MessageHead::new(length, arrival.as_nanos());
     match &mut enter(port.id).ok()?.kind {
         Kind::Queuing(port) => {
-            let message = port.receive(buffer).ok().flatten()?;
+            let message = port.receive_into(buffer, Wait::Poll).ok().flatten()?;
             Some(head(message.length, message.arrival))
         }
         Kind::Datagram(port) => {
-            let datagram = port.receive(buffer).ok().flatten()?;
+            let datagram = port.receive_into(buffer, Wait::Poll).ok().flatten()?;
             Some(head(datagram.length, datagram.arrival))
         }
         Kind::Raw(port) => {
-            let frame = port.receive(buffer).ok().flatten()?;
+            let frame = port.receive_into(buffer, Wait::Poll).ok().flatten()?;
             Some(head(frame.length, frame.arrival))
         }
         Kind::Sampling(port) => {
             let mut newest = None;
-            let read = port.read_newer(buffer, |sample, _| {
+            // The last of the values that are new, one for each source.
+            for _ in 0..tautline::port::SOURCES_MAX {
+                let Some(sample) = port.next_into(buffer, Wait::Poll).ok()? else {
+                    break;
+                };
                 newest = Some(head(sample.length, sample.arrival));
-            });
-            read.ok().and(newest)
+            }
+            newest
         }
     }
 }
@@ -761,13 +765,11 @@ pub unsafe extern "C" fn tautline_receive(
         // SAFETY: the caller's promise.
         let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(message)?) };
         let mut entered = enter(port.id)?;
-        let deadline = Instant::from_nanos(deadline_ns);
-        let received: Option<tautline_message> = match (&mut entered.kind, deadline_ns) {
-            (Kind::Queuing(port), TAUTLINE_NOW) => port.receive(buffer)?.map(Into::into),
-            (Kind::Queuing(port), _) => port.receive_until(deadline, buffer)?.map(Into::into),
-            (Kind::Datagram(port), TAUTLINE_NOW) => port.receive(buffer)?.map(Into::into),
-            (Kind::Datagram(port), _) => port.receive_until(deadline, buffer)?.map(Into::into),
-            (Kind::Sampling(_) | Kind::Raw(_), _) => return Err(Code::WrongKind.into()),
+        let wait = wait_of(deadline_ns);
+        let received: Option<tautline_message> = match &mut entered.kind {
+            Kind::Queuing(port) => port.receive_into(buffer, wait)?.map(Into::into),
+            Kind::Datagram(port) => port.receive_into(buffer, wait)?.map(Into::into),
+            Kind::Sampling(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
         };
         Ok(match received {
             Some(received) => {
@@ -794,7 +796,7 @@ pub unsafe extern "C" fn tautline_read(
         // SAFETY: the caller's promise.
         let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(sample)?) };
         let mut entered = enter(port.id)?;
-        Ok(put_sample(entered.sampling()?.read(buffer)?, out))
+        Ok(put_sample(entered.sampling()?.read_into(buffer)?, out))
     })
 }
 
@@ -814,10 +816,19 @@ pub unsafe extern "C" fn tautline_read_new(
         // SAFETY: the caller's promise.
         let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(sample)?) };
         let mut entered = enter(port.id)?;
-        let deadline = Instant::from_nanos(deadline_ns);
-        let read = entered.sampling()?.read_new_until(deadline, buffer)?;
+        let read = entered
+            .sampling()?
+            .next_into(buffer, wait_of(deadline_ns))?;
         Ok(put_sample(read, out))
     })
+}
+
+/// The wait that a deadline of C stands for.
+fn wait_of(deadline_ns: u64) -> Wait {
+    match deadline_ns {
+        TAUTLINE_NOW => Wait::Poll,
+        _ => Wait::Until(Instant::from_nanos(deadline_ns)),
+    }
 }
 
 fn put_sample(read: Option<tautline::Sample>, out: Out<tautline_sample>) -> c_int {

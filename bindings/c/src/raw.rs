@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use tautline::{EtherType, Instant, RawOptions};
+use tautline::{EtherType, Instant, RawOptions, Wait};
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
@@ -78,8 +78,8 @@ pub unsafe extern "C" fn tautline_receive_frame(
         let mut entered = enter(port.id)?;
         let port = entered.raw()?;
         let received = match deadline_ns {
-            TAUTLINE_NOW => port.receive(buffer)?,
-            _ => port.receive_until(Instant::from_nanos(deadline_ns), buffer)?,
+            TAUTLINE_NOW => port.receive_into(buffer, Wait::Poll)?,
+            _ => port.receive_into(buffer, Wait::Until(Instant::from_nanos(deadline_ns)))?,
         };
         Ok(match received {
             Some(received) => {

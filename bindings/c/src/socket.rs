@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libc::{sockaddr, sockaddr_in, socklen_t};
-use tautline::{Instant, LentBuffer, Node, NodeConfig, PortError, Priority, UdpOptions, UdpPort};
+use tautline::{LentBuffer, Node, NodeConfig, PortError, Priority, UdpOptions, UdpPort, Wait};
 use tautline_state::fork::OwnerProcess;
 
 use crate::border::{Fault, coded, numbered};
@@ -291,9 +291,9 @@ pub unsafe extern "C" fn rt_recvfrom(
             &mut *buffer
         };
         let received = if flags & libc::MSG_DONTWAIT != 0 {
-            port.receive(place)
+            port.receive_into(place, Wait::Poll)
         } else {
-            port.receive_until(Instant::FAR_FUTURE, place)
+            port.receive_into(place, Wait::Forever)
         }?;
         let Some(message) = received else {
             return Err(Fault::new(Code::Refused, "no message is waiting").with_errno(libc::EAGAIN));

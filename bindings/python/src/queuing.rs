@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Messages that are lent go with their port.
 
 use pyo3::prelude::*;
-use tautline::{Instant, LentMessage as Lent};
+use tautline::{Instant, LentMessage as Lent, Wait};
 
 use crate::errors::Raise;
 use crate::lent::{LentMessage, MessageHead, WithPort};
@@ -45,11 +45,11 @@ impl QueuingPort {
         let found = match deadline {
             // Arms the descriptor, too, if anybody has it.
             Instant::ZERO => {
-                let found = held.port.receive(&mut held.buffer);
+                let found = held.port.receive_into(&mut held.buffer, Wait::Poll);
                 found.map_err(|error| error.raise(py))?
             }
             _ => wait(py, held, deadline, |held, until| {
-                held.port.receive_until(until, &mut held.buffer)
+                held.port.receive_into(&mut held.buffer, Wait::Until(until))
             })?,
         };
         Ok(found.map(|head| Message::new(py, &held.buffer, head)))
@@ -58,7 +58,7 @@ impl QueuingPort {
     fn lent_by(&self, py: Python<'_>, deadline: Instant) -> PyResult<Option<LentMessage>> {
         let receive = |held: &mut Held<tautline::QueuingPort>| {
             wait(py, held, deadline, |held, until| {
-                let found = held.port.receive_lent_until(until)?;
+                let found = held.port.receive_in_place(Wait::Until(until))?;
                 // SAFETY: the message goes into `WithPort`, which keeps the port in its place and from others.
                 Ok(found.map(|found| unsafe { detached(found) }))
             })

@@ -1,7 +1,7 @@
 //! The raw port.
 
 use pyo3::prelude::*;
-use tautline::{Instant, RAW_FRAME_BYTES_MAX};
+use tautline::{Instant, RAW_FRAME_BYTES_MAX, Wait};
 
 use crate::buffer::Bytes;
 use crate::errors::Raise;
@@ -39,11 +39,11 @@ impl RawPort {
         let found = match deadline {
             // Arms the descriptor, too, if anybody has it.
             Instant::ZERO => {
-                let found = held.port.receive(&mut held.buffer);
+                let found = held.port.receive_into(&mut held.buffer, Wait::Poll);
                 found.map_err(|error| error.raise(py))?
             }
             _ => wait(py, held, deadline, |held, until| {
-                held.port.receive_until(until, &mut held.buffer)
+                held.port.receive_into(&mut held.buffer, Wait::Until(until))
             })?,
         };
         Ok(found.map(|head| Frame::new(py, &held.buffer, head)))

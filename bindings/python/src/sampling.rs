@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tautline::{Instant, LentSample as Lent};
+use tautline::{Instant, LentSample as Lent, Wait};
 
 use crate::errors::Raise;
 use crate::lent::{LentSample, MessageHead, SampleHead, WithPort};
@@ -45,11 +45,11 @@ impl SamplingPort {
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
         let mut found = wait(py, held, deadline, |held, until| {
-            held.port.read_new_until(until, &mut held.buffer)
+            held.port.next_into(&mut held.buffer, Wait::Until(until))
         })?;
         if found.is_none() && deadline == Instant::ZERO {
             // Arms the descriptor, if anybody has it, and looks once more.
-            let last = held.port.read(&mut held.buffer);
+            let last = held.port.read_into(&mut held.buffer);
             let last = last.map_err(|error| error.raise(py))?;
             found = last.filter(|sample| sample.new);
         }
@@ -80,7 +80,7 @@ numbered_port_class!(SamplingPort, tautline::SamplingPort, "SamplingPort", {
     fn read(&self, py: Python<'_>) -> PyResult<Option<Sample>> {
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
-        let found = held.port.read(&mut held.buffer);
+        let found = held.port.read_into(&mut held.buffer);
         let found = found.map_err(|error| error.raise(py))?;
         Ok(found.map(|head| Sample::new(py, &held.buffer, head)))
     }
@@ -89,9 +89,9 @@ numbered_port_class!(SamplingPort, tautline::SamplingPort, "SamplingPort", {
     fn read_from(&self, py: Python<'_>, source: &Source) -> PyResult<Option<Sample>> {
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
-        let found = held.port.read_from(source.0, &mut held.buffer);
+        let found = held.port.read_from(source.0);
         let found = found.map_err(|error| error.raise(py))?;
-        Ok(found.map(|head| Sample::new(py, &held.buffer, head)))
+        Ok(found.map(|value| Sample::new(py, &value, *value.sample())))
     }
 
     /// All values that have not been read, in the order of their arrival: at most one of each source. Never waits.
@@ -99,10 +99,14 @@ numbered_port_class!(SamplingPort, tautline::SamplingPort, "SamplingPort", {
         let mut entered = self.0.enter(py)?;
         let held = entered.port();
         let mut samples = Vec::new();
-        let read = held.port.read_newer(&mut held.buffer, |sample, bytes| {
-            samples.push(Sample::new(py, bytes, *sample));
-        });
-        read.map_err(|error| error.raise(py))?;
+        // At most one of each source, so that it ends whatever comes meanwhile.
+        for _ in 0..tautline::port::SOURCES_MAX {
+            let found = held.port.next(Wait::Poll);
+            let Some(value) = found.map_err(|error| error.raise(py))? else {
+                break;
+            };
+            samples.push(Sample::new(py, &value, *value.sample()));
+        }
         PyList::new(py, samples)
     }
 
@@ -121,7 +125,7 @@ numbered_port_class!(SamplingPort, tautline::SamplingPort, "SamplingPort", {
     /// The last value where it lies, until it is given back; None while there has never been one. Never waits.
     fn read_lent(&self, py: Python<'_>) -> PyResult<Option<LentSample>> {
         let read = |held: &mut Held<tautline::SamplingPort>| {
-            let found = held.port.read_lent().map_err(|error| error.raise(py))?;
+            let found = held.port.read_in_place().map_err(|error| error.raise(py))?;
             // SAFETY: the types differ in a lifetime alone, and the value goes into `WithPort`, which keeps the port in
             // its place and from others.
             Ok(found.map(|found| unsafe { std::mem::transmute::<Lent<'_>, Lent<'static>>(found) }))

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use pyo3::prelude::*;
-use tautline::{Instant, LentDatagram as Lent};
+use tautline::{Instant, LentDatagram as Lent, Wait};
 
 use crate::errors::{Raise, argument};
 use crate::lent::{LentDatagram, SendBuffer, WithPort};
@@ -46,11 +46,11 @@ impl UdpPort {
         let found = match deadline {
             // Arms the descriptor, too, if anybody has it.
             Instant::ZERO => {
-                let found = held.port.receive(&mut held.buffer);
+                let found = held.port.receive_into(&mut held.buffer, Wait::Poll);
                 found.map_err(|error| error.raise(py))?
             }
             _ => wait(py, held, deadline, |held, until| {
-                held.port.receive_until(until, &mut held.buffer)
+                held.port.receive_into(&mut held.buffer, Wait::Until(until))
             })?,
         };
         Ok(found.map(|head| Datagram::new(py, &held.buffer, head)))
@@ -181,7 +181,7 @@ port_class!(UdpPort, "UdpPort", {
         let deadline = deadline(py, timeout)?;
         let receive = |held: &mut Held<tautline::UdpPort>| {
             wait(py, held, deadline, |held, until| {
-                let found = held.port.receive_lent_until(until)?;
+                let found = held.port.receive(Wait::Until(until))?;
                 // SAFETY: the types differ in a lifetime alone, and the datagram goes into `WithPort`, which keeps the
                 // port in its place and from others.
                 Ok(found
@@ -193,9 +193,7 @@ port_class!(UdpPort, "UdpPort", {
         let Some(mut lent) = lent else {
             return Ok(None);
         };
-        let look = |lent: &mut Lent<'static>| {
-            ((lent.bytes().as_ptr(), lent.bytes().len()), lent.datagram())
-        };
+        let look = |lent: &mut Lent<'static>| ((lent.as_ptr(), lent.len()), lent.datagram());
         let Some((extent, head)) = lent.look(look) else {
             return Ok(None);
         };

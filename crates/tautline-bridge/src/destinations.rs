@@ -187,7 +187,7 @@ mod tests {
             panic!("a sampling port");
         };
         let mut value = vec![0; receiver.value_bytes_max()];
-        assert!(receiver.read(&mut value).unwrap().is_some());
+        assert!(receiver.read_into(&mut value).unwrap().is_some());
         let (_arm, _port) = open(&bus, "arm", &[]);
         // The node hears of a new port from the kernel.
         let mut looks = (0..1_000).map(|_| {

@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-use tautline::{Instant, Priority, QueuingPort, SamplingPort, now};
+use tautline::{Instant, Priority, QueuingPort, SamplingPort, Wait, now};
 
 use crate::activity::{Activity, Grant};
 use crate::gate::{Decision, Gate, Rules};
@@ -184,7 +184,7 @@ impl<E: Engine> Way<'_, E> {
             }
             self.engine.prepare()?;
             let received = match waiting.take() {
-                None => port.receive_until(now() + LOOK, &mut buffer)?,
+                None => port.receive_into(&mut buffer, Wait::Until(now() + LOOK))?,
                 known => known,
             };
             let more = port.overwritten() - overwritten;
@@ -194,7 +194,7 @@ impl<E: Engine> Way<'_, E> {
                 continue;
             };
             if E::LOOKS_AHEAD && !is_ending {
-                waiting = port.receive(&mut next_buffer)?;
+                waiting = port.receive_into(&mut next_buffer, Wait::Poll)?;
             }
             // One that has come since is more urgent.
             if let Some(next) = &mut waiting
@@ -249,7 +249,7 @@ impl<'a, E: Engine> Sampling<'a, E> {
             self.way.engine.prepare()?;
             let look = now() + LOOK;
             let until = self.held.map_or(look, |(due, _)| due.min(look));
-            let came = port.read_new_until(until, &mut buffer)?;
+            let came = port.next_into(&mut buffer, Wait::Until(until))?;
             let (wall, at) = (SystemTime::now(), now());
             if let Some(sample) = came {
                 self.way.engine.count(Fate::Overwritten, sample.overwritten);

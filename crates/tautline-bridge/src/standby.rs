@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tautline::config::PortOptions;
+use tautline::port::SOURCES_MAX;
 use tautline::{
     Address, Destination, Instant, NeighbourTable, Node, NodeConfig, Priority, SamplingPort,
-    Source, now,
+    Source, Wait, now,
 };
 
 use crate::activity::Activity;
@@ -203,7 +204,6 @@ pub struct Votes {
     peers: Vec<(PeerPort, Option<Destination>)>,
     neighbours: NeighbourTable,
     election: Election,
-    buffer: Vec<u8>,
     refused: u64,
 }
 
@@ -222,7 +222,6 @@ impl Votes {
         let port = node.sampling(&standby.port).open()?;
         let peers = standby.peers.iter().cloned();
         Ok(Self {
-            buffer: vec![0; port.value_bytes_max()],
             port,
             peers: peers.map(|peer| (peer, None)).collect(),
             neighbours: node.neighbours(),
@@ -237,17 +236,21 @@ impl Votes {
             peers,
             neighbours,
             election,
-            buffer,
             refused,
             ..
         } = self;
-        port.read_newer(buffer, |sample, bytes| {
+        // As many as there are sources, whatever comes meanwhile.
+        for _ in 0..SOURCES_MAX {
+            let Some(value) = port.next(Wait::Poll)? else {
+                break;
+            };
+            let sample = value.sample();
             let is_of_peer = is_of_peer(peers, neighbours, sample.source);
-            match Heartbeat::parse(bytes).filter(|_| is_of_peer) {
+            match Heartbeat::parse(&value).filter(|_| is_of_peer) {
                 Some(heartbeat) => election.hear(sample.arrival, heartbeat),
                 None => *refused = refused.saturating_add(1 + sample.overwritten),
             }
-        })?;
+        }
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant as Clock};
 use rustix::event::{Timespec, epoll};
 use tautline::{
     Destination, Node, NodeConfig, PortError, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, SendError, Source,
+    SamplingOptions, SamplingPort, SendError, Source, Wait,
 };
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX};
 use tautline_shm::vbus::wait::{Sleeper, WakeMode};
@@ -461,7 +461,7 @@ impl Port {
         };
         // As many as can wait: those that come meanwhile are for this guest.
         for _ in 0..self.config.depth as usize * CLASS_COUNT * PRODUCERS_MAX {
-            match half.receive_lent() {
+            match half.receive_in_place(Wait::Poll) {
                 Ok(Some(_)) => count(&self.counters.to_guest_dropped),
                 _ => return,
             }
@@ -487,11 +487,11 @@ impl Port {
         for _ in 0..TURN_MAX {
             let room = &mut way.buffer;
             let (length, source, arrival, sequence, priority) = match &mut self.half {
-                Half::Queuing(half) => match half.receive(room) {
+                Half::Queuing(half) => match half.receive_into(room, Wait::Poll) {
                     Ok(Some(it)) => (it.length, it.source, it.arrival, it.sequence, it.priority),
                     _ => break,
                 },
-                Half::Sampling(half) => match half.read(room) {
+                Half::Sampling(half) => match half.read_into(room) {
                     Ok(Some(it)) if it.new => {
                         (it.length, it.source, it.arrival, it.sequence, it.priority)
                     }

@@ -107,7 +107,7 @@ fn read(mut cells: Vec<Vec<SamplingPort>>, shared: &Shared) {
         };
         let mut least = u64::MAX;
         for screen in screens {
-            let sample = screen.read(&mut buffer).expect("open");
+            let sample = screen.read_into(&mut buffer).expect("open");
             let number = || u64::from_ne_bytes(buffer[..8].try_into().expect("eight bytes"));
             least = least.min(sample.map_or(0, |_| number()));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tautline::status::{ReadWatch, nodes, nodes_with_latency};
 use tautline::{
     BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, bus_neighbour,
+    SamplingOptions, SamplingPort, Wait, bus_neighbour,
 };
 
 const RECEIVER: u16 = 11;
@@ -26,8 +26,10 @@ enum Receiver {
 impl Receiver {
     fn take(&mut self, buffer: &mut [u8]) -> bool {
         match self {
-            Receiver::Queuing(port) => port.receive(buffer).is_ok_and(|found| found.is_some()),
-            Receiver::Sampling(port) => port.read(buffer).is_ok_and(|found| found.is_some()),
+            Receiver::Queuing(port) => port
+                .receive_into(buffer, Wait::Poll)
+                .is_ok_and(|found| found.is_some()),
+            Receiver::Sampling(port) => port.read_into(buffer).is_ok_and(|found| found.is_some()),
         }
     }
 }

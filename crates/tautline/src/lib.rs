@@ -6,7 +6,7 @@
 //! [`Node::report`] says which.
 //!
 //! ```
-//! use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
+//! use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
 //!
 //! // Two nodes of one process on the link that needs no privilege.
 //! let here = [127, 0, 0, 1].into();
@@ -18,10 +18,9 @@
 //! let to = sender.destination("there", receiver.number())?;
 //! sender.send(to, Priority::HIGHEST, b"hold altitude")?;
 //!
-//! let mut buffer = [0; 1484];
-//! let message = receiver.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
-//! assert_eq!(&buffer[..message.length], b"hold altitude");
-//! assert_eq!(message.priority, Priority::HIGHEST);
+//! let message = receiver.receive(Wait::Forever)?.expect("no deadline");
+//! assert_eq!(&*message, b"hold altitude");
+//! assert_eq!(message.priority(), Priority::HIGHEST);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -59,7 +58,7 @@ pub mod link;
 mod memory;
 mod message;
 pub mod neighbours;
-mod node;
+pub mod node;
 mod policing;
 pub mod port;
 mod restarts;
@@ -89,6 +88,7 @@ pub use port::{
     AdaptiveSpin, Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan,
     Message, Outgoing, QueuingOptions, QueuingPort, RawOptions, RawPort, ReceivedFrame, Sample,
     SamplingOptions, SamplingPort, Spin, TypedQueuingPort, TypedSamplingPort, UdpOptions, UdpPort,
+    Wait,
 };
 pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
 pub use status::{

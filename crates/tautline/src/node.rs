@@ -1,5 +1,6 @@
 //! A node: one participant on a network, with an interface, an address, neighbours and ports.
 
+mod builder;
 mod config;
 mod neighbours;
 mod opening;
@@ -24,7 +25,6 @@ use crate::link::xdp::seen_first;
 use crate::neighbours::{Neighbours, Own};
 use crate::port::open_list::Ports;
 use crate::port::owner::PortOwner;
-use crate::port::{PortId, QueuingBuilder, RawBuilder, SamplingBuilder, UdpBuilder};
 use crate::send_pool::{LentBuffer, SendPool, SendPoolStatus};
 use crate::status::{
     InterfaceStatus, NodeStatus, NotBetter, OpenReport, PortStatus, StatusServer, Told,
@@ -33,6 +33,7 @@ use crate::sys::clock;
 use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::namespace::{self, Namespace};
 
+pub use builder::{PortId, QueuingBuilder, RawBuilder, SamplingBuilder, TypedBuilder, UdpBuilder};
 pub use config::{NodeConfig, PortConfig, PortOptions};
 pub(crate) use neighbours::neighbours_status;
 pub(crate) use opening::{
@@ -46,16 +47,15 @@ use opening::{best_link, no_claims, send_pool};
 /// `OtherProcess`, and dropping them there leaves the parent's alone: open them again after the fork.
 ///
 /// ```no_run
-/// use tautline::{Instant, NodeConfig, Node, Priority};
+/// use tautline::{NodeConfig, Node, Priority, Wait};
 ///
 /// let node = Node::open(NodeConfig::from_file("node.toml")?)?;
 /// println!("{}", node.report());
 /// let mut command = node.queuing("command").open()?;
 /// let motor = command.destination("motor", 8.try_into()?)?;
 /// command.send(motor, Priority::HIGHEST, b"stop")?;
-/// let mut buffer = [0; 1484];
-/// if let Some(message) = command.receive_until(Instant::FAR_FUTURE, &mut buffer)? {
-///     println!("{} said {:?}", message.source, &buffer[..message.length]);
+/// if let Some(message) = command.receive(Wait::Forever)? {
+///     println!("{} said {:?}", message.source(), &message[..]);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

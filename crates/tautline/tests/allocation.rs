@@ -14,7 +14,8 @@ use tautline::keys::{Cipher, Key, KeyRing};
 use tautline::link::PlainUdp;
 use tautline::{
     Cycle, CycleOptions, KeySource, LentBuffer, LinkKind, Node, NodeConfig, Outgoing, Priority,
-    Protection, QueuingOptions, SamplingOptions, Typed, TypedQueuingPort, UdpOptions, neighbour,
+    Protection, QueuingOptions, SamplingOptions, Typed, TypedQueuingPort, UdpOptions, Wait,
+    neighbour,
 };
 
 thread_local! {
@@ -95,22 +96,37 @@ fn queuing(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&options);
     let mut buffer = [0; 1484];
     let calls = allocations(|| {
-        assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+        assert_eq!(
+            receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+            None
+        );
         for length in [0, 1, 64, 1400] {
             sender
                 .send(to, Priority::HIGHEST, &[7; 1400][..length])
                 .unwrap();
-            let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            let message = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(message.unwrap().length, length);
         }
         let soon = pair.now() + Duration::from_millis(20);
-        assert_eq!(receiver.receive_until(soon, &mut buffer).unwrap(), None);
+        assert_eq!(
+            receiver
+                .receive_into(&mut buffer, Wait::Until(soon))
+                .unwrap(),
+            None
+        );
         assert!(sender.send(to, Priority::LOWEST, &[0; 65_537][..]).is_err());
         // With a descriptor, as in a loop with epoll.
         assert!(receiver.descriptor().is_some());
-        assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+        assert_eq!(
+            receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+            None
+        );
         sender.send(to, Priority::NORMAL, b"last").unwrap();
-        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         assert_eq!(message.unwrap().length, 4);
     });
     assert_eq!(calls, 0);
@@ -150,12 +166,16 @@ fn a_protected_port_allocates_nothing() {
                     .send(to, Priority::NORMAL, &[7; 20_000][..length])
                     .unwrap();
                 let deadline = tautline::now() + common::PATIENCE;
-                let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+                let message = receiver
+                    .receive_into(&mut buffer, Wait::Until(deadline))
+                    .unwrap();
                 assert_eq!(message.unwrap().length, length);
             }
             sender.send(to_value, Priority::NORMAL, b"value").unwrap();
             let deadline = tautline::now() + common::PATIENCE;
-            let sample = reader.read_new_until(deadline, &mut buffer).unwrap();
+            let sample = reader
+                .next_into(&mut buffer, Wait::Until(deadline))
+                .unwrap();
             assert_eq!(sample.unwrap().length, 5);
         });
         assert_eq!(calls, 0);
@@ -175,7 +195,9 @@ fn sleeping(pair: &Pair) {
             let mut buffer = [0; 1484];
             let deadline = tautline::now() + common::PATIENCE;
             allocations(|| {
-                let woken = receiver.receive_until(deadline, &mut buffer).unwrap();
+                let woken = receiver
+                    .receive_into(&mut buffer, Wait::Until(deadline))
+                    .unwrap();
                 assert!(woken.is_some());
             })
         });
@@ -200,7 +222,9 @@ fn reassembly(pair: &Pair) {
             sender
                 .send(to, Priority::NORMAL, &message[..length])
                 .unwrap();
-            let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            let received = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(received.unwrap().length, length);
         }
     });
@@ -226,7 +250,9 @@ fn merging_and_batches(pair: &Pair) {
                 assert_eq!(sender.send_batch(&batch).unwrap(), 40);
             }
             for _ in 0..40 {
-                let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+                let received = receiver
+                    .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                    .unwrap();
                 assert_eq!(received.unwrap().length, message.len());
             }
         }
@@ -257,14 +283,14 @@ fn typed(pair: &Pair) {
                 flags,
             };
             sender.send(to, Priority::NORMAL, &state).unwrap();
-            let (received, _) = receiver.receive_until(pair.soon()).unwrap().unwrap();
+            let (received, _) = receiver.receive(Wait::Until(pair.soon())).unwrap().unwrap();
             assert_eq!((received.flags, received.position), (flags, [0.5; 7]));
         }
         sender
             .untyped()
             .send(to, Priority::NORMAL, b"other")
             .unwrap();
-        assert!(receiver.receive_until(pair.soon()).is_err());
+        assert!(receiver.receive(Wait::Until(pair.soon())).is_err());
     });
     assert_eq!(calls, 0);
 }
@@ -283,18 +309,25 @@ fn sampling(pair: &Pair) {
     let to = publisher.destination("peer", port(22)).unwrap();
     let mut buffer = [0; 1484];
     let calls = allocations(|| {
-        assert_eq!(reader.read(&mut buffer).unwrap(), None);
+        assert_eq!(reader.read_into(&mut buffer).unwrap(), None);
         for value in 0..10u8 {
             publisher.send(to, Priority::NORMAL, &[value; 100]).unwrap();
-            let sample = reader.read_new_until(pair.soon(), &mut buffer).unwrap();
+            let sample = reader
+                .next_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!((sample.unwrap().length, buffer[0]), (100, value));
-            assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
+            assert!(!reader.read_into(&mut buffer).unwrap().unwrap().new);
             publisher.send(to, Priority::NORMAL, &[value; 9]).unwrap();
-            let sample = reader.read_new_until(pair.soon(), &mut buffer).unwrap();
+            let sample = reader
+                .next_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(buffer[..sample.unwrap().length], [value; 9]);
         }
         let soon = pair.now() + Duration::from_millis(20);
-        assert_eq!(reader.read_new_until(soon, &mut buffer).unwrap(), None);
+        assert_eq!(
+            reader.next_into(&mut buffer, Wait::Until(soon)).unwrap(),
+            None
+        );
     });
     assert_eq!(calls, 0);
 }
@@ -316,9 +349,9 @@ fn lending(pair: &Pair) {
                     loan.send()
                 })
                 .unwrap();
-            let lent = receiver.receive_lent_until(pair.soon()).unwrap();
+            let lent = receiver.receive_in_place(Wait::Until(pair.soon())).unwrap();
             assert_eq!(lent.unwrap().bytes().len(), length);
-            assert!(receiver.receive_lent().unwrap().is_none());
+            assert!(receiver.receive_in_place(Wait::Poll).unwrap().is_none());
         }
         assert!(sender.lend(to, Priority::NORMAL, 65_537).is_err());
     });
@@ -339,18 +372,23 @@ fn plain_udp(pair: &Pair) {
     let mut buffer = [0; 1484];
     let mut held: Vec<LentBuffer> = Vec::with_capacity(64);
     let calls = allocations(|| {
-        assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+        assert_eq!(
+            receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+            None
+        );
         for length in [0, 1, 64, 1472] {
             sender
                 .send_to(to, Priority::HIGHEST, &long[..length])
                 .unwrap();
-            let datagram = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            let datagram = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(datagram.unwrap().length, length);
             let mut lent = sender.lend_buffer(length).unwrap();
             lent.fill(7);
             sender.send_lent(to, Priority::HIGHEST, &mut lent).unwrap();
-            let datagram = receiver.receive_lent_until(pair.soon()).unwrap();
-            assert_eq!(datagram.unwrap().bytes(), &long[..length]);
+            let datagram = receiver.receive(Wait::Until(pair.soon())).unwrap();
+            assert_eq!(*datagram.unwrap(), long[..length]);
         }
         for length in [1473, 8192, 65_507] {
             sender
@@ -374,12 +412,19 @@ fn plain_udp(pair: &Pair) {
         assert_eq!(sender.send_batch(&batch).unwrap(), 40);
         // With a descriptor, as in a loop with epoll.
         assert!(receiver.descriptor().is_some());
-        while receiver.receive_lent().unwrap().is_some() {}
+        while receiver.receive(Wait::Poll).unwrap().is_some() {}
         sender.send_to(to, Priority::NORMAL, b"last").unwrap();
-        let datagram = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let datagram = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         assert_eq!(datagram.unwrap().length, 4);
         let soon = pair.now() + Duration::from_millis(20);
-        assert_eq!(receiver.receive_until(soon, &mut buffer).unwrap(), None);
+        assert_eq!(
+            receiver
+                .receive_into(&mut buffer, Wait::Until(soon))
+                .unwrap(),
+            None
+        );
     });
     assert_eq!(calls, 0);
 }
@@ -403,14 +448,16 @@ fn long_datagrams(pair: &Pair) {
             let mut lent = sender.lend_buffer(length).unwrap();
             lent.fill(7);
             sender.send_lent(to, Priority::NORMAL, &mut lent).unwrap();
-            let datagram = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            let datagram = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(datagram.unwrap().length, length);
             lent.fill(9);
             sender.send_lent(to, Priority::NORMAL, &mut lent).unwrap();
-            let datagram = receiver.receive_lent_until(pair.soon()).unwrap();
+            let datagram = receiver.receive(Wait::Until(pair.soon())).unwrap();
             let datagram = datagram.unwrap();
-            assert_eq!(datagram.bytes().len(), length);
-            assert!(datagram.bytes().iter().all(|byte| *byte == 9));
+            assert_eq!(datagram.len(), length);
+            assert!(datagram.iter().all(|byte| *byte == 9));
         }
     });
     assert_eq!(calls, 0);
@@ -451,13 +498,13 @@ fn lending_over_a_bus(pair: &Pair) {
             let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
             loan.fill(length as u8);
             loan.send().unwrap();
-            let message = receiver.receive_lent().unwrap().unwrap();
+            let message = receiver.receive_in_place(Wait::Poll).unwrap().unwrap();
             assert_eq!(message.bytes().len(), length);
             drop(message);
             let mut loan = publisher.lend(to_value, Priority::NORMAL, length).unwrap();
             loan.fill(length as u8);
             loan.send().unwrap();
-            let sample = reader.read_lent().unwrap().unwrap();
+            let sample = reader.read_in_place().unwrap().unwrap();
             assert!(sample.new && sample.bytes.len() == length);
             let mut last = [0];
             assert_eq!(sample.bytes.copy_out(length - 1, &mut last), 1);
@@ -561,7 +608,12 @@ fn a_waiting_receiver_uses_no_cpu() {
         let mut buffer = [0; 1484];
         let before = cpu_ns();
         let deadline = pair.now() + Duration::from_millis(300);
-        assert_eq!(receiver.receive_until(deadline, &mut buffer).unwrap(), None);
+        assert_eq!(
+            receiver
+                .receive_into(&mut buffer, Wait::Until(deadline))
+                .unwrap(),
+            None
+        );
         let used = cpu_ns() - before;
         // One round of spinning is 50 us; a receiver that spun would use 300 ms.
         assert!(used < 10_000_000, "{used} ns in 300 ms");

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tautline::link::XdpMode;
 use tautline::{
     Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, Outgoing, Policing,
-    PortError, PortNumber, Priority, QueuingOptions, QueuingPort, ReceiveError, SendError,
+    PortError, PortNumber, Priority, QueuingOptions, QueuingPort, ReceiveError, SendError, Wait,
 };
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
@@ -420,7 +420,7 @@ fn read(reader: &mut QueuingPort, shared: &Shared) -> Result<Vec<LatencyHistogra
     let mut buffer = [0; 1484];
     while !shared.ended.load(Ordering::Relaxed) {
         let deadline = tautline::now() + Duration::from_millis(1);
-        let Some(message) = reader.receive_until(deadline, &mut buffer)? else {
+        let Some(message) = reader.receive_into(&mut buffer, Wait::Until(deadline))? else {
             continue;
         };
         let delay = tautline::now().saturating_duration_since(message.arrival);

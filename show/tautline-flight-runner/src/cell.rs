@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tautline::{
     BusConfig, Destination, Node, NodeConfig, Priority, Typed, TypedQueuingPort, TypedSamplingPort,
+    Wait,
 };
 use tautline_exec::{Job, OverrunPolicy, Task, TaskSet};
 use tautline_flight::flight::Flight;
@@ -205,7 +206,7 @@ impl Craft {
     fn job(&mut self) {
         for _ in 0..WAYPOINTS_MAX {
             // One of a wrong size is counted by the port.
-            let Ok(Some((waypoint, _))) = self.waypoints.receive() else {
+            let Ok(Some((waypoint, _))) = self.waypoints.receive(Wait::Poll) else {
                 break;
             };
             self.take(&waypoint);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tautline::{
     Destination, Form, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, QueuingPort,
+    Wait,
 };
 use tautline_flight::message::{MESSAGE_BYTES_MAX, Order, Remote, decode, encode};
 use tautline_state::memory::lock_all;
@@ -187,7 +188,7 @@ impl Way {
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
         match self {
             Way::Port(_, port, _) => {
-                match port.receive_until(tautline::now() + CALL_TIME_MAX, buffer) {
+                match port.receive_into(buffer, Wait::Until(tautline::now() + CALL_TIME_MAX)) {
                     Ok(message) => message.map(|message| message.length),
                     // At this priority no other thread would run.
                     Err(_) => {

@@ -199,7 +199,7 @@ impl<M: DeserializeOwned> Inbox<M> {
                 }
             }
             Receiver::Port(port) => {
-                if let Ok(Some(sample)) = port.read(&mut self.buffer)
+                if let Ok(Some(sample)) = port.read_into(&mut self.buffer)
                     && sample.new
                 {
                     newest = decode(&self.buffer[..sample.length]);
@@ -275,7 +275,7 @@ impl PictureInbox {
                 }
             }
             Receiver::Port(port) => {
-                if let Ok(Some(sample)) = port.read(&mut self.buffer)
+                if let Ok(Some(sample)) = port.read_into(&mut self.buffer)
                     && sample.new
                 {
                     newest = Some(sample.length);

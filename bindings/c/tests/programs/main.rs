@@ -8,7 +8,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use tautline::{Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions};
+use tautline::{
+    Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions, Wait,
+};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 mod cpp;
@@ -560,11 +562,14 @@ fn handles_in_c_belong_to_the_process_that_opened_them() {
         assert_eq!(forked.end(), "for the parent\n");
         let mut buffer = [0; 1484];
         for expected in ["before", "after"] {
-            let message = port.receive_until(soon(), &mut buffer).unwrap().unwrap();
+            let message = port
+                .receive_into(&mut buffer, Wait::Until(soon()))
+                .unwrap()
+                .unwrap();
             assert_eq!(&buffer[..message.length], expected.as_bytes());
         }
         assert_eq!(
-            port.receive(&mut buffer).unwrap(),
+            port.receive_into(&mut buffer, Wait::Poll).unwrap(),
             None,
             "nothing of the child's"
         );

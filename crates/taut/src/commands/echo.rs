@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tautline::Instant;
+use tautline::{Instant, Wait};
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -70,7 +70,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         }
         let deadline = tautline::now() + LOOK;
         let message = port
-            .receive_until(deadline, &mut buffer)
+            .receive_into(&mut buffer, Wait::Until(deadline))
             .map_err(peer::receive_error)?;
         let Some(message) = message else { continue };
         // A stranger must not be able to end the command: what cannot be answered is told, no more.

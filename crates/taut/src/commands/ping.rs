@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
-use tautline::{Destination, Priority, QueuingPort};
+use tautline::{Destination, Priority, QueuingPort, Wait};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 use tautline_report::LatencyHistogram;
 use tautline_report::plot::latency_text;
@@ -167,7 +167,7 @@ fn answer(
     let deadline = tautline::now() + time_limit;
     loop {
         let look = deadline.min(tautline::now() + LOOK);
-        let found = port.receive_until(look, buffer);
+        let found = port.receive_into(buffer, Wait::Until(look));
         let at = Instant::now();
         match found.map_err(peer::receive_error)? {
             Some(found) if buffer[..found.length] == *message => return Ok(Some(at)),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tautline::{
     EtherType, Instant, MacAddress, Node, Priority, RAW_FRAME_BYTES_MAX, RawPort, ReceivedFrame,
+    Wait,
 };
 
 use crate::cli::CommandError;
@@ -123,7 +124,9 @@ impl Frames {
 
     /// The next frame, if one comes until the deadline.
     pub fn next(&mut self, deadline: Instant) -> Result<Option<Frame<'_>>, CommandError> {
-        let received = self.port.receive_until(deadline, &mut self.buffer);
+        let received = self
+            .port
+            .receive_into(&mut self.buffer, Wait::Until(deadline));
         let received = received.map_err(peer::receive_error)?;
         Ok(received.map(|received| described(&received, &self.buffer[..received.length])))
     }

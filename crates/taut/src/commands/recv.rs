@@ -8,7 +8,7 @@ use tautline::config::PortOptions;
 use tautline::types::PortTypes;
 use tautline::{
     EtherType, Instant, Message, NodeConfig, PortNumber, Protection, QueuingOptions, QueuingPort,
-    Sample, SamplingOptions, SamplingPort,
+    Sample, SamplingOptions, SamplingPort, Wait,
 };
 use tautline_testbed::interrupt;
 
@@ -197,7 +197,7 @@ impl ReceivingPort {
             })),
             ReceivingPort::Queuing(port, buffer) => {
                 let message = port
-                    .receive_until(deadline, buffer)
+                    .receive_into(buffer, Wait::Until(deadline))
                     .map_err(peer::receive_error)?;
                 Ok(message.map(|message| Incoming {
                     json: message_json(&message),
@@ -207,7 +207,7 @@ impl ReceivingPort {
             }
             ReceivingPort::Sampling(port, buffer) => {
                 let sample = port
-                    .read_new_until(deadline, buffer)
+                    .next_into(buffer, Wait::Until(deadline))
                     .map_err(peer::receive_error)?;
                 Ok(sample.map(|sample| Incoming {
                     json: sample_json(&sample),

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tautline::{
-    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort, bus_neighbour,
+    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort, Wait,
+    bus_neighbour,
 };
 use tautline_guest::kvm;
 
@@ -400,7 +401,7 @@ pub(crate) fn in_time() -> tautline::Instant {
 pub(crate) fn receive(port: &mut QueuingPort, limit: Duration) -> Option<Vec<u8>> {
     let mut buffer = vec![0; port.message_bytes_max()];
     let message = port
-        .receive_until(tautline::now() + limit, &mut buffer)
+        .receive_into(&mut buffer, Wait::Until(tautline::now() + limit))
         .unwrap()?;
     buffer.truncate(message.length);
     Some(buffer)

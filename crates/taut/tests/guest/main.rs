@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use tautline::{BusConfig, Node, NodeConfig, Priority, bus_neighbour};
+use tautline::{BusConfig, Node, NodeConfig, Priority, Wait, bus_neighbour};
 
 mod bed;
 #[path = "../common/mod.rs"]
@@ -185,7 +185,9 @@ fn values_go_both_ways(monitor: Monitor) {
     let mut viewer = node.sampling(port_number(20)).open().unwrap();
     let mut buffer = [0; 1_484];
     let mut see = || {
-        let sample = viewer.read_new_until(in_time(), &mut buffer).unwrap();
+        let sample = viewer
+            .next_into(&mut buffer, Wait::Until(in_time()))
+            .unwrap();
         let sample = sample.expect("the lamp publishes");
         assert_eq!(sample.length, 16);
         let word = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().unwrap());
@@ -488,7 +490,7 @@ fn guests_are_killed_and_restarted_at_random(monitor: Monitor) {
             message[8..].fill(sent as u8);
             // Nobody may be there, and then there may be no room.
             refused += u64::from(port.send(to, Priority::NORMAL, &message).is_err());
-            while let Some(found) = port.receive(&mut buffer).unwrap() {
+            while let Some(found) = port.receive_into(&mut buffer, Wait::Poll).unwrap() {
                 let number = u64::from_le_bytes(buffer[..8].try_into().unwrap());
                 assert_eq!(found.length, message.len());
                 assert!(

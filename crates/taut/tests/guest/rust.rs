@@ -1,6 +1,6 @@
 //! A guest in Rust: tasks that the executive's core declares, admits and runs there, and that talk to Linux.
 
-use tautline::{BusConfig, Node, NodeConfig, SamplingOptions, SamplingPort, bus_neighbour};
+use tautline::{BusConfig, Node, NodeConfig, SamplingOptions, SamplingPort, Wait, bus_neighbour};
 
 use crate::bed::{Monitor, Running, has_rust_image, in_time, port_number, receive, wait_until};
 use crate::bed::{PATIENCE, guest, show, text};
@@ -20,7 +20,9 @@ struct State {
 
 fn see(viewer: &mut SamplingPort) -> State {
     let mut buffer = [0; 1_484];
-    let sample = viewer.read_new_until(in_time(), &mut buffer).unwrap();
+    let sample = viewer
+        .next_into(&mut buffer, Wait::Until(in_time()))
+        .unwrap();
     assert_eq!(sample.expect("control publishes").length, 16);
     let word = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().unwrap());
     State {
@@ -156,7 +158,7 @@ fn the_flight_controller_speaks_with_its_world(monitor: Monitor) {
 
 /// Length and first bytes of the next value.
 fn newest(port: &mut SamplingPort, buffer: &mut [u8]) -> (usize, [u8; 8]) {
-    let sample = port.read_new_until(in_time(), buffer).unwrap();
+    let sample = port.next_into(buffer, Wait::Until(in_time())).unwrap();
     let length = sample.expect("the guest publishes").length;
     (length, buffer[..8].try_into().unwrap())
 }

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use tautline::{Instant, Node, Priority};
+use tautline::{Node, Priority, Wait};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 use crate::common::{Running, Scratch, skipped_without_privilege};
@@ -289,7 +289,7 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
     let from = send(PORT);
     let mut buffer = [0; 1_500];
     for _ in 0..COUNT {
-        let datagram = port.receive_until(Instant::FAR_FUTURE, &mut buffer);
+        let datagram = port.receive_into(&mut buffer, Wait::Forever);
         assert_eq!(datagram.unwrap().unwrap().length, 33);
     }
     let (status, said) = capture.end();

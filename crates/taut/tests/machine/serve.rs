@@ -11,7 +11,7 @@ use crate::common::browser::Browser;
 use crate::common::pages::is_not_cut;
 use crate::common::{Scratch, Served, skipped_without_privilege};
 use serde_json::{Value, json};
-use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
+use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
@@ -36,7 +36,7 @@ fn node(ip: [u8; 4]) -> (Node, tautline::QueuingPort) {
     let mut buffer = [0; 1484];
     for _ in 0..17 {
         port.send(to, Priority::NORMAL, &[7; 100]).unwrap();
-        port.receive_until(Instant::FAR_FUTURE, &mut buffer)
+        port.receive_into(&mut buffer, Wait::Forever)
             .unwrap()
             .unwrap();
     }

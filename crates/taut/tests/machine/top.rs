@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, bus_neighbour,
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, Wait, bus_neighbour,
 };
 use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
@@ -248,7 +248,10 @@ fn a_value_of_a_type_is_shown_by_the_names_of_its_fields() {
         screen.contains("Pair torque=-2 mode=3, from hub port 78")
     });
     let mut buffer = [0; 1484];
-    let sample = port.read_new_until(until, &mut buffer).unwrap().unwrap();
+    let sample = port
+        .next_into(&mut buffer, Wait::Until(until))
+        .unwrap()
+        .unwrap();
     let value = &buffer[..sample.length];
     assert_eq!(value, [0xfe, 0xff, 3], "it was left to its reader");
     view.press("q");

@@ -19,9 +19,8 @@ use super::owner::PortOwner;
 use super::waiting::Bell;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::limits::SOURCES_MAX;
 use crate::link::frame::Marking;
-use crate::link::vbus::{BusPort, PRODUCERS_MAX};
+use crate::link::vbus::BusPort;
 use crate::link::{Link, PortHalf};
 use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
 use crate::send_pool::SendPool;
@@ -216,16 +215,6 @@ pub(super) trait QueueCore: Core {
     ) -> Option<LentMessage<'_>>;
 }
 
-/// Most places of values in a port, on any link.
-const PLACES_MAX: usize = if PRODUCERS_MAX > SOURCES_MAX {
-    PRODUCERS_MAX
-} else {
-    SOURCES_MAX
-};
-
-/// Arrival and place of values, and how many there are.
-type Order = ([(u64, usize); PLACES_MAX], usize);
-
 /// Contract of the core of a sampling port. Each source has a place.
 pub(super) trait ValueCore: Core {
     /// Brings in what has arrived, and makes each source's newest value the reader's own; if there is no new one and
@@ -295,18 +284,5 @@ pub(super) trait ValueCore: Core {
         let places = 0..self.place_count();
         let unread = places.filter_map(|place| Some((self.unread_of(place)?, place)));
         unread.min().map(|(_, place)| place)
-    }
-
-    /// Arrival and place of the values that have not been read, in no order.
-    fn unread(&self) -> Order {
-        let mut order = [(0, 0); PLACES_MAX];
-        let places = 0..self.place_count();
-        let unread = places.filter_map(|place| Some((self.unread_of(place)?, place)));
-        let mut count = 0;
-        for (slot, found) in order.iter_mut().zip(unread) {
-            *slot = found;
-            count += 1;
-        }
-        (order, count)
     }
 }

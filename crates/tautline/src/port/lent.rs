@@ -332,6 +332,57 @@ impl Drop for LentMessage<'_> {
     }
 }
 
+/// A message that was received: it derefs to its bytes, in the port's own memory. Dropping it gives its place back;
+/// until then its place is taken, and nothing is written there.
+#[derive(Debug)]
+pub struct Received<'p>(LentMessage<'p>);
+
+impl<'p> Received<'p> {
+    /// A message in a slot of the port, or where its fragments were put together.
+    #[inline(always)]
+    pub(super) fn own(message: LentMessage<'p>) -> Self {
+        debug_assert!(message.bytes().slice().is_some());
+        Self(message)
+    }
+
+    /// Its priority.
+    #[inline]
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.0.priority
+    }
+
+    /// Sender of the message.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.0.source
+    }
+
+    /// When it was published on a bus; elsewhere when its last frame arrived, on the link's arrival clock.
+    #[inline]
+    #[must_use]
+    pub fn arrival(&self) -> Instant {
+        self.0.arrival
+    }
+
+    /// Its sequence number; of a message in frames, that of the first.
+    #[inline]
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.0.sequence
+    }
+}
+
+impl Deref for Received<'_> {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.0.bytes().slice().unwrap_or_default()
+    }
+}
+
 /// A slot of a port's ring that is looked at. Dropping it gives it back to the producers, unless more
 /// messages are in it.
 pub(crate) struct LentSlot<'p> {

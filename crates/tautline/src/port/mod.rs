@@ -6,7 +6,6 @@
 
 mod assembly;
 mod authenticated;
-mod builder;
 mod bus;
 mod core;
 mod endpoint;
@@ -25,14 +24,14 @@ mod typed;
 mod udp;
 mod waiting;
 
-pub use builder::{PortId, QueuingBuilder, RawBuilder, SamplingBuilder, TypedBuilder, UdpBuilder};
-pub use lent::{LentMessage, Loan};
+pub use lent::{LentMessage, Loan, Received};
 pub use queuing::{QueuingOptions, QueuingPort};
-pub use raw::{RawOptions, RawPort, ReceivedFrame};
-pub use sampling::{SamplingOptions, SamplingPort};
+pub use raw::{Frame, RawOptions, RawPort, ReceivedFrame};
+pub use sampling::{SamplingOptions, SamplingPort, Value};
 pub use spin::{AdaptiveSpin, Spin};
 pub use typed::{TypedQueuingPort, TypedSamplingPort};
 pub use udp::{Datagram, LentDatagram, UdpOptions, UdpPort};
+pub use waiting::Wait;
 
 pub use crate::limits::{
     BATCH_FRAMES, DEPTH_DEFAULT, DEPTH_MAX, DESTINATIONS_MAX, SOURCES_MAX, SPIN_ADAPTIVE_MAX,

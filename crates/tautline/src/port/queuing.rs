@@ -15,10 +15,10 @@ use super::core::{AnyCore, Core, QueueCore, with_core};
 use super::endpoint::{Endpoint, Opening, check_buffer};
 use super::frames::queue::Messages;
 use super::inbox::Records;
-use super::lent::{LentMessage, Loan};
+use super::lent::{LentMessage, Loan, Received};
 use super::owner::PortOwner;
 use super::spin::Spin;
-use super::waiting::wait_for;
+use super::waiting::{Wait, wait_for};
 use crate::address::Source;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
@@ -115,6 +115,8 @@ pub(super) fn check_bytes(bytes: usize, link: Option<LinkKind>) -> Result<(), Op
 pub struct QueuingPort {
     endpoint: Endpoint<Records<Messages>>,
     message_bytes_max: usize,
+    /// On a bus, room for a message of its own: a peer can write where messages lie. Empty elsewhere.
+    copy: Box<[u8]>,
 }
 
 impl QueuingPort {
@@ -141,9 +143,14 @@ impl QueuingPort {
         };
         let receiver = || Records::new(options.depth, Messages::new(options, types.into()));
         let endpoint = Endpoint::open(node, &opening, receiver)?;
+        let copied_bytes = match node.link().kind() {
+            LinkKind::Vbus => options.message_bytes_max,
+            _ => 0,
+        };
         Ok(Self {
             endpoint,
             message_bytes_max: options.message_bytes_max,
+            copy: vec![0; copied_bytes].into(),
         })
     }
 
@@ -187,7 +194,7 @@ impl QueuingPort {
     ///
     /// ```
     /// use tautline::{
-    ///     BusConfig, Instant, Node, NodeConfig, Priority, bus_neighbour,
+    ///     BusConfig, Node, NodeConfig, Priority, Wait, bus_neighbour,
     /// };
     ///
     /// # let bus = format!("/run/taut-doc-messages-{}", std::process::id());
@@ -201,8 +208,8 @@ impl QueuingPort {
     /// let mut log = logger.queuing(6).open()?;
     /// log.follow("planner", events.number())?;
     /// events.send(readers, Priority::NORMAL, b"gripper closed")?;
-    /// let message = log.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");
-    /// assert_eq!(message.bytes().slice(), Some(&b"gripper closed"[..]));
+    /// let message = log.receive(Wait::Forever)?.expect("no deadline");
+    /// assert_eq!(&*message, b"gripper closed");
     /// drop(message);
     /// assert_eq!(log.overwritten(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -260,7 +267,7 @@ impl QueuingPort {
     /// the sender is stopped. The 32 ports that were answered last stay connected.
     ///
     /// ```
-    /// # use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
+    /// # use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
     /// # let here = [127, 0, 0, 1].into();
     /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("server", here))?)?;
     /// # let mut client = node.queuing(2025).open()?;
@@ -268,9 +275,9 @@ impl QueuingPort {
     /// # let to = client.destination("server", server.number())?;
     /// # client.send(to, Priority::NORMAL, b"position?")?;
     /// # let mut buffer = [0; 1484];
-    /// let question = server.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+    /// let question = server.receive_into(&mut buffer, Wait::Forever)?.expect("no deadline");
     /// server.reply(question.source, question.priority, b"3 mm")?;
-    /// # let answer = client.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+    /// # let answer = client.receive_into(&mut buffer, Wait::Forever)?.expect("no deadline");
     /// # assert_eq!(&buffer[..answer.length], b"3 mm");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -318,7 +325,7 @@ impl QueuingPort {
     /// bundles (`docs/reference/wire.md`).
     ///
     /// ```
-    /// # use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
+    /// # use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
     /// # let here = [127, 0, 0, 1].into();
     /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("there", here))?)?;
     /// # let mut sender = node.queuing(2021).open()?;
@@ -328,10 +335,9 @@ impl QueuingPort {
     ///     sender.merge(to, Priority::NORMAL, &[joint; 16])?;
     /// }
     /// sender.flush()?;                                         // one frame
-    /// # let mut buffer = [0; 1484];
     /// for joint in 0..6 {
-    ///     let message = receiver.receive_until(Instant::FAR_FUTURE, &mut buffer)?;
-    ///     assert_eq!(buffer[..message.expect("no deadline").length], [joint; 16]);
+    ///     let message = receiver.receive(Wait::Forever)?.expect("no deadline");
+    ///     assert_eq!(*message, [joint; 16]);
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -374,11 +380,12 @@ impl QueuingPort {
         self.endpoint.lend(to, priority, length)
     }
 
-    /// Lends the most urgent message, if there is one, where it lies. Dropping the view gives the slot back;
-    /// until then the slot is not written, and counts as taken in its class. Never waits.
+    /// Receives the most urgent message; `None` if the wait has ended without one. The message stays in the port's
+    /// memory until it is dropped, and its slot counts as taken in its class. On link `vbus` it is a copy, since the
+    /// sender can write where messages lie.
     ///
     /// ```
-    /// # use tautline::{Instant, Node, NodeConfig, Priority, neighbour};
+    /// # use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
     /// # let here = [127, 0, 0, 1].into();
     /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("there", here))?)?;
     /// # let mut sender = node.queuing(2023).open()?;
@@ -387,69 +394,72 @@ impl QueuingPort {
     /// let mut loan = sender.lend(to, Priority::NORMAL, 5)?;
     /// loan.copy_from_slice(b"ready");
     /// loan.send()?;
-    /// let message = receiver.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");
-    /// assert_eq!(message.bytes().slice(), Some(&b"ready"[..]));
+    /// let message = receiver.receive(Wait::Forever)?.expect("no deadline");
+    /// assert_eq!((&*message, message.priority()), (&b"ready"[..], Priority::NORMAL));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// [`ReceiveError`].
     #[inline]
-    pub fn receive_lent(&mut self) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        let endpoint = &mut self.endpoint;
-        endpoint.process.check()?;
-        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        with_core!(&mut endpoint.half, core => core.lend_next(statistics, notify))
+    pub fn receive(&mut self, wait: Wait) -> Result<Option<Received<'_>>, ReceiveError> {
+        if self.copy.is_empty() {
+            return Ok(self.receive_in_place(wait)?.map(Received::own));
+        }
+        let mut copy = std::mem::take(&mut self.copy);
+        let received = self.receive_into(&mut copy, wait);
+        self.copy = copy;
+        let own = |message: Message| {
+            let bytes = &self.copy[..message.length];
+            Received::own(LentMessage::collected(bytes, &message))
+        };
+        Ok(received?.map(own))
     }
 
-    /// As [`QueuingPort::receive_lent`]; waits for a message until `deadline`, spinning first and then
-    /// sleeping.
-    ///
-    /// # Errors
-    /// As [`QueuingPort::receive_lent`].
-    pub fn receive_lent_until(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
-        let endpoint = &mut self.endpoint;
-        endpoint.process.check()?;
-        let (statistics, spinner) = (&endpoint.statistics, &mut endpoint.spinner);
-        with_core!(&mut endpoint.half, core => {
-            let found = wait_for(core, spinner, deadline, |core| core.seek(statistics))?;
-            Ok(found.and_then(|found| core.lend_found(statistics, found)))
-        })
-    }
-
-    /// Copies the most urgent message, if there is one, into `buffer`, which must hold
-    /// [`QueuingPort::message_bytes_max`]. Never waits.
+    /// Receives the most urgent message like [`receive`](Self::receive), and copies it into `buffer`, which must hold
+    /// [`QueuingPort::message_bytes_max`]. The port is not borrowed: it can answer while the message is read.
     ///
     /// # Errors
     /// [`ReceiveError`].
     #[inline]
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ReceiveError> {
-        check_buffer(buffer, self.message_bytes_max)?;
-        let endpoint = &mut self.endpoint;
-        endpoint.process.check()?;
-        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        with_core!(&mut endpoint.half, core => core.take_next(statistics, notify, buffer))
-    }
-
-    /// Copies the most urgent message into `buffer`; waits for one until `deadline`, spinning first and then
-    /// sleeping. `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for ever.
-    ///
-    /// # Errors
-    /// [`ReceiveError`].
-    pub fn receive_until(
+    pub fn receive_into(
         &mut self,
-        deadline: Instant,
         buffer: &mut [u8],
+        wait: Wait,
     ) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.message_bytes_max)?;
         let endpoint = &mut self.endpoint;
         endpoint.process.check()?;
-        let (statistics, spinner) = (&endpoint.statistics, &mut endpoint.spinner);
-        with_core!(&mut endpoint.half, core => {
-            wait_for(core, spinner, deadline, |core| core.look(statistics, buffer))
+        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        let spinner = &mut endpoint.spinner;
+        with_core!(&mut endpoint.half, core => match wait.deadline() {
+            None => core.take_next(statistics, notify, buffer),
+            Some(deadline) => {
+                wait_for(core, spinner, deadline, |core| core.look(statistics, buffer))
+            }
+        })
+    }
+
+    /// Receives the most urgent message like [`receive`](Self::receive), where it lies on every link: on link `vbus`
+    /// in the sender's memory, without a copy.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    #[inline]
+    pub fn receive_in_place(
+        &mut self,
+        wait: Wait,
+    ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
+        let endpoint = &mut self.endpoint;
+        endpoint.process.check()?;
+        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        let spinner = &mut endpoint.spinner;
+        with_core!(&mut endpoint.half, core => match wait.deadline() {
+            None => core.lend_next(statistics, notify),
+            Some(deadline) => {
+                let found = wait_for(core, spinner, deadline, |core| core.seek(statistics))?;
+                Ok(found.and_then(|found| core.lend_found(statistics, found)))
+            }
         })
     }
 

@@ -1,5 +1,6 @@
 //! The raw port: whole Ethernet frames of one EtherType, for protocols that are not ours.
 
+use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use super::inbox::{Decoder, Inbox, Location, Whole};
 use super::owner::PortOwner;
 use super::receiver::{Opening, Receiver};
 use super::spin::Spin;
+use super::waiting::Wait;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::limits::DEPTH_DEFAULT;
 use crate::link::OutFrame;
@@ -82,6 +84,38 @@ pub struct ReceivedFrame {
     pub arrival: Instant,
 }
 
+/// A frame that was received: it derefs to its bytes, Ethernet header without a tag, and payload with its padding.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'p> {
+    bytes: &'p [u8],
+    frame: ReceivedFrame,
+}
+
+impl Frame<'_> {
+    /// Priority of the 802.1Q tag that it came with; the lowest without one, and on link `packet`.
+    #[inline]
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.frame.priority
+    }
+
+    /// When it arrived, on the link's arrival clock.
+    #[inline]
+    #[must_use]
+    pub fn arrival(&self) -> Instant {
+        self.frame.arrival
+    }
+}
+
+impl Deref for Frame<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
 /// A port for the frames of one EtherType that is neither Linux's nor the node's own: EtherCAT, PROFINET, LLDP, a
 /// protocol of your own. It sends and receives whole frames, on links `xdp` and `xsk` past the kernel's protocol stack,
 /// on `packet` through packet sockets: [`Capabilities::raw_frames`](crate::link::Capabilities::raw_frames).
@@ -93,7 +127,7 @@ pub struct ReceivedFrame {
 /// sender's address, and a tag; through a control process, what the policy gives.
 ///
 /// ```no_run
-/// use tautline::{EtherType, Instant, LinkKind, Node, NodeConfig, RAW_FRAME_BYTES_MAX};
+/// use tautline::{EtherType, LinkKind, Node, NodeConfig, Wait};
 ///
 /// let node = Node::open(NodeConfig::on("eth0").with_link(LinkKind::Xdp))?;
 /// let mut port = node.raw(EtherType::ETHERCAT).open()?;
@@ -103,15 +137,16 @@ pub struct ReceivedFrame {
 /// question.resize(60, 0);
 /// port.send(&question)?;
 ///
-/// let mut buffer = [0; RAW_FRAME_BYTES_MAX];
-/// let frame = port.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
-/// println!("{:02x?}", &buffer[..frame.length]);
+/// let frame = port.receive(Wait::Forever)?.expect("no deadline");
+/// println!("{:02x?}", &*frame);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct RawPort {
     ethertype: EtherType,
     receiver: Receiver<Frames>,
+    /// The frame that was received last.
+    copy: Box<[u8]>,
 }
 
 impl RawPort {
@@ -139,6 +174,7 @@ impl RawPort {
         Ok(Self {
             ethertype,
             receiver: Receiver::open(node, opening, || Ok(Frames))?,
+            copy: vec![0; RAW_FRAME_BYTES_MAX].into(),
         })
     }
 
@@ -182,28 +218,33 @@ impl RawPort {
         }
     }
 
-    /// Copies the most urgent frame into `buffer`, if there is one. Never waits.
+    /// Receives the most urgent frame; `None` if the wait has ended without one. It is put together in the port's
+    /// buffer.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    #[inline]
+    pub fn receive(&mut self, wait: Wait) -> Result<Option<Frame<'_>>, ReceiveError> {
+        let frame = self.receiver.receive_into(&mut self.copy, wait)?;
+        Ok(frame.map(|frame| Frame {
+            bytes: &self.copy[..frame.length],
+            frame,
+        }))
+    }
+
+    /// Receives the most urgent frame like [`receive`](Self::receive), and copies it into `buffer`. The port is not
+    /// borrowed: it can send while the frame is read.
     ///
     /// # Errors
     /// [`ReceiveError::BufferTooSmall`] below [`RAW_FRAME_BYTES_MAX`] bytes, else [`ReceiveError`].
     #[inline]
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<ReceivedFrame>, ReceiveError> {
-        check_buffer(buffer, RAW_FRAME_BYTES_MAX)?;
-        self.receiver.receive(buffer)
-    }
-
-    /// As [`RawPort::receive`]; waits for a frame until `deadline`, spinning first and then sleeping. `None` when the
-    /// deadline has come. [`Instant::FAR_FUTURE`] waits for ever.
-    ///
-    /// # Errors
-    /// As [`RawPort::receive`].
-    pub fn receive_until(
+    pub fn receive_into(
         &mut self,
-        deadline: Instant,
         buffer: &mut [u8],
+        wait: Wait,
     ) -> Result<Option<ReceivedFrame>, ReceiveError> {
         check_buffer(buffer, RAW_FRAME_BYTES_MAX)?;
-        self.receiver.receive_until(deadline, buffer)
+        self.receiver.receive_into(buffer, wait)
     }
 
     /// How long a wait spins before it sleeps.

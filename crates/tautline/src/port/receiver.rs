@@ -4,7 +4,6 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use tautline_proto::time::Instant;
 use tautline_proto::wire::PortKey;
 use tautline_shm::police;
 use tautline_shm::region::{PortMemory, Shape};
@@ -15,7 +14,7 @@ use super::list::OpenPort;
 use super::open_list::Registration;
 use super::owner::PortOwner;
 use super::spin::{Spin, Spinner};
-use super::waiting::{Bell, wait_for};
+use super::waiting::{Bell, Wait, wait_for};
 use crate::error::{PortError, ReceiveError};
 use crate::link::{FramePort, PortRequest};
 use crate::policing::Policing;
@@ -85,55 +84,49 @@ impl<D: Decoder> Receiver<D> {
         })
     }
 
-    /// Copies the most urgent item into `buffer`, if there is one.
+    /// Copies the most urgent item into `buffer`.
     #[inline]
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<D::Item>, ReceiveError> {
-        self.process.check()?;
-        let (inbox, records) = (&mut self.inbox, &mut self.records);
-        let found = records.look(inbox, &self.statistics, buffer)?;
-        if found.is_some() || !self.notify {
-            return Ok(found);
-        }
-        inbox.arm();
-        records.look(inbox, &self.statistics, buffer)
-    }
-
-    /// Copies the most urgent item into `buffer`; waits for one until the deadline.
-    pub(super) fn receive_until(
+    pub(super) fn receive_into(
         &mut self,
-        deadline: Instant,
         buffer: &mut [u8],
+        wait: Wait,
     ) -> Result<Option<D::Item>, ReceiveError> {
-        self.process.check()?;
-        let (records, statistics) = (&mut self.records, &self.statistics);
-        wait_for(&mut self.inbox, &mut self.spinner, deadline, |inbox| {
+        self.find(wait, |records, inbox, statistics| {
             records.look(inbox, statistics, buffer)
         })
     }
 
-    /// Finds the most urgent item, if there is one.
+    /// Finds the most urgent item.
     #[inline]
-    pub(super) fn seek(&mut self) -> Result<Option<Located<D::Item>>, ReceiveError> {
+    pub(super) fn seek(&mut self, wait: Wait) -> Result<Option<Located<D::Item>>, ReceiveError> {
+        self.find(wait, Records::seek)
+    }
+
+    /// Repeats a look until it finds something or the wait has ended.
+    #[inline(always)]
+    fn find<T>(
+        &mut self,
+        wait: Wait,
+        mut look: impl FnMut(
+            &mut Records<D>,
+            &mut Inbox,
+            &Statistics,
+        ) -> Result<Option<T>, ReceiveError>,
+    ) -> Result<Option<T>, ReceiveError> {
         self.process.check()?;
         let (inbox, records) = (&mut self.inbox, &mut self.records);
-        let found = records.seek(inbox, &self.statistics)?;
+        let statistics = &*self.statistics;
+        if let Some(deadline) = wait.deadline() {
+            return wait_for(inbox, &mut self.spinner, deadline, |inbox| {
+                look(records, inbox, statistics)
+            });
+        }
+        let found = look(records, inbox, statistics)?;
         if found.is_some() || !self.notify {
             return Ok(found);
         }
         inbox.arm();
-        records.seek(inbox, &self.statistics)
-    }
-
-    /// Finds the most urgent item; waits for one until the deadline.
-    pub(super) fn seek_until(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<Located<D::Item>>, ReceiveError> {
-        self.process.check()?;
-        let (records, statistics) = (&mut self.records, &self.statistics);
-        wait_for(&mut self.inbox, &mut self.spinner, deadline, |inbox| {
-            records.seek(inbox, statistics)
-        })
+        look(records, inbox, statistics)
     }
 
     pub(super) fn spin(&self) -> Spin {

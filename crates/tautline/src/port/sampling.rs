@@ -1,5 +1,6 @@
 //! The sampling port: keeps the last value only, of all senders or of each.
 
+use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::lent::Loan;
 use super::owner::PortOwner;
 use super::queuing::check_bytes;
 use super::spin::Spin;
-use super::waiting::{Bell, wait_for};
+use super::waiting::{Bell, Wait, wait_for};
 use crate::address::Source;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
@@ -85,25 +86,83 @@ impl SamplingOptions {
     }
 }
 
+/// A value that was read: it derefs to its bytes, in the port's copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'p> {
+    bytes: &'p [u8],
+    sample: Sample,
+}
+
+impl Value<'_> {
+    /// Its priority, source, arrival, age, and what else is known about it.
+    #[inline]
+    #[must_use]
+    pub fn sample(&self) -> &Sample {
+        &self.sample
+    }
+
+    /// Its priority.
+    #[inline]
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.sample.priority
+    }
+
+    /// Sender of the value.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.sample.source
+    }
+
+    /// When it arrived, on the link's arrival clock.
+    #[inline]
+    #[must_use]
+    pub fn arrival(&self) -> Instant {
+        self.sample.arrival
+    }
+
+    /// How old it was when it was read.
+    #[inline]
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.sample.age
+    }
+
+    /// Whether the age is within the port's refresh period.
+    #[inline]
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.sample.valid
+    }
+}
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
 /// A port that keeps the last value only, with its arrival time, age and validity; of all senders or,
 /// if [`SamplingOptions::sources`] says so, of each.
 ///
 /// ```
-/// use tautline::{Instant, Node, NodeConfig, Priority, SamplingOptions, neighbour};
+/// use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
 ///
 /// let here = [127, 0, 0, 1].into();
 /// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("hub", here))?)?;
-/// let fleet = SamplingOptions { sources: 24, ..SamplingOptions::default() };
-/// let mut hub = node.sampling(2010).options(&fleet).open()?;
+/// let mut hub = node.sampling(2010).sources(24).open()?;
 /// for number in [2011_u16, 2012, 2013] {
 ///     let mut arm = node.sampling(number).open()?;
 ///     let to_hub = arm.destination("hub", hub.number())?;
 ///     arm.send(to_hub, Priority::NORMAL, &number.to_be_bytes())?;
 /// }
-/// let mut buffer = [0; 1484];
 /// for _ in 0..3 {
-///     let sample = hub.read_new_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
-///     println!("{} is at {:?}, {:?} old", sample.source, &buffer[..sample.length], sample.age);
+///     let value = hub.next(Wait::Forever)?.expect("no deadline");
+///     println!("{} is at {:?}, {:?} old", value.source(), &*value, value.age());
 /// }
 /// assert_eq!(hub.sources().count(), 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -115,6 +174,8 @@ pub struct SamplingPort {
     is_single: bool,
     value_bytes_max: usize,
     refresh_period: Duration,
+    /// The value that was read last.
+    copy: Box<[u8]>,
 }
 
 impl SamplingPort {
@@ -150,6 +211,7 @@ impl SamplingPort {
             is_single: options.sources == 1,
             value_bytes_max: options.value_bytes_max,
             refresh_period: options.refresh_period,
+            copy: vec![0; options.value_bytes_max].into(),
         })
     }
 
@@ -196,7 +258,7 @@ impl SamplingPort {
     ///
     /// ```
     /// use tautline::{
-    ///     BusConfig, Instant, Node, NodeConfig, Priority, SamplingOptions, bus_neighbour,
+    ///     BusConfig, Node, NodeConfig, Priority, SamplingOptions, Wait, bus_neighbour,
     /// };
     ///
     /// # let bus = format!("/run/taut-doc-readers-{}", std::process::id());
@@ -211,9 +273,8 @@ impl SamplingPort {
     /// let mut screen = viewer.sampling(6).options(&picture).open()?;
     /// screen.follow("camera", lens.number())?;
     /// lens.send(readers, Priority::NORMAL, &[7; 65_536])?;
-    /// let mut buffer = vec![0; screen.value_bytes_max()];
-    /// let sample = screen.read_new_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
-    /// assert_eq!(buffer[..sample.length], [7; 65_536]);
+    /// let value = screen.next(Wait::Forever)?.expect("no deadline");
+    /// assert_eq!(*value, [7; 65_536]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -295,13 +356,57 @@ impl SamplingPort {
         self.endpoint.lend(to, priority, length)
     }
 
-    /// Lends the last value where it lies, seen before or not; `None` if there has never been one. The value
-    /// stays there until the port is used again. Never waits, never retries.
+    /// Reads the last value, seen before or not; `None` while there has never been one. Of several sources' values it
+    /// is the one that arrived last; the others stay new. Never waits, never retries: the same small price always,
+    /// whatever arrives meanwhile.
     ///
     /// # Errors
     /// [`ReceiveError`].
     #[inline]
-    pub fn read_lent(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
+    pub fn read(&mut self) -> Result<Option<Value<'_>>, ReceiveError> {
+        self.with_copy(Self::read_into)
+    }
+
+    /// Waits for the next value that this port has not seen, and reads it; `None` if the wait has ended without one. Of
+    /// several sources' values, the one that arrived first.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    pub fn next(&mut self, wait: Wait) -> Result<Option<Value<'_>>, ReceiveError> {
+        self.with_copy(|port, copy| port.next_into(copy, wait))
+    }
+
+    /// Reads the last value of one source; `None` if it has never sent one. On a port that keeps one value for all it
+    /// is that value, if it is this source's. Never waits.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    pub fn read_from(&mut self, source: Source) -> Result<Option<Value<'_>>, ReceiveError> {
+        self.with_copy(|port, copy| port.read_from_into(source, copy))
+    }
+
+    #[inline(always)]
+    fn with_copy(
+        &mut self,
+        read: impl FnOnce(&mut Self, &mut [u8]) -> Result<Option<Sample>, ReceiveError>,
+    ) -> Result<Option<Value<'_>>, ReceiveError> {
+        let mut copy = std::mem::take(&mut self.copy);
+        let sample = read(self, &mut copy);
+        self.copy = copy;
+        let value = |sample: Sample| Value {
+            bytes: &self.copy[..sample.length],
+            sample,
+        };
+        Ok(sample?.map(value))
+    }
+
+    /// Reads the last value like [`read`](Self::read), where it lies: on link `vbus`, a value of more than 256 bytes is
+    /// in the sender's memory. It stays there until the port is used again. Its age is not measured.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    #[inline]
+    pub fn read_in_place(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
         let (endpoint, bytes_max) = (&mut self.endpoint, self.value_bytes_max);
         endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
@@ -323,15 +428,13 @@ impl SamplingPort {
         })
     }
 
-    /// Copies the last value, seen before or not, into `buffer`, which must hold
-    /// [`SamplingPort::value_bytes_max`]; `None` while there has never been one. Of several sources' values it
-    /// is the one that arrived last; the others stay new. Never waits, never retries: the same small price
-    /// always, whatever arrives meanwhile.
+    /// Reads the last value like [`read`](Self::read), and copies it into `buffer`, which must hold
+    /// [`SamplingPort::value_bytes_max`]. The port is not borrowed.
     ///
     /// # Errors
     /// [`ReceiveError`].
     #[inline]
-    pub fn read(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
+    pub fn read_into(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
         let (endpoint, period) = (&mut self.endpoint, self.refresh_period);
         endpoint.process.check()?;
@@ -350,12 +453,7 @@ impl SamplingPort {
         })
     }
 
-    /// The last value of one source, as [`SamplingPort::read`]; `None` if it has never sent one. On a port
-    /// that keeps one value for all it is that value, if it is this source's.
-    ///
-    /// # Errors
-    /// [`ReceiveError`].
-    pub fn read_from(
+    pub(super) fn read_from_into(
         &mut self,
         source: Source,
         buffer: &mut [u8],
@@ -369,54 +467,37 @@ impl SamplingPort {
         place.map_or(Ok(None), |place| self.take(place, buffer))
     }
 
-    /// Reads all values that have not been read, in the order of their arrival. Copies each into `buffer`,
-    /// which must hold [`SamplingPort::value_bytes_max`], and calls `each` with the value and its bytes.
-    /// Returns their number, at most one for each source. Never waits.
-    ///
-    /// # Errors
-    /// [`ReceiveError`]. After [`ReceiveError::OtherType`] the values that arrived later are unread.
-    pub fn read_newer(
-        &mut self,
-        buffer: &mut [u8],
-        mut each: impl FnMut(&Sample, &[u8]),
-    ) -> Result<usize, ReceiveError> {
-        self.look(buffer)?;
-        let mut hand = |port: &mut Self, place| {
-            let sample = port.take(place, buffer)?;
-            if let Some(sample) = &sample {
-                each(sample, &buffer[..sample.length]);
-            }
-            Ok(usize::from(sample.is_some()))
-        };
-        if self.is_single {
-            let place = self.first_unread();
-            return place.map_or(Ok(0), |place| hand(self, place));
-        }
-        let (mut order, count) = with_core!(&self.endpoint.half, core => core.unread());
-        order[..count].sort_unstable();
-        let places = order[..count].iter().map(|(_, place)| *place);
-        places.map(|place| hand(self, place)).sum()
-    }
-
-    /// Copies the next value that this port has not seen into `buffer`; waits for one until `deadline`,
-    /// spinning first and then sleeping. `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for
-    /// ever. Of several sources' values, the one that arrived first.
+    /// Reads the next value like [`next`](Self::next), and copies it into `buffer`, which must hold
+    /// [`SamplingPort::value_bytes_max`]. The port is not borrowed.
     ///
     /// # Errors
     /// [`ReceiveError`].
-    pub fn read_new_until(
+    pub fn next_into(
         &mut self,
-        deadline: Instant,
         buffer: &mut [u8],
+        wait: Wait,
     ) -> Result<Option<Sample>, ReceiveError> {
+        let Some(deadline) = wait.deadline() else {
+            self.look(buffer)?;
+            return self.take_unread(buffer);
+        };
         check_buffer(buffer, self.value_bytes_max)?;
         while self.wait_for_new(deadline)? {
             with_core!(&mut self.endpoint.half, core => core.refresh());
-            let place = self.first_unread();
-            if let Some(sample) = place.map_or(Ok(None), |place| self.take(place, buffer))? {
+            if let Some(sample) = self.take_unread(buffer)? {
                 return Ok(Some(sample));
             }
-            // It was passed over.
+            // All were passed over.
+        }
+        Ok(None)
+    }
+
+    /// Takes the first value that was not read and is not passed over.
+    fn take_unread(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
+        while let Some(place) = self.first_unread() {
+            if let Some(sample) = self.take(place, buffer)? {
+                return Ok(Some(sample));
+            }
         }
         Ok(None)
     }
@@ -450,7 +531,7 @@ impl SamplingPort {
     }
 
     /// As [`QueuingPort::descriptor`](super::QueuingPort::descriptor): readable when a value comes after a
-    /// [`SamplingPort::read`] or [`SamplingPort::read_newer`] that found nothing new.
+    /// [`SamplingPort::read`], or a [`SamplingPort::next`] that polls, which found nothing new.
     pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
         self.endpoint.descriptor()
     }

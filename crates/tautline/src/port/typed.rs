@@ -8,6 +8,7 @@ use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
 use tautline_types::{Typed, WithRoom};
 
 use super::owner::PortOwner;
+use super::waiting::Wait;
 use super::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
@@ -22,7 +23,7 @@ use crate::types::PortTypes;
 /// bits of its type's fingerprint, and the receiver refuses one of another type.
 ///
 /// ```
-/// use tautline::{Instant, Node, NodeConfig, Priority, QueuingOptions, TypedQueuingPort, neighbour};
+/// use tautline::{Node, NodeConfig, Priority, TypedQueuingPort, Wait, neighbour};
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq, tautline::Typed)]
 /// #[repr(C)]
@@ -33,14 +34,13 @@ use crate::types::PortTypes;
 ///
 /// let here = [127, 0, 0, 1].into();
 /// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("motor", here))?)?;
-/// let options = QueuingOptions::default();
-/// let mut motor: TypedQueuingPort<Command> = node.queuing(2031).options(&options).typed().open()?;
-/// let mut controller: TypedQueuingPort<Command> = node.queuing(2032).options(&options).typed().open()?;
+/// let mut motor: TypedQueuingPort<Command> = node.queuing(2031).typed().open()?;
+/// let mut controller: TypedQueuingPort<Command> = node.queuing(2032).typed().open()?;
 ///
 /// let to = controller.destination("motor", motor.number())?;
 /// let command = Command { torque: [0.0, 0.5, 1.0], mode: 2 };
 /// controller.send(to, Priority::HIGHEST, &command)?;
-/// let (received, message) = motor.receive_until(Instant::FAR_FUTURE)?.expect("no deadline");
+/// let (received, message) = motor.receive(Wait::Forever)?.expect("no deadline");
 /// assert_eq!((received, message.priority), (command, Priority::HIGHEST));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -53,7 +53,7 @@ pub struct TypedQueuingPort<R: Typed, S: Typed = R> {
 /// A sampling port that keeps values of `R` and sends values of `S`. As [`TypedQueuingPort`].
 ///
 /// ```
-/// use tautline::{Instant, Node, NodeConfig, Priority, SamplingOptions, TypedSamplingPort, neighbour};
+/// use tautline::{Node, NodeConfig, Priority, TypedSamplingPort, Wait, neighbour};
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq, tautline::Typed)]
 /// #[repr(C)]
@@ -63,11 +63,10 @@ pub struct TypedQueuingPort<R: Typed, S: Typed = R> {
 ///
 /// let here = [127, 0, 0, 1].into();
 /// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("arm", here))?)?;
-/// let options = SamplingOptions::default();
-/// let mut arm: TypedSamplingPort<State> = node.sampling(2033).options(&options).typed().open()?;
+/// let mut arm: TypedSamplingPort<State> = node.sampling(2033).typed().open()?;
 /// let to = arm.destination("arm", arm.number())?;
 /// arm.send(to, Priority::NORMAL, &State { position: [1.0, 2.0, 3.0] })?;
-/// let (state, sample) = arm.read_new_until(Instant::FAR_FUTURE)?.expect("no deadline");
+/// let (state, sample) = arm.next(Wait::Forever)?.expect("no deadline");
 /// assert!(sample.valid && state.position[2] == 3.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -98,30 +97,15 @@ impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
         })
     }
 
-    /// Takes the most urgent message, if there is one. Never waits.
+    /// Receives the most urgent message; `None` if the wait has ended without one.
     ///
     /// # Errors
     /// [`ReceiveError::OtherType`], [`ReceiveError::OtherSize`]: a message had another type, or was shorter than the
     /// type; it is gone. Else [`ReceiveError`].
     #[inline]
-    pub fn receive(&mut self) -> Result<Option<(R, Message)>, ReceiveError> {
+    pub fn receive(&mut self, wait: Wait) -> Result<Option<(R, Message)>, ReceiveError> {
         let mut value = R::zeroed();
-        let received = self.port.receive(value.bytes_mut())?;
-        self.checked(value, received)
-    }
-
-    /// Takes the most urgent message; waits for one until `deadline`, as
-    /// [`QueuingPort::receive_until`](super::QueuingPort::receive_until).
-    ///
-    /// # Errors
-    /// As [`receive`](Self::receive).
-    #[inline]
-    pub fn receive_until(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<(R, Message)>, ReceiveError> {
-        let mut value = R::zeroed();
-        let received = self.port.receive_until(deadline, value.bytes_mut())?;
+        let received = self.port.receive_into(value.bytes_mut(), wait)?;
         self.checked(value, received)
     }
 
@@ -168,20 +152,16 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
     /// size. Else [`ReceiveError`].
     #[inline]
     pub fn read(&mut self) -> Result<Option<(R, Sample)>, ReceiveError> {
-        self.read_with(|port, buffer| port.read(buffer))
+        self.read_with(SamplingPort::read_into)
     }
 
-    /// The next value that this port has not seen; waits for one until `deadline`, as
-    /// [`SamplingPort::read_new_until`](super::SamplingPort::read_new_until).
+    /// Waits for the next value that this port has not seen; `None` if the wait has ended without one.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     #[inline]
-    pub fn read_new_until(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<(R, Sample)>, ReceiveError> {
-        self.read_with(|port, buffer| port.read_new_until(deadline, buffer))
+    pub fn next(&mut self, wait: Wait) -> Result<Option<(R, Sample)>, ReceiveError> {
+        self.read_with(|port, buffer| port.next_into(buffer, wait))
     }
 
     /// The last value of one source, as [`SamplingPort::read_from`](super::SamplingPort::read_from).
@@ -189,7 +169,7 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_from(&mut self, source: Source) -> Result<Option<(R, Sample)>, ReceiveError> {
-        self.read_with(|port, buffer| port.read_from(source, buffer))
+        self.read_with(|port, buffer| port.read_from_into(source, buffer))
     }
 
     /// Whether there is a value that this port has not seen.

@@ -18,6 +18,7 @@ use super::endpoint::check_buffer;
 use super::owner::PortOwner;
 use super::receiver::{Opening, Receiver};
 use super::spin::Spin;
+use super::waiting::Wait;
 use crate::error::{MAC_UNKNOWN, OptionsError, PortError, ReceiveError, SendError};
 use crate::limits::BATCH_FRAMES;
 use crate::link::{OutFrame, PortLink};
@@ -110,7 +111,7 @@ pub struct Datagram {
 /// sent as such. All other UDP ports of the same address stay with Linux.
 ///
 /// ```
-/// use tautline::{Instant, Node, NodeConfig, Priority};
+/// use tautline::{Node, NodeConfig, Priority, Wait};
 ///
 /// let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
 /// let mut port = node.udp(15_000).open()?;
@@ -119,7 +120,7 @@ pub struct Datagram {
 /// peer.send_to(b"position?", "127.0.0.1:15000")?;
 ///
 /// let mut buffer = [0; 1484];
-/// let datagram = port.receive_until(Instant::FAR_FUTURE, &mut buffer)?.expect("no deadline");
+/// let datagram = port.receive_into(&mut buffer, Wait::Forever)?.expect("no deadline");
 /// assert_eq!(&buffer[..datagram.length], b"position?");
 /// port.reply(datagram.source, Priority::HIGHEST, b"3 mm")?;
 /// assert_eq!(peer.recv(&mut buffer)?, 4);
@@ -402,65 +403,42 @@ impl UdpPort {
         self.receiver.reply(to, priority, lent(buffer))
     }
 
-    /// Copies the most urgent datagram, if there is one, into `buffer`, which must hold
-    /// [`UdpPort::message_bytes_max`]. Never waits.
+    /// Receives the most urgent datagram; `None` if the wait has ended without one. The datagram stays in the port's
+    /// memory until it is dropped, and its slot counts as taken in its class.
+    ///
+    /// ```
+    /// # use tautline::{Node, NodeConfig, Wait};
+    /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
+    /// # let mut port = node.udp(15_002).open()?;
+    /// # let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// # peer.send_to(b"position?", "127.0.0.1:15002")?;
+    /// let datagram = port.receive(Wait::Forever)?.expect("no deadline");
+    /// assert_eq!(&*datagram, b"position?");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`ReceiveError::Undelivered`] if a datagram to one of this port's destinations was not delivered, once
     /// for each; received datagrams remain for the next call. Otherwise [`ReceiveError`].
     #[inline]
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Datagram>, ReceiveError> {
-        check_buffer(buffer, self.message_bytes_max())?;
-        self.receiver.receive(buffer)
+    pub fn receive(&mut self, wait: Wait) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
+        let found = self.receiver.seek(wait)?;
+        Ok(found.and_then(|found| self.receiver.lend(found)))
     }
 
-    /// Copies the most urgent datagram into `buffer`; waits for one until `deadline`, spinning first and then
-    /// sleeping.
-    /// `None` when the deadline has come. [`Instant::FAR_FUTURE`] waits for ever.
+    /// Receives the most urgent datagram like [`receive`](Self::receive), and copies it into `buffer`, which must hold
+    /// [`UdpPort::message_bytes_max`]. The port is not borrowed: it can answer while the datagram is read.
     ///
     /// # Errors
-    /// As [`UdpPort::receive`].
-    pub fn receive_until(
+    /// As [`receive`](Self::receive).
+    #[inline]
+    pub fn receive_into(
         &mut self,
-        deadline: Instant,
         buffer: &mut [u8],
+        wait: Wait,
     ) -> Result<Option<Datagram>, ReceiveError> {
         check_buffer(buffer, self.message_bytes_max())?;
-        self.receiver.receive_until(deadline, buffer)
-    }
-
-    /// Lends the most urgent datagram, if there is one, where it lies. Dropping the view gives the slot back;
-    /// until then the slot is not written, and counts as taken in its class. Never waits.
-    ///
-    /// ```
-    /// # use tautline::{Instant, Node, NodeConfig};
-    /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
-    /// # let mut port = node.udp(15_002).open()?;
-    /// # let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
-    /// # peer.send_to(b"position?", "127.0.0.1:15002")?;
-    /// let datagram = port.receive_lent_until(Instant::FAR_FUTURE)?.expect("no deadline");
-    /// assert_eq!(datagram.bytes(), b"position?");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`UdpPort::receive`].
-    #[inline]
-    pub fn receive_lent(&mut self) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
-        let found = self.receiver.seek()?;
-        Ok(found.and_then(|found| self.receiver.lend(found)))
-    }
-
-    /// As [`UdpPort::receive_lent`]; waits for a datagram until `deadline`, spinning first and then sleeping.
-    ///
-    /// # Errors
-    /// As [`UdpPort::receive`].
-    pub fn receive_lent_until(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
-        let found = self.receiver.seek_until(deadline)?;
-        Ok(found.and_then(|found| self.receiver.lend(found)))
+        self.receiver.receive_into(buffer, wait)
     }
 
     /// How long a wait spins before it sleeps.

@@ -23,6 +23,29 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// Looks between two pauses, which leave the core to its sibling but take as long as several looks.
 const LOOKS_PER_PAUSE: u32 = 8;
 
+/// How long a port waits for a message that is not there yet. It spins first and then sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    Poll,
+    /// Until this time.
+    Until(Instant),
+    /// Without a limit.
+    Forever,
+}
+
+impl Wait {
+    /// Deadline of the wait; `None` without a wait.
+    #[inline(always)]
+    pub(super) const fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Poll => None,
+            Self::Until(deadline) => Some(deadline),
+            Self::Forever => Some(Instant::FAR_FUTURE),
+        }
+    }
+}
+
 /// Object that a waiting port sleeps on.
 pub(super) trait Bell {
     /// As [`PortLink::now`](crate::link::PortLink::now).

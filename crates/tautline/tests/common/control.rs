@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use serde_json::Value;
 use tautline::control::Server;
-use tautline::{Node, NodeConfig, PortKey, Priority, QueuingOptions, ServiceConfig, Vlan, status};
+use tautline::{
+    Node, NodeConfig, PortKey, Priority, QueuingOptions, ServiceConfig, Vlan, Wait, status,
+};
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};
@@ -141,7 +143,10 @@ pub fn echo_for_ever(node: &Node, number: u16) {
     let mut buffer = [0; 1484];
     loop {
         let deadline = tautline::now() + PATIENCE;
-        let Some(message) = port.receive_until(deadline, &mut buffer).unwrap() else {
+        let Some(message) = port
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap()
+        else {
             continue;
         };
         let answer = &buffer[..message.length];
@@ -163,7 +168,7 @@ pub fn answers(hosts: &Hosts, node: &Node, number: u16) -> bool {
         let mut buffer = [0; 1484];
         port.send(to, Priority::HIGHEST, b"are you there?").unwrap();
         let deadline = tautline::now() + Duration::from_millis(500);
-        port.receive_until(deadline, &mut buffer)
+        port.receive_into(&mut buffer, Wait::Until(deadline))
             .unwrap()
             .is_some_and(|message| &buffer[..message.length] == b"are you there?")
     };

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
-use tautline::{Datagram, MacAddress, Node, Priority, UdpOptions, UdpPort};
+use tautline::{Datagram, MacAddress, Node, Priority, UdpOptions, UdpPort, Wait};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::internet_checksum;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -65,7 +65,10 @@ impl Meeting {
 
     pub fn receive(&mut self, buffer: &mut [u8]) -> Datagram {
         let deadline = tautline::now() + PATIENCE;
-        let received = self.port.receive_until(deadline, buffer).unwrap();
+        let received = self
+            .port
+            .receive_into(buffer, Wait::Until(deadline))
+            .unwrap();
         received.expect("a datagram comes")
     }
 

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use serde_json::Value;
 use tautline::link::NodeCounters;
-use tautline::{MacAddress, Node, Priority, QueuingPort};
+use tautline::{MacAddress, Node, Priority, QueuingPort, Wait};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, Header, ethernet};
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -149,7 +149,10 @@ impl Fence {
         let looked = tautline::now();
         let mut buffer = [0; 1484];
         let deadline = looked + super::PATIENCE * super::slowness();
-        let passed = self.port.receive_until(deadline, &mut buffer).unwrap();
+        let passed = self
+            .port
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap();
         let passed = passed.expect("passes");
         assert_eq!(passed.sequence, self.sequence);
         assert_eq!(buffer[..4], payload);

@@ -10,7 +10,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::keys::key_entry;
 use tautline::{
     Instant, KeySource, MacAddress, Node, NodeConfig, Outgoing, PortError, PortStatus, Priority,
-    Protection, ProtectionStatus, QueuingOptions, QueuingPort, SamplingOptions, neighbour,
+    Protection, ProtectionStatus, QueuingOptions, QueuingPort, SamplingOptions, Wait, neighbour,
 };
 use tautline_proto::authentication::{
     Cipher, Key, KeyRing, SECRET_BYTES, SendKey, Sender, Space, Station, TRAILER_BYTES, Way,
@@ -101,7 +101,9 @@ fn refused(status: &ProtectionStatus) -> u64 {
 
 fn receive(receiver: &mut QueuingPort, deadline: Instant) -> Vec<u8> {
     let mut buffer = vec![0; receiver.message_bytes_max()];
-    let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+    let message = receiver
+        .receive_into(&mut buffer, Wait::Until(deadline))
+        .unwrap();
     let length = message.expect("an honest message arrives").length;
     buffer.truncate(length);
     buffer
@@ -145,7 +147,10 @@ fn every_message_passes(pair: &Pair) {
         for number in 0..3_u8 {
             assert_eq!(receive(&mut receiver, pair.soon()), [number; 1_400]);
         }
-        let message = receiver.receive_lent_until(pair.soon()).unwrap().unwrap();
+        let message = receiver
+            .receive_in_place(Wait::Until(pair.soon()))
+            .unwrap()
+            .unwrap();
         assert_eq!(message.bytes().slice(), Some(&b"ready"[..]));
         let source = message.source;
         drop(message);
@@ -192,13 +197,13 @@ fn every_value_passes(pair: &Pair) {
                 )
                 .unwrap();
             let sample = reader
-                .read_new_until(pair.soon(), &mut buffer)
+                .next_into(&mut buffer, Wait::Until(pair.soon()))
                 .unwrap()
                 .unwrap();
             assert_eq!(buffer[..sample.length], number.to_be_bytes());
             assert!(sample.new);
         }
-        let again = reader.read(&mut buffer).unwrap().unwrap();
+        let again = reader.read_into(&mut buffer).unwrap().unwrap();
         assert!(!again.new && buffer[..again.length] == 99_u32.to_be_bytes());
         drop(reader);
     }
@@ -340,7 +345,7 @@ fn no_forged_message_passes(side: Side) {
     let mut buffer = [0; 1_000];
     let (mut next, mut recorded_next, mut recorded) = (0_u32, 0_u32, Vec::new());
     let mut take = |receiver: &mut QueuingPort, next: &mut u32, recorded_next: &mut u32| {
-        while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+        while let Some(message) = receiver.receive_into(&mut buffer, Wait::Poll).unwrap() {
             let found = u32::from_be_bytes(buffer[..message.length].try_into().unwrap());
             let expected = match message.source.port == port(11) {
                 true => &mut *next,
@@ -479,10 +484,12 @@ fn no_forged_value_passes(side: Side, sources: usize) {
             recorded.push((header, payload));
         }
         stranger.attack(22, 21, round);
-        let sample = reader.read_new_until(pair.soon(), &mut buffer).unwrap();
+        let sample = reader
+            .next_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         let sample = sample.expect("the honest value");
         assert_eq!(buffer[..sample.length], round.to_be_bytes());
-        let again = reader.read(&mut buffer).unwrap().unwrap();
+        let again = reader.read_into(&mut buffer).unwrap().unwrap();
         assert_eq!(buffer[..again.length], round.to_be_bytes());
     }
     let status = status(&pair.b, 22);
@@ -554,7 +561,12 @@ fn a_flood_of_forged_frames_is_counted_and_over_when_it_ends() {
         stranger.attack(12, 11, round);
     }
     let mut buffer = [0; 1_000];
-    assert!(receiver.receive(&mut buffer).unwrap().is_none());
+    assert!(
+        receiver
+            .receive_into(&mut buffer, Wait::Poll)
+            .unwrap()
+            .is_none()
+    );
     let checked = protection(&pair.b, 12);
     assert!(
         checked.dropped_full > 0 && checked.waiting == 0,
@@ -596,7 +608,7 @@ fn other_keys_are_refused_and_say_so() {
         let soon = tautline::now() + Duration::from_millis(200);
         assert!(
             receiver
-                .receive_until(soon, &mut [0; 1_000])
+                .receive_into(&mut [0; 1_000], Wait::Until(soon))
                 .unwrap()
                 .is_none()
         );
@@ -620,7 +632,7 @@ fn ports_without_protection_and_ports_with_do_not_mix() {
     from_plain.send(to, Priority::NORMAL, b"plain").unwrap();
     assert!(
         to_protected
-            .receive_until(soon(), &mut [0; 1_484])
+            .receive_into(&mut [0; 1_484], Wait::Until(soon()))
             .unwrap()
             .is_none()
     );
@@ -631,13 +643,13 @@ fn ports_without_protection_and_ports_with_do_not_mix() {
     }
     assert!(
         to_plain
-            .receive_until(soon(), &mut [0; 1_484])
+            .receive_into(&mut [0; 1_484], Wait::Until(soon()))
             .unwrap()
             .is_none()
     );
     assert!(
         value
-            .read_new_until(soon(), &mut [0; 1_484])
+            .next_into(&mut [0; 1_484], Wait::Until(soon()))
             .unwrap()
             .is_none()
     );
@@ -758,7 +770,7 @@ fn new_keys_lose_no_message() {
     let soon = tautline::now() + Duration::from_millis(200);
     assert!(
         receiver
-            .receive_until(soon, &mut [0; 1_000])
+            .receive_into(&mut [0; 1_000], Wait::Until(soon))
             .unwrap()
             .is_none()
     );

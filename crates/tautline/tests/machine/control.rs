@@ -26,7 +26,7 @@ fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
         let options = SamplingOptions::default();
         let mut state = node.sampling(port(61)).options(&options).open().unwrap();
         let mut buffer = [0; 1484];
-        assert_eq!(state.read(&mut buffer).unwrap(), None);
+        assert_eq!(state.read_into(&mut buffer).unwrap(), None);
         assert_eq!(node.status().ports[0].key, port(61).into());
         return echo_for_ever(&node, 60);
     }

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::net::RecvFlags;
-use tautline::{Priority, QueuingOptions};
+use tautline::{Priority, QueuingOptions, Wait};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{fork, signal_process, wait_for};
 
@@ -245,7 +245,9 @@ fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
         let (mut buffer, mut received) = ([0; 1484], Vec::new());
         while received.last() != Some(&u32::MAX) {
             let deadline = tautline::now() + 10 * PATIENCE;
-            let message = port.receive_until(deadline, &mut buffer).unwrap();
+            let message = port
+                .receive_into(&mut buffer, Wait::Until(deadline))
+                .unwrap();
             assert_eq!(message.unwrap().length, 4);
             received.push(u32::from_ne_bytes(buffer[..4].try_into().unwrap()));
         }
@@ -272,7 +274,7 @@ fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
         sender
             .send(to_neighbour, Priority::LOWEST, &message)
             .unwrap();
-        let answer = sender.receive_until(tautline::now() + PATIENCE, &mut buffer);
+        let answer = sender.receive_into(&mut buffer, Wait::Until(tautline::now() + PATIENCE));
         assert_eq!(answer.unwrap().expect("the neighbour answers").length, 4);
         assert_eq!(buffer[..4], message);
     }

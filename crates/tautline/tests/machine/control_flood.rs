@@ -12,7 +12,7 @@ use crate::common::wire::{Wire, frame};
 use crate::common::{PATIENCE, XDP, hosts, open, port};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort};
+use tautline::{MacAddress, Node, Priority, QueuingOptions, QueuingPort, Wait};
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::set_fifo;
@@ -47,7 +47,10 @@ fn client(number: u16) {
     let (mut first, mut last) = (None, None);
     loop {
         let deadline = tautline::now() + Duration::from_millis(200);
-        let Some(message) = port.receive_until(deadline, &mut buffer).unwrap() else {
+        let Some(message) = port
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap()
+        else {
             if LET_GO.load(SeqCst) {
                 break;
             }

@@ -11,6 +11,7 @@ use crate::common::{PACKET, PATIENCE, hosts, open};
 use tautline::link::RawFrames;
 use tautline::{
     EtherType, MacAddress, Node, PortError, RAW_FRAME_BYTES_MAX, RawOptions, RawPort, SendError,
+    Wait,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -51,7 +52,10 @@ fn answer_for_ever(node: &Node) -> ! {
     let mut buffer = [0; RAW_FRAME_BYTES_MAX];
     loop {
         let deadline = tautline::now() + PATIENCE;
-        let Some(received) = port.receive_until(deadline, &mut buffer).unwrap() else {
+        let Some(received) = port
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap()
+        else {
             continue;
         };
         let backwards: Vec<u8> = buffer[14..received.length].iter().rev().copied().collect();

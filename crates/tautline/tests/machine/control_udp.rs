@@ -12,7 +12,9 @@ use crate::common::control::{
 use crate::common::udp::{Meeting, PORT, bytes, ip, set};
 use crate::common::{PATIENCE, XDP, XDP_GENERIC, XDP_TC, here, hosts};
 use tautline::link::PlainUdp;
-use tautline::{Node, PortError, Priority, Reason, ReceiveError, SendError, UdpOptions, UdpPort};
+use tautline::{
+    Node, PortError, Priority, Reason, ReceiveError, SendError, UdpOptions, UdpPort, Wait,
+};
 use tautline_testbed::hosts::{Host, Hosts};
 
 #[test]
@@ -65,7 +67,10 @@ fn a_client_is_told_what_did_not_arrive() {
             .reply(closed, Priority::NORMAL, b"anybody?")
             .unwrap();
         let deadline = tautline::now() + std::time::Duration::from_millis(100);
-        match meeting.port.receive_until(deadline, &mut buffer) {
+        match meeting
+            .port
+            .receive_into(&mut buffer, Wait::Until(deadline))
+        {
             Err(ReceiveError::Undelivered(news)) => {
                 assert_eq!(
                     (news.destination, news.reason),
@@ -108,7 +113,10 @@ fn echo(node: &Node) -> ! {
     let mut buffer = vec![0; 65_536];
     loop {
         let deadline = tautline::now() + PATIENCE;
-        let Some(datagram) = port.receive_until(deadline, &mut buffer).unwrap() else {
+        let Some(datagram) = port
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap()
+        else {
             continue;
         };
         let answer = &buffer[..datagram.length];

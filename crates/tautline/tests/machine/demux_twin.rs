@@ -10,6 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::{
     MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions, Source,
+    Wait,
 };
 use tautline_proto::ip::{FLAG_OUT_OF_ORDER, FLAG_VERIFIED};
 use tautline_proto::wire::raw::RAW_HEAD_BYTES;
@@ -162,25 +163,24 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
         fence.pass(&wire);
         // At least one look, which moves what a socket holds into the port.
         for _ in 0..1 + traffic.below(30) {
-            let Some(mut message) = queue.receive(&mut buffer).unwrap() else {
+            let Some(mut message) = queue.receive_into(&mut buffer, Wait::Poll).unwrap() else {
                 break;
             };
             message.arrival = tautline::Instant::from_nanos(0);
             messages.push((message, buffer[..message.length].to_vec()));
         }
-        while policed.receive(&mut buffer).unwrap().is_some() {}
-        fleet
-            .read_newer(&mut buffer, |sample, bytes| {
-                let value = (
-                    sample.sequence,
-                    sample.overwritten,
-                    sample.new,
-                    bytes.to_vec(),
-                );
-                fleet_values.push((sample.source, value));
-            })
-            .unwrap();
-        values.push(sample.read(&mut buffer).unwrap().map(|sample| {
+        while policed
+            .receive_into(&mut buffer, Wait::Poll)
+            .unwrap()
+            .is_some()
+        {}
+        while let Some(value) = fleet.next(Wait::Poll).unwrap() {
+            let sample = *value.sample();
+            let facts = (sample.sequence, sample.overwritten, sample.new);
+            let value = (facts.0, facts.1, facts.2, value.to_vec());
+            fleet_values.push((sample.source, value));
+        }
+        values.push(sample.read_into(&mut buffer).unwrap().map(|sample| {
             let value = buffer[..sample.length].to_vec();
             (sample.sequence, sample.overwritten, sample.new, value)
         }));
@@ -298,7 +298,7 @@ fn the_kernel_polices_by_the_same_clock(side: Side) {
     fence.pass(&wire);
     let bucket = police::Bucket::new(20_000, 3).unwrap();
     let (mut admitted, mut paid_ns) = (0, 0);
-    while let Some(message) = queue.receive(&mut [0; 1484]).unwrap() {
+    while let Some(message) = queue.receive_into(&mut [0; 1484], Wait::Poll).unwrap() {
         let paid = bucket.admit(paid_ns, message.arrival.as_nanos());
         paid_ns = paid.unwrap_or_else(|| panic!("message {admitted} is one too many"));
         admitted += 1;

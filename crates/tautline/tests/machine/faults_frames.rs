@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
 use tautline::link::NodeCounters;
-use tautline::{MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort};
+use tautline::{MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Wait};
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, FLAG_BUNDLE, Header, ParseError, PortNumber, Rejected, bundle, ethernet, udp,
 };
@@ -141,7 +141,7 @@ fn receive_all(ports: &mut [QueuingPort]) -> Vec<Vec<u8>> {
     let mut buffer = [0; 1484];
     let mut received = Vec::new();
     for port in ports {
-        while let Some(message) = port.receive(&mut buffer).unwrap() {
+        while let Some(message) = port.receive_into(&mut buffer, Wait::Poll).unwrap() {
             received.push(buffer[..message.length].to_vec());
         }
     }
@@ -448,7 +448,7 @@ fn bundles(side: Side) {
         send(2, &bytes(&vector["payload"]));
         fence.pass(&wire);
         let mut taken = Vec::new();
-        while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+        while let Some(message) = receiver.receive_into(&mut buffer, Wait::Poll).unwrap() {
             taken.push(buffer[..message.length].to_vec());
         }
         let expected = match vector.get("messages") {
@@ -462,7 +462,7 @@ fn bundles(side: Side) {
     }
     send(3, &[0, 1, 7]);
     fence.pass(&wire);
-    assert_eq!(reader.read(&mut buffer).unwrap(), None);
+    assert_eq!(reader.read_into(&mut buffer).unwrap(), None);
     let [queue, sample, _] = &node.status().ports[..] else {
         panic!("three ports");
     };
@@ -533,23 +533,36 @@ fn fragments(side: Side) {
     for order in orders {
         order.iter().for_each(|index| send(*index, first));
         let deadline = tautline::now() + PATIENCE;
-        let whole = receiver.receive_until(deadline, &mut buffer).unwrap();
+        let whole = receiver
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap();
         let whole = whole.expect("is complete");
         assert_eq!((whole.length, whole.sequence), (message.len(), first));
         assert!(buffer[..whole.length] == message[..], "{order:?}");
         fence.pass(&wire);
-        assert_eq!(receiver.receive(&mut buffer).unwrap(), None, "{order:?}");
+        assert_eq!(
+            receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+            None,
+            "{order:?}"
+        );
         first += 5;
     }
     // One missing: nothing comes, until the next message's arrival shows that its time is over.
     [0, 1, 3, 4].iter().for_each(|index| send(*index, first));
     fence.pass(&wire);
-    assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+    assert_eq!(
+        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+        None
+    );
     assert_eq!(node.status().ports[0].expired, 0);
     std::thread::sleep(std::time::Duration::from_millis(60));
     send(2, first);
     fence.pass(&wire);
-    assert_eq!(receiver.receive(&mut buffer).unwrap(), None, "too late");
+    assert_eq!(
+        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+        None,
+        "too late"
+    );
     let status = &node.status().ports[0];
     assert_eq!((status.expired, status.received), (1, 5));
     // Lost and duplicate frames of the flow, as the loss window sees them.
@@ -603,7 +616,9 @@ fn a_restarted_sender_is_not_mixed_up(side: Side) {
     for fill in 2..6 {
         [0, 1, 2].iter().for_each(|index| send(*index, fill));
         let deadline = tautline::now() + PATIENCE;
-        let whole = receiver.receive_until(deadline, &mut buffer).unwrap();
+        let whole = receiver
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap();
         assert_eq!(whole.expect("is no copy").length, buffer.len());
         assert!(buffer.iter().all(|byte| *byte == fill), "run {fill} alone");
     }
@@ -632,12 +647,18 @@ fn a_full_socket_counts(side: Side) {
         sender.send(to, Priority::NORMAL, &[1; 1000]).unwrap();
     }
     let mut received = 0;
-    while receiver.receive(&mut buffer).unwrap().is_some() {
+    while receiver
+        .receive_into(&mut buffer, Wait::Poll)
+        .unwrap()
+        .is_some()
+    {
         received += 1;
     }
     // The count comes with the next frame.
     sender.send(to, Priority::HIGHEST, b"after").unwrap();
-    let after = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+    let after = receiver
+        .receive_into(&mut buffer, Wait::Until(pair.soon()))
+        .unwrap();
     assert_eq!(after.expect("has room").length, 5);
     let status = pair.b.status();
     let full: u64 = status.ports[0].dropped_full.iter().sum();
@@ -670,7 +691,9 @@ fn the_udp_form_is_sent_as_written() {
         let mut buffer = [0; 1484];
         for payload in [&b""[..], b"seven..", &[5; 1456]] {
             sender.send(to, Priority::NORMAL, payload).unwrap();
-            let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            let message = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(message.unwrap().length, payload.len());
             let frame = sniffer.next(|frame| udp::parse(frame) != Err(Rejected::NotOurs));
             let frame = udp::parse(&frame).unwrap();

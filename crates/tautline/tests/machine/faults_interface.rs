@@ -14,7 +14,7 @@ use crate::common::{
 use tautline::link::XdpMode;
 use tautline::{
     LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
-    SendError,
+    SendError, Wait,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -94,7 +94,7 @@ fn flows_again(
     while tautline::now() < give_up {
         last = sender.send(to, Priority::NORMAL, b"again");
         let soon = tautline::now() + Duration::from_millis(20);
-        if let Ok(Some(_)) = receiver.receive_until(soon, &mut buffer) {
+        if let Ok(Some(_)) = receiver.receive_into(&mut buffer, Wait::Until(soon)) {
             return Ok(());
         }
     }
@@ -154,7 +154,9 @@ fn link_udp_refuses_a_message_that_does_not_fit_its_interface() {
         sender.send(to, Priority::NORMAL, &[1; 900]).unwrap();
         let mut buffer = [0; 1484];
         let deadline = tautline::now() + PATIENCE;
-        let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap();
         assert_eq!(message.unwrap().length, 900);
     }
 }
@@ -239,8 +241,8 @@ fn a_deleted_interface_is_an_error_and_no_more() {
         let mut buffer = [0; 1484];
         let soon = tautline::now() + Duration::from_millis(20);
         // Earlier messages may still be there; the interface's end may be reported; neither panics.
-        let _before = receiver.receive_until(soon, &mut buffer);
-        let _nothing = sender.receive_until(soon, &mut buffer);
+        let _before = receiver.receive_into(&mut buffer, Wait::Until(soon));
+        let _nothing = sender.receive_into(&mut buffer, Wait::Until(soon));
         let status = pair.on_a(Node::status);
         assert_eq!(status.interface_up, Some(false));
         assert_eq!(status.ports[0].send_errors, 1);
@@ -419,7 +421,9 @@ fn two_nodes_share_an_interface() {
             .send(to_second, Priority::NORMAL, &[number, 2])
             .unwrap();
         for (receiver, mark) in [(&mut first_port, 1), (&mut second_port, 2)] {
-            let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            let message = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(message.unwrap().length, 2);
             assert_eq!(buffer[..2], [number, mark]);
         }
@@ -529,7 +533,10 @@ fn ordinary_traffic_is_untouched(side: Side) {
             // The cable drops what overflows it, as cables do; what arrives must be right.
             let _full = sender.send(to, Priority::HIGHEST, &[count as u8; 100]);
             let soon = tautline::now() + Duration::from_millis(1);
-            if let Some(message) = receiver.receive_until(soon, &mut buffer).unwrap() {
+            if let Some(message) = receiver
+                .receive_into(&mut buffer, Wait::Until(soon))
+                .unwrap()
+            {
                 assert_eq!(buffer[..message.length], [buffer[0]; 100]);
             }
             count += 1;

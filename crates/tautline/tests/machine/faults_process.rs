@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tautline::link::XdpMode;
 use tautline::{
     LinkKind, MacAddress, Node, NodeConfig, OpenError, PortError, Priority, QueuingOptions,
-    SamplingOptions, status,
+    SamplingOptions, Wait, status,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -197,7 +197,9 @@ fn askers_that_hang_block_nobody() {
     let mut buffer = [0; 1484];
     for number in 0..20u8 {
         sender.send(to, Priority::NORMAL, &[number]).unwrap();
-        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         assert_eq!((message.unwrap().length, buffer[0]), (1, number));
     }
     let own = u64::from(std::process::id());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::{PACKET, Pair, Side, XDP, XDP_GENERIC, XDP_TC, config, is_here, open, port};
 use tautline::{
     LinkKind, Node, Outgoing, Policing, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, SendError,
+    SamplingPort, SendError, Wait,
 };
 use tautline_testbed::child::{allowed_cpus, pin};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, ThirdHost};
@@ -106,7 +106,9 @@ fn a_flood_takes_nothing_from_others(side: Side, policing: Option<Policing>) {
             pin(last).unwrap();
             let (mut buffer, mut received) = ([0; 1484], Vec::new());
             while received.len() < MESSAGES as usize {
-                let message = reader.receive_until(pair.soon(), &mut buffer).unwrap();
+                let message = reader
+                    .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                    .unwrap();
                 if message.is_none() {
                     break;
                 }
@@ -221,7 +223,9 @@ fn queues_that_deliver_at_once_keep_their_sources_apart() {
             scope.spawn(move || publish(publisher, cpu, VALUES));
         }
         while newest != [VALUES; 2] {
-            let newer = hub.read_new_until(pair.soon(), &mut buffer).unwrap();
+            let newer = hub
+                .next_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             let sample = newer.unwrap_or_else(|| panic!("the last value comes: {newest:?}"));
             let bytes = &buffer[..sample.length];
             let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());

@@ -7,7 +7,8 @@ use crate::common::{
 use tautline::link::RawFrames;
 use tautline::{
     EtherType, Instant, KeySource, Node, NodeConfig, PortError, Priority, Protection,
-    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, ReceiveError, SendError, neighbour, status,
+    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, ReceiveError, SendError, Wait, neighbour,
+    status,
 };
 use tautline_proto::authentication::{Cipher, Key, KeyRing};
 use tautline_testbed::hosts::Host;
@@ -62,7 +63,9 @@ fn passes(sender: &mut QueuingPort, receiver: &mut QueuingPort, soon: Instant, t
     let to = sender.destination("peer", receiver.number()).unwrap();
     sender.send(to, HIGH, text).unwrap();
     let mut buffer = [0; 1484];
-    let message = receiver.receive_until(soon, &mut buffer).unwrap();
+    let message = receiver
+        .receive_into(&mut buffer, Wait::Until(soon))
+        .unwrap();
     let length = message.expect("it goes on after the fork").length;
     assert_eq!(&buffer[..length], text);
 }
@@ -96,12 +99,18 @@ fn a_child_harms_nothing(pair: Pair) {
             ("flush", name(sender.flush())),
             ("lend", name(sender.lend(to, HIGH, 2).map(drop))),
             ("destination", name(sender.destination("peer", port(99)))),
-            ("receive", name(receiver.receive(&mut buffer))),
+            (
+                "receive",
+                name(receiver.receive_into(&mut buffer, Wait::Poll)),
+            ),
             (
                 "receive_until",
-                name(receiver.receive_until(Instant::FAR_FUTURE, &mut buffer)),
+                name(receiver.receive_into(&mut buffer, Wait::Forever)),
             ),
-            ("receive_lent", name(receiver.receive_lent().map(drop))),
+            (
+                "receive_lent",
+                name(receiver.receive_in_place(Wait::Poll).map(drop)),
+            ),
             (
                 "port of a",
                 name(a.queuing(port(99)).options(&options).open()),
@@ -118,7 +127,10 @@ fn a_child_harms_nothing(pair: Pair) {
     let (mut sender, mut receiver, a, b) = owned.unwrap();
     sender.flush().unwrap();
     let mut buffer = [0; 1484];
-    let merged = receiver.receive_until(soon, &mut buffer).unwrap().unwrap();
+    let merged = receiver
+        .receive_into(&mut buffer, Wait::Until(soon))
+        .unwrap()
+        .unwrap();
     assert_eq!(
         &buffer[..merged.length],
         b"merged before the fork",
@@ -126,7 +138,7 @@ fn a_child_harms_nothing(pair: Pair) {
     );
     passes(&mut sender, &mut receiver, soon, b"after the fork");
     assert_eq!(
-        receiver.receive(&mut buffer).unwrap(),
+        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
         None,
         "nothing of the child's"
     );
@@ -184,23 +196,26 @@ fn other_kinds(side: Side) -> Option<()> {
         let (value, datagrams, raw) = owned.as_mut().unwrap();
         let mut buffer = [0; 2_048];
         let faults = not_refused(vec![
-            ("read", name(value.read(&mut buffer))),
-            ("read_lent", name(value.read_lent().map(drop))),
-            ("read_newer", name(value.read_newer(&mut buffer, |_, _| {}))),
+            ("read", name(value.read_into(&mut buffer))),
+            ("read_in_place", name(value.read_in_place().map(drop))),
+            ("next", name(value.next(Wait::Poll).map(drop))),
             (
                 "read_new_until",
-                name(value.read_new_until(Instant::FAR_FUTURE, &mut buffer)),
+                name(value.next_into(&mut buffer, Wait::Forever)),
             ),
-            ("datagram", name(datagrams.receive(&mut buffer))),
+            (
+                "datagram",
+                name(datagrams.receive_into(&mut buffer, Wait::Poll)),
+            ),
             (
                 "datagram_until",
-                name(datagrams.receive_until(Instant::FAR_FUTURE, &mut buffer)),
+                name(datagrams.receive_into(&mut buffer, Wait::Forever)),
             ),
             ("peer", name(datagrams.destination("peer", PLAIN_UDP))),
-            ("frame", name(raw.receive(&mut buffer))),
+            ("frame", name(raw.receive_into(&mut buffer, Wait::Poll))),
             (
                 "frame_until",
-                name(raw.receive_until(Instant::FAR_FUTURE, &mut buffer)),
+                name(raw.receive_into(&mut buffer, Wait::Forever)),
             ),
             ("send a frame", name(raw.send(&[0; 60]))),
         ]);
@@ -212,17 +227,27 @@ fn other_kinds(side: Side) -> Option<()> {
     let mut buffer = [0; 2_048];
     let to = theirs.0.destination("peer", port(20)).unwrap();
     theirs.0.send(to, HIGH, b"value").unwrap();
-    let sample = value.read_new_until(soon, &mut buffer).unwrap().unwrap();
+    let sample = value
+        .next_into(&mut buffer, Wait::Until(soon))
+        .unwrap()
+        .unwrap();
     assert_eq!(&buffer[..sample.length], b"value");
     let to = theirs.1.destination("peer", PLAIN_UDP).unwrap();
     theirs.1.send_to(to, HIGH, b"datagram").unwrap();
-    let datagram = datagrams.receive_until(soon, &mut buffer).unwrap().unwrap();
+    let datagram = datagrams
+        .receive_into(&mut buffer, Wait::Until(soon))
+        .unwrap()
+        .unwrap();
     assert_eq!(&buffer[..datagram.length], b"datagram");
     let mut frame = [0xFF; 60];
     frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 0x88, 0xA4]);
     theirs.2.send(&frame).unwrap();
     let mut buffer = [0; RAW_FRAME_BYTES_MAX];
-    assert!(raw.receive_until(soon, &mut buffer).unwrap().is_some());
+    assert!(
+        raw.receive_into(&mut buffer, Wait::Until(soon))
+            .unwrap()
+            .is_some()
+    );
     Some(())
 }
 
@@ -246,7 +271,7 @@ fn a_child_neither_sends_nor_gives_back_what_its_parent_has_lent() {
         };
         let (mut sender, mut receiver, to) = pair.ports(&options);
         sender.send(to, HIGH, b"first").unwrap();
-        let mut message = receiver.receive_lent_until(pair.soon()).unwrap();
+        let mut message = receiver.receive_in_place(Wait::Until(pair.soon())).unwrap();
         let mut loan = Some(sender.lend(to, HIGH, 6).unwrap());
         loan.as_mut().unwrap().copy_from_slice(b"second");
         let faults = in_fork(|| {
@@ -261,7 +286,7 @@ fn a_child_neither_sends_nor_gives_back_what_its_parent_has_lent() {
         let lent = message.unwrap();
         assert_eq!(lent.bytes().slice().unwrap_or(b"first"), b"first");
         drop(lent);
-        let second = receiver.receive_lent_until(pair.soon()).unwrap();
+        let second = receiver.receive_in_place(Wait::Until(pair.soon())).unwrap();
         let second = second.expect("it was sent once");
         let mut bytes = [0; 6];
         second.bytes().copy_out(0, &mut bytes);
@@ -270,7 +295,7 @@ fn a_child_neither_sends_nor_gives_back_what_its_parent_has_lent() {
         let is_on_bus = pair.hosts.is_none();
         assert_eq!(third == Err(SendError::ReceiverFull), is_on_bus);
         assert!(
-            receiver.receive_lent().unwrap().is_none(),
+            receiver.receive_in_place(Wait::Poll).unwrap().is_none(),
             "the first was kept"
         );
     }
@@ -301,8 +326,14 @@ fn a_protected_port_uses_no_nonce_twice() {
     let mut buffer = [0; 1484];
     for expected in ["first", "second"] {
         let soon = tautline::now() + crate::common::PATIENCE;
-        let message = receiver.receive_until(soon, &mut buffer).unwrap().unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(soon))
+            .unwrap()
+            .unwrap();
         assert_eq!(&buffer[..message.length], expected.as_bytes());
     }
-    assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+    assert_eq!(
+        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+        None
+    );
 }

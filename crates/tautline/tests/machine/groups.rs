@@ -5,7 +5,7 @@ use crate::common::wire::{Wire, frame};
 use crate::common::{
     PACKET, Side, XDP, XDP_GENERIC, XDP_TC, XSK, config, here, hosts, is_here, open, port,
 };
-use tautline::{Address, Form, MacAddress, Neighbour, Node, Priority, QueuingOptions};
+use tautline::{Address, Form, MacAddress, Neighbour, Node, Priority, QueuingOptions, Wait};
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -59,7 +59,7 @@ fn every_link_sends_to_groups_and_receives_from_them() {
                 out.send(group, Priority::NORMAL, name.as_bytes()).unwrap();
                 let soon = tautline::now() + crate::common::PATIENCE;
                 let mut buffer = [0; 1484];
-                let received = member.receive_until(soon, &mut buffer).unwrap();
+                let received = member.receive_into(&mut buffer, Wait::Until(soon)).unwrap();
                 let message = received.unwrap_or_else(|| panic!("{name}, {}", to.link));
                 assert_eq!(&buffer[..message.length], name.as_bytes());
                 assert_eq!(message.source.port, port(11));
@@ -84,7 +84,10 @@ fn a_group_is_no_sender() {
             assert!(wire.send(&frame(own, source, &header, b"me")));
         }
         let soon = tautline::now() + crate::common::PATIENCE;
-        let message = queue.receive_until(soon, &mut [0; 1484]).unwrap().unwrap();
+        let message = queue
+            .receive_into(&mut [0; 1484], Wait::Until(soon))
+            .unwrap()
+            .unwrap();
         assert_eq!(
             message.source.address,
             Address::Ethernet(honest),

@@ -13,9 +13,9 @@ use crate::common::{
 use tautline::control::Server;
 use tautline::status::InterfaceState;
 use tautline::{
-    Destination, Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeStatus,
-    OpenError, PortError, Priority, QueuingOptions, QueuingPort, ReceiveError, SendError,
-    ServiceConfig, Spin,
+    Destination, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeStatus, OpenError,
+    PortError, Priority, QueuingOptions, QueuingPort, ReceiveError, SendError, ServiceConfig, Spin,
+    Wait,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -38,7 +38,7 @@ fn flows(sender: &mut QueuingPort, receiver: &mut QueuingPort, to: Destination) 
     while tautline::now() < give_up {
         let _may_be_early = sender.send(to, Priority::NORMAL, b"again");
         let soon = tautline::now() + Duration::from_millis(20);
-        if let Ok(Some(_)) = receiver.receive_until(soon, &mut buffer) {
+        if let Ok(Some(_)) = receiver.receive_into(&mut buffer, Wait::Until(soon)) {
             return;
         }
     }
@@ -49,7 +49,7 @@ fn flows(sender: &mut QueuingPort, receiver: &mut QueuingPort, to: Destination) 
 fn waits_in_vain(receiver: &mut QueuingPort) -> ReceiveError {
     let mut buffer = [0; 1484];
     loop {
-        match receiver.receive_until(Instant::FAR_FUTURE, &mut buffer) {
+        match receiver.receive_into(&mut buffer, Wait::Forever) {
             Ok(_) => {}
             // A packet socket tells first that the interface went down, as it does in between.
             Err(ReceiveError::InterfaceDown) => {}
@@ -96,7 +96,7 @@ fn a_node_learns_that_its_interface_was_deleted_and_made_again() {
             let (error, mut receiver) = ended_by(receiver, delete);
             assert_eq!(error, ReceiveError::InterfaceGone, "{:?}", side.link);
             let soon = tautline::now() + PATIENCE;
-            let again = receiver.receive_until(soon, &mut [0; 1484]);
+            let again = receiver.receive_into(&mut [0; 1484], Wait::Until(soon));
             assert_eq!(again, Err(ReceiveError::InterfaceGone));
             let refused = sender.send(to, Priority::NORMAL, b"after");
             assert_eq!(refused, Err(SendError::InterfaceGone));

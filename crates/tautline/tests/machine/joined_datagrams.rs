@@ -7,7 +7,7 @@ use crate::common::udp::{Meeting, ip, set};
 use crate::common::{
     PATIENCE, Side, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, here, hosts, open, port,
 };
-use tautline::{Node, Priority, QueuingOptions};
+use tautline::{Node, Priority, QueuingOptions, Wait};
 use tautline_proto::wire::{HEADER_BYTES, Header, UDP_PORT_BASE};
 use tautline_testbed::hosts::Host;
 
@@ -82,7 +82,9 @@ fn messages_in_one_buffer_are_delivered_or_counted() {
         let mut buffer = [0; 1484];
         while received.last() != Some(&40) {
             let deadline = tautline::now() + PATIENCE;
-            let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+            let message = receiver
+                .receive_into(&mut buffer, Wait::Until(deadline))
+                .unwrap();
             assert_eq!(message.expect("a message comes").length, 32);
             received.push(buffer[0]);
         }
@@ -119,7 +121,7 @@ fn datagrams_that_the_kernel_joins_on_arrival_are_counted_and_the_node_names_the
         std::thread::sleep(std::time::Duration::from_millis(200));
         let mut buffer = [0; 1484];
         let mut received = 0;
-        while let Some(datagram) = meeting.port.receive(&mut buffer).unwrap() {
+        while let Some(datagram) = meeting.port.receive_into(&mut buffer, Wait::Poll).unwrap() {
             assert_eq!(datagram.length, 500);
             received += 1;
         }

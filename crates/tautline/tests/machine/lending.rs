@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, config, here, hosts};
 use tautline::link::PlainUdp;
 use tautline::{
-    LentBuffer, Node, NodeConfig, Priority, SendError, SendPoolConfig, UdpOptions, UdpPort,
+    LentBuffer, Node, NodeConfig, Priority, SendError, SendPoolConfig, UdpOptions, UdpPort, Wait,
 };
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -167,27 +167,27 @@ fn datagrams_are_looked_at_where_they_lie() {
         };
         let own = SocketAddrV4::new(*meeting.port.local().ip(), PORT);
         let soon = || tautline::now() + PATIENCE;
-        assert!(meeting.port.receive_lent().unwrap().is_none());
+        assert!(meeting.port.receive(Wait::Poll).unwrap().is_none());
         for length in [0, 1, 999, 1472] {
             meeting.socket.send_to(&bytes(length), own).unwrap();
-            let lent = meeting.port.receive_lent_until(soon()).unwrap().unwrap();
-            assert_eq!(lent.bytes(), bytes(length));
+            let lent = meeting.port.receive(Wait::Until(soon())).unwrap().unwrap();
+            assert_eq!(*lent, bytes(length));
             assert_eq!(lent.datagram().length, length);
             assert_eq!(lent.datagram().source.port(), PORT);
         }
         // Looked at, while its class is filled and overflows.
         meeting.socket.send_to(&[9; 100], own).unwrap();
-        let lent = meeting.port.receive_lent_until(soon()).unwrap().unwrap();
+        let lent = meeting.port.receive(Wait::Until(soon())).unwrap().unwrap();
         for number in 0..4 {
             meeting.socket.send_to(&[number; 100], own).unwrap();
         }
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(lent.bytes(), [9; 100]);
+        assert_eq!(*lent, [9; 100]);
         drop(lent);
         let mut taken = Vec::new();
-        while let Some(lent) = meeting.port.receive_lent().unwrap() {
-            assert!(lent.bytes().iter().all(|byte| *byte == lent.bytes()[0]));
-            taken.push(lent.bytes()[0]);
+        while let Some(lent) = meeting.port.receive(Wait::Poll).unwrap() {
+            assert!(lent.iter().all(|byte| *byte == lent[0]));
+            taken.push(lent[0]);
         }
         // Behind a socket, the one too many waits there until somebody collects.
         let capabilities = &meeting.node.report().capabilities;
@@ -198,12 +198,19 @@ fn datagrams_are_looked_at_where_they_lie() {
         assert_eq!(taken, expected);
         // Forgotten instead of dropped, it is not given back, and found again.
         meeting.socket.send_to(b"again", own).unwrap();
-        let lent = meeting.port.receive_lent_until(soon()).unwrap().unwrap();
+        let lent = meeting.port.receive(Wait::Until(soon())).unwrap().unwrap();
         std::mem::forget(lent);
         let mut buffer = [0; 1484];
-        let again = meeting.port.receive(&mut buffer).unwrap().unwrap();
+        let again = meeting
+            .port
+            .receive_into(&mut buffer, Wait::Poll)
+            .unwrap()
+            .unwrap();
         assert_eq!(&buffer[..again.length], b"again");
-        assert_eq!(meeting.port.receive(&mut buffer).unwrap(), None);
+        assert_eq!(
+            meeting.port.receive_into(&mut buffer, Wait::Poll).unwrap(),
+            None
+        );
     }
 }
 
@@ -215,7 +222,7 @@ fn a_port_that_lends_wakes_its_sleeper() {
         };
         let own = SocketAddrV4::new(*meeting.port.local().ip(), PORT);
         meeting.port.descriptor().unwrap();
-        assert!(meeting.port.receive_lent().unwrap().is_none());
+        assert!(meeting.port.receive(Wait::Poll).unwrap().is_none());
         meeting.socket.send_to(b"wake up", own).unwrap();
         let descriptor = meeting.port.descriptor().unwrap();
         let mut poll = [rustix::event::PollFd::new(
@@ -224,7 +231,7 @@ fn a_port_that_lends_wakes_its_sleeper() {
         )];
         let limit = rustix::event::Timespec::try_from(PATIENCE).unwrap();
         assert_eq!(rustix::event::poll(&mut poll, Some(&limit)).unwrap(), 1);
-        let lent = meeting.port.receive_lent().unwrap().unwrap();
-        assert_eq!(lent.bytes(), b"wake up");
+        let lent = meeting.port.receive(Wait::Poll).unwrap().unwrap();
+        assert_eq!(&*lent, b"wake up");
     }
 }

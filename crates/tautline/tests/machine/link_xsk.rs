@@ -13,7 +13,7 @@ use crate::common::{
 use tautline::link::XdpMode;
 use tautline::{
     Address, LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions,
-    SamplingOptions, SendError,
+    SamplingOptions, SendError, Wait,
 };
 use tautline_proto::wire::{HEADER_BYTES, Header};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
@@ -147,7 +147,9 @@ fn a_batch_beyond_one_call_arrives_whole_and_in_order() {
     }
     let mut buffer = [0; 1484];
     for payload in payloads {
-        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         let message = message.expect("arrives");
         assert_eq!(buffer[..message.length], payload);
     }
@@ -172,7 +174,9 @@ fn a_message_that_is_refused_does_not_leave_later() {
         let to_socket = datagrams.destination("peer", 5001).unwrap();
         sender.send(to, Priority::NORMAL, b"before").unwrap();
         let mut buffer = [0; 65_536];
-        let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let received = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         assert_eq!(buffer[..received.expect("arrives").length], *b"before");
 
         ip(&["link", "set", "taut0", "down"]);
@@ -197,9 +201,11 @@ fn a_message_that_is_refused_does_not_leave_later() {
             .send_to(to_socket, Priority::NORMAL, b"after")
             .unwrap();
 
-        let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let received = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         assert_eq!(buffer[..received.expect("arrives").length], *b"after");
-        let received = receiver.receive(&mut buffer).unwrap();
+        let received = receiver.receive_into(&mut buffer, Wait::Poll).unwrap();
         assert!(received.is_none(), "{received:?}");
         socket
             .set_read_timeout(Some(crate::common::PATIENCE))
@@ -243,7 +249,7 @@ fn two_senders_behind_one_address_are_two_sources() {
         let deadline = tautline::now() + crate::common::PATIENCE;
         let mut seen = Vec::new();
         while seen.len() < 2 && tautline::now() < deadline {
-            let sample = hub.read_new_until(deadline, &mut buffer).unwrap();
+            let sample = hub.next_into(&mut buffer, Wait::Until(deadline)).unwrap();
             seen.extend(sample.map(|sample| (sample.source.address, buffer[0])));
         }
         for (sender, value) in senders.iter().zip([1, 2]) {
@@ -288,7 +294,7 @@ fn ports_that_share_a_queue_are_each_woken() {
                 scope.spawn(move || {
                     let mut buffer = [0; 1484];
                     for round in 0..ROUNDS {
-                        let message = reader.receive_until(soon, &mut buffer).unwrap();
+                        let message = reader.receive_into(&mut buffer, Wait::Until(soon)).unwrap();
                         assert!(message.is_some(), "round {round}");
                         assert_eq!(buffer[..4], round.to_be_bytes());
                         taken.fetch_add(1, Relaxed);
@@ -344,6 +350,8 @@ fn busy_polling_can_be_asked_for() {
     sender.send(to, Priority::HIGHEST, b"polled").unwrap();
     let mut buffer = [0; 1484];
     let deadline = tautline::now() + crate::common::PATIENCE;
-    let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+    let message = receiver
+        .receive_into(&mut buffer, Wait::Until(deadline))
+        .unwrap();
     assert_eq!(&buffer[..message.expect("arrives").length], b"polled");
 }

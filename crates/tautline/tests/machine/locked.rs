@@ -50,7 +50,7 @@ fn each_cycle_has_a_value_of_its_own_although_the_clocks_differ() {
             let mut buffer = [0; 1484];
             assert!(
                 states
-                    .read_new_until(pair.soon(), &mut buffer)
+                    .next_into(&mut buffer, tautline::Wait::Until(pair.soon()))
                     .unwrap()
                     .is_some()
             );
@@ -63,7 +63,7 @@ fn each_cycle_has_a_value_of_its_own_although_the_clocks_differ() {
             let mut at_first = cycle.statistics().lock.unwrap();
             for number in 0..cycles() + 1_000 {
                 let tick = cycle.wait();
-                let sample = states.read(&mut buffer).unwrap().unwrap();
+                let sample = states.read_into(&mut buffer).unwrap().unwrap();
                 if sample.new {
                     cycle.arrived(sample.arrival);
                 }
@@ -97,7 +97,7 @@ fn each_cycle_has_a_value_of_its_own_although_the_clocks_differ() {
             let learned_ppm = (lock.period_ns as i64 - 1_000_000) - ppm;
             assert!(learned_ppm.abs() < 100, "{lock}");
         });
-        while states.read_newer(&mut [0; 1484], |_, _| {}).unwrap() > 0 {}
+        while states.next(tautline::Wait::Poll).unwrap().is_some() {}
     }
 }
 

@@ -15,7 +15,7 @@ use tautline::control::shared_neighbours;
 use tautline::neighbours::solicit;
 use tautline::{
     Form, LinkKind, MacAddress, Neighbour, NeighbourTableError, Node, NodeConfig, Priority,
-    QueuingOptions, RawOptions,
+    QueuingOptions, RawOptions, Wait,
 };
 use tautline_proto::ip::arp::ETHERTYPE_ARP;
 use tautline_proto::wire::raw::EtherType;
@@ -284,7 +284,10 @@ fn clients_go_on_and_see_the_neighbours_of_a_successor() {
     client.wait_for("the client has seen it");
     let mut buffer = [0; 1484];
     let deadline = tautline::now() + PATIENCE;
-    let message = heard.receive_until(deadline, &mut buffer).unwrap().unwrap();
+    let message = heard
+        .receive_into(&mut buffer, Wait::Until(deadline))
+        .unwrap()
+        .unwrap();
     assert_eq!(&buffer[..message.length], b"seen");
     let neighbours = &control_status(&hosts)["neighbours"];
     assert_eq!(neighbours.as_array().unwrap().len(), 1);

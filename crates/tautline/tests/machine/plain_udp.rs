@@ -14,8 +14,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
 use tautline::{
-    Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError, PortKey,
-    Priority, Reason, ReceiveError, SendError, UdpChecksum, UdpOptions,
+    Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError, PortKey,
+    Priority, Reason, ReceiveError, SendError, UdpChecksum, UdpOptions, Wait,
 };
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
@@ -113,7 +113,7 @@ fn every_address_that_linux_uses_is_heard_and_answered() {
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             socket.send_to(b"there", (own, PORT)).unwrap();
             let mut buffer = [0; 1484];
-            let received = port.receive_until(tautline::now() + PATIENCE, &mut buffer);
+            let received = port.receive_into(&mut buffer, Wait::Until(tautline::now() + PATIENCE));
             let received = received.unwrap();
             let received = received.unwrap_or_else(|| panic!("{theirs} is heard: {:?}", side.mode));
             port.reply(received.source, Priority::NORMAL, b"back")
@@ -490,7 +490,10 @@ fn nobody_there_is_reported_to_the_sender() {
         for _ in 0..3 {
             meeting.port.send_to(to, Priority::NORMAL, b"?").unwrap();
             let deadline = tautline::now() + PATIENCE;
-            match meeting.port.receive_until(deadline, &mut buffer) {
+            match meeting
+                .port
+                .receive_into(&mut buffer, Wait::Until(deadline))
+            {
                 Err(ReceiveError::Undelivered(news)) => {
                     assert_eq!(news.destination, nobody);
                     assert_eq!(news.reason, Reason::PortUnreachable);
@@ -589,7 +592,9 @@ fn a_router_is_crossed_both_ways() {
             assert_eq!(from.ip(), ip(&hosts, Host::B));
             far_socket.send_to(&buffer[..received], from).unwrap();
             let deadline = tautline::now() + PATIENCE;
-            let back = port.receive_until(deadline, &mut buffer).unwrap();
+            let back = port
+                .receive_into(&mut buffer, Wait::Until(deadline))
+                .unwrap();
             let back = back.expect("it comes back");
             assert_eq!((back.length, *back.source.ip()), (length, FAR));
             port.reply(back.source, Priority::NORMAL, b"!").unwrap();
@@ -619,7 +624,9 @@ fn what_is_too_long_for_the_path_is_reported() {
         let mut buffer = [0; 1484];
         port.send_to(to, Priority::NORMAL, &bytes(1400)).unwrap();
         let deadline = tautline::now() + PATIENCE;
-        let Err(ReceiveError::Undelivered(news)) = port.receive_until(deadline, &mut buffer) else {
+        let Err(ReceiveError::Undelivered(news)) =
+            port.receive_into(&mut buffer, Wait::Until(deadline))
+        else {
             panic!("no report");
         };
         assert_eq!(*news.destination.ip(), FAR);
@@ -644,12 +651,12 @@ fn a_sleeper_is_woken_and_epoll_too() {
             std::thread::sleep(std::time::Duration::from_millis(30));
             peer.send_to(b"wake", own).unwrap();
         });
-        let received = meeting.port.receive_until(Instant::FAR_FUTURE, &mut buffer);
+        let received = meeting.port.receive_into(&mut buffer, Wait::Forever);
         assert_eq!(received.unwrap().unwrap().length, 4);
         sender.join().unwrap();
 
         assert!(meeting.port.descriptor().is_some());
-        assert_eq!(meeting.port.receive(&mut buffer), Ok(None));
+        assert_eq!(meeting.port.receive_into(&mut buffer, Wait::Poll), Ok(None));
         meeting.socket.send_to(b"ring", own).unwrap();
         let descriptor = meeting
             .port
@@ -668,7 +675,12 @@ fn a_sleeper_is_woken_and_epoll_too() {
         };
         assert_eq!(rustix::event::poll(&mut poll, Some(&limit)), Ok(1));
         assert_eq!(
-            meeting.port.receive(&mut buffer).unwrap().unwrap().length,
+            meeting
+                .port
+                .receive_into(&mut buffer, Wait::Poll)
+                .unwrap()
+                .unwrap()
+                .length,
             4
         );
     }
@@ -681,7 +693,7 @@ fn a_short_buffer_takes_nothing() {
     };
     meeting.socket.send_to(b"here", meeting.own()).unwrap();
     assert_eq!(
-        meeting.port.receive(&mut [0; 100]),
+        meeting.port.receive_into(&mut [0; 100], Wait::Poll),
         Err(ReceiveError::BufferTooSmall {
             given: 100,
             needed: 1484

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::{PATIENCE, Pair, XDP, pair, port};
 use nix::unistd::gettid;
-use tautline::{Destination, Node, Priority, QueuingOptions, QueuingPort};
+use tautline::{Destination, Node, Priority, QueuingOptions, QueuingPort, Wait};
 use tautline_testbed::sys::{allowed_cpus, pin_to_cpu, set_fifo};
 
 const PORTS: [u16; 2] = [71, 72];
@@ -31,7 +31,9 @@ impl Receiver {
             let mut buffer = [0; 1484];
             loop {
                 let deadline = tautline::now() + PATIENCE;
-                let message = port.receive_until(deadline, &mut buffer).unwrap();
+                let message = port
+                    .receive_into(&mut buffer, Wait::Until(deadline))
+                    .unwrap();
                 if message.expect("a message comes").length == 0 {
                     return;
                 }

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
 use tautline::{
     EtherType, LinkKind, MacAddress, Node, NodeConfig, Policing, PortError, PortStatus, Priority,
-    RAW_FRAME_BYTES_MAX, RawOptions, RawPort, ReceiveError, ReceivedFrame, SendError,
+    RAW_FRAME_BYTES_MAX, RawOptions, RawPort, ReceiveError, ReceivedFrame, SendError, Wait,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -104,7 +104,10 @@ impl Meeting {
     fn receive(&mut self) -> (ReceivedFrame, Vec<u8>) {
         let mut buffer = [0; RAW_FRAME_BYTES_MAX];
         let deadline = tautline::now() + PATIENCE;
-        let received = self.port.receive_until(deadline, &mut buffer).unwrap();
+        let received = self
+            .port
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap();
         let received = received.expect("a frame comes");
         (received, buffer[..received.length].to_vec())
     }
@@ -259,7 +262,9 @@ fn frames_of_others_stay_with_linux() {
         sender.send(to, Priority::NORMAL, b"message").unwrap();
         let deadline = tautline::now() + PATIENCE;
         let mut buffer = [0; 1484];
-        let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap();
         assert_eq!(
             &buffer[..message.expect("a message comes").length],
             b"message"
@@ -293,13 +298,18 @@ fn linux_sees_the_frames_again_when_the_port_is_closed() {
         assert_eq!(watch.next(is_ours), passed);
         // The place is free again, and empty.
         let mut again = raw_port(&hosts, &node, TYPE).unwrap();
-        assert_eq!(again.receive(&mut [0; RAW_FRAME_BYTES_MAX]).unwrap(), None);
+        assert_eq!(
+            again
+                .receive_into(&mut [0; RAW_FRAME_BYTES_MAX], Wait::Poll)
+                .unwrap(),
+            None
+        );
         assert!(wire.send(&frame(ALL, &[], TYPE.get(), b"again")));
         let deadline = tautline::now() + PATIENCE;
         let mut buffer = [0; RAW_FRAME_BYTES_MAX];
         assert!(
             again
-                .receive_until(deadline, &mut buffer)
+                .receive_into(&mut buffer, Wait::Until(deadline))
                 .unwrap()
                 .is_some()
         );
@@ -340,7 +350,9 @@ fn wrong_frames_are_not_sent_and_small_buffers_take_nothing() {
         );
 
         meeting.send(ALL, &[], b"waits");
-        let small = meeting.port.receive(&mut [0; RAW_FRAME_BYTES_MAX - 1]);
+        let small = meeting
+            .port
+            .receive_into(&mut [0; RAW_FRAME_BYTES_MAX - 1], Wait::Poll);
         let needed = RAW_FRAME_BYTES_MAX;
         assert_eq!(
             small,
@@ -389,7 +401,10 @@ fn what_is_too_much_is_dropped_and_counted() {
             assert_eq!(policed.receive().1[14..], [number; 60]);
         }
         assert_eq!(
-            policed.port.receive(&mut [0; RAW_FRAME_BYTES_MAX]).unwrap(),
+            policed
+                .port
+                .receive_into(&mut [0; RAW_FRAME_BYTES_MAX], Wait::Poll)
+                .unwrap(),
             None
         );
         assert!(policed.status().policed >= 6, "{:?}", policed.status());

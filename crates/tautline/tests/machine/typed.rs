@@ -9,7 +9,7 @@ use tautline::status::{nodes, nodes_with_latency};
 use tautline::types::{Declaration, PortTypes};
 use tautline::{
     KeySource, Node, NodeConfig, OptionsError, PortError, Priority, Protection, QueuingOptions,
-    ReceiveError, SamplingOptions, SendError, Typed, TypedQueuingPort, TypedSamplingPort,
+    ReceiveError, SamplingOptions, SendError, Typed, TypedQueuingPort, TypedSamplingPort, Wait,
 };
 use tautline_testbed::hosts::Host;
 
@@ -61,14 +61,17 @@ fn messages_are_values() {
             .on_b(|node| node.queuing(port(12)).options(&options).typed().open())
             .unwrap();
         let to = controller.destination("peer", port(11)).unwrap();
-        assert_eq!(motor.receive().unwrap(), None);
+        assert_eq!(motor.receive(Wait::Poll).unwrap(), None);
         controller.send(to, Priority::HIGHEST, &COMMAND).unwrap();
-        let (command, message) = motor.receive_until(pair.soon()).unwrap().unwrap();
+        let (command, message) = motor.receive(Wait::Until(pair.soon())).unwrap().unwrap();
         assert_eq!((command, message.priority), (COMMAND, Priority::HIGHEST));
         motor
             .reply(message.source, Priority::NORMAL, &STATE)
             .unwrap();
-        let (state, _) = controller.receive_until(pair.soon()).unwrap().unwrap();
+        let (state, _) = controller
+            .receive(Wait::Until(pair.soon()))
+            .unwrap()
+            .unwrap();
         assert_eq!(state, STATE);
         // Another size is named, counted and gone; larger ones are not even let in.
         let untyped = controller.untyped();
@@ -77,10 +80,10 @@ fn messages_are_values() {
             bytes: 10,
             expected: 13,
         });
-        assert_eq!(motor.receive_until(pair.soon()), expected);
+        assert_eq!(motor.receive(Wait::Until(pair.soon())), expected);
         let too_large = controller.untyped().send(to, Priority::NORMAL, &[7; 14]);
         controller.send(to, Priority::NORMAL, &COMMAND).unwrap();
-        let (command, _) = motor.receive_until(pair.soon()).unwrap().unwrap();
+        let (command, _) = motor.receive(Wait::Until(pair.soon())).unwrap().unwrap();
         assert_eq!(command, COMMAND);
         let status = pair.a.status().ports.remove(0);
         assert_eq!(status.other_size, 1);
@@ -106,7 +109,7 @@ fn values_are_values() {
         let to = arm.destination("peer", port(22)).unwrap();
         assert_eq!(hub.read().unwrap(), None);
         arm.send(to, Priority::NORMAL, &STATE).unwrap();
-        let (state, sample) = hub.read_new_until(pair.soon()).unwrap().unwrap();
+        let (state, sample) = hub.next(Wait::Until(pair.soon())).unwrap().unwrap();
         assert_eq!(state, STATE);
         assert!(sample.valid && sample.new && !hub.fresh());
         let (again, sample) = hub.read().unwrap().unwrap();
@@ -121,7 +124,7 @@ fn values_are_values() {
                 bytes,
                 expected: 120,
             });
-            assert_eq!(hub.read_new_until(pair.soon()), expected);
+            assert_eq!(hub.next(Wait::Until(pair.soon())), expected);
         }
         let status = pair.b.status().ports.remove(0);
         assert_eq!(status.other_size, 2);
@@ -171,7 +174,7 @@ fn watchers_see_the_newest_value_whether_it_was_read_or_not() {
             // Every other value is read before somebody looks.
             let is_read = round % 2 == 0 || !is_there_at_once;
             if is_read {
-                hub.read_new_until(pair.soon()).unwrap().unwrap();
+                hub.next(Wait::Until(pair.soon())).unwrap().unwrap();
             } else {
                 while !hub.fresh() {
                     std::thread::yield_now();
@@ -319,20 +322,20 @@ fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
     let mut untyped = pair.on_b(|node| node.queuing(port(14)).options(options).open().unwrap());
     let to = other.destination("peer", port(11)).unwrap();
     other.send(to, Priority::NORMAL, &OTHER).unwrap();
-    assert!(is_refused(motor.receive_until(pair.soon()), 12));
+    assert!(is_refused(motor.receive(Wait::Until(pair.soon())), 12));
     // A bundle of them is refused as one.
     for _ in 0..2 {
         let bytes = OTHER.bytes();
         other.untyped().merge(to, Priority::NORMAL, bytes).unwrap();
     }
     other.untyped().flush().unwrap();
-    assert!(is_refused(motor.receive_until(pair.soon()), 12));
+    assert!(is_refused(motor.receive(Wait::Until(pair.soon())), 12));
     let to = same.destination("peer", port(11)).unwrap();
     same.send(to, Priority::NORMAL, &COMMAND).unwrap();
     let to = untyped.destination("peer", port(11)).unwrap();
     untyped.send(to, Priority::LOWEST, COMMAND.bytes()).unwrap();
     for _ in 0..2 {
-        let (command, _) = motor.receive_until(pair.soon()).unwrap().unwrap();
+        let (command, _) = motor.receive(Wait::Until(pair.soon())).unwrap().unwrap();
         assert_eq!(command, COMMAND);
     }
     // And a port without a type takes them all.
@@ -341,7 +344,7 @@ fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
     other.send(to, Priority::NORMAL, &OTHER).unwrap();
     let mut buffer = [0; 1484];
     let message = any
-        .receive_until(pair.soon(), &mut buffer)
+        .receive_into(&mut buffer, Wait::Until(pair.soon()))
         .unwrap()
         .unwrap();
     assert_eq!(&buffer[..message.length], OTHER.bytes());
@@ -438,14 +441,14 @@ fn values_of_another_type_are_refused_and_counted_once() {
         });
         let to = other.destination("peer", port(21)).unwrap();
         other.send(to, Priority::NORMAL, &OTHER).unwrap();
-        assert!(is_refused(hub.read_new_until(pair.soon()), 22));
+        assert!(is_refused(hub.next(Wait::Until(pair.soon())), 22));
         assert!(is_refused(hub.read(), 22));
         let mut buffer = [0; 1484];
-        let read = hub.untyped().read_newer(&mut buffer, |_, _| ());
-        assert_eq!(read, Ok(0));
+        let read = hub.untyped().next_into(&mut buffer, Wait::Poll);
+        assert_eq!(read, Ok(None));
         let to = same.destination("peer", port(21)).unwrap();
         same.send(to, Priority::NORMAL, &COMMAND).unwrap();
-        let (command, _) = hub.read_new_until(pair.soon()).unwrap().unwrap();
+        let (command, _) = hub.next(Wait::Until(pair.soon())).unwrap().unwrap();
         assert_eq!(command, COMMAND);
         let status = pair.a.status().ports.remove(0);
         assert_eq!((status.other_type, status.received), (1, 1));
@@ -479,7 +482,7 @@ fn a_message_in_fragments_of_another_type_is_passed_over() {
             sender.send(to, Priority::NORMAL, &[7; 20_000]).unwrap();
         }
         // A port of bytes passes it over.
-        let message = receiver.receive_until(pair.soon(), &mut buffer);
+        let message = receiver.receive_into(&mut buffer, Wait::Until(pair.soon()));
         let message = message.unwrap().unwrap();
         assert_eq!((message.length, message.source.port), (20_000, port(33)));
         assert_eq!(pair.a.status().ports.remove(0).other_type, 1);
@@ -563,7 +566,7 @@ fn ends_on_a_bus_that_differ_are_told_the_field() {
         torque: [1.0; 3],
     };
     controller.send(to, Priority::NORMAL, &command).unwrap();
-    let (received, _) = motor.receive_until(pair.soon()).unwrap().unwrap();
+    let (received, _) = motor.receive(Wait::Until(pair.soon())).unwrap().unwrap();
     assert_eq!({ received.torque }, [1.0; 3]);
     assert!(shown(&pair.a).is_empty() && shown(&pair.b).is_empty());
 }
@@ -622,14 +625,14 @@ fn untyped_ports_on_a_bus_talk_to_typed_ones() {
         .send(to_typed, Priority::NORMAL, COMMAND.bytes())
         .unwrap();
     assert_eq!(
-        typed.receive_until(pair.soon()).unwrap().unwrap().0,
+        typed.receive(Wait::Until(pair.soon())).unwrap().unwrap().0,
         COMMAND
     );
     let to_untyped = typed.destination("peer", port(12)).unwrap();
     typed.send(to_untyped, Priority::NORMAL, &COMMAND).unwrap();
     let mut buffer = [0; 1484];
     let message = untyped
-        .receive_until(pair.soon(), &mut buffer)
+        .receive_into(&mut buffer, Wait::Until(pair.soon()))
         .unwrap()
         .unwrap();
     assert_eq!(&buffer[..message.length], COMMAND.bytes());

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use tautline::port::BATCH_FRAMES;
 use tautline::{
     Destination, Form, MacAddress, Neighbour, Node, Outgoing, PortError, Priority, ReceiveError,
-    SendError, UdpOptions, UdpPort,
+    SendError, UdpOptions, UdpPort, Wait,
 };
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::child::{allowed_cpus, pin, schedule_fifo};
@@ -122,7 +122,9 @@ fn each_datagram_of_a_batch_has_its_own_priority() {
         let mut buffer = [0; 1484];
         let mut seen = [None; Priority::ALL.len()];
         for _ in 0..40 {
-            let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            let received = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             let received = received.expect("it arrives");
             assert_eq!(received.priority, priority(buffer[0]));
             // In order among those of its priority.
@@ -211,7 +213,7 @@ fn who_is_not_there_holds_up_nobody() {
                 assert_eq!(buffer[0], number);
             }
             let deadline = tautline::now() + PATIENCE;
-            match port.receive_until(deadline, &mut buffer) {
+            match port.receive_into(&mut buffer, Wait::Until(deadline)) {
                 Err(ReceiveError::Undelivered(one)) => news.insert(one.destination),
                 other => panic!("{other:?}"),
             };
@@ -311,11 +313,13 @@ fn a_batch_ends_where_the_cable_is_full() {
         let mut buffer = [0; 1484];
         for number in 0..sent {
             // On `xsk` what waits in the ring leaves when somebody looks.
-            assert_eq!(sender.receive(&mut buffer), Ok(None));
-            let received = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+            assert_eq!(sender.receive_into(&mut buffer, Wait::Poll), Ok(None));
+            let received = receiver
+                .receive_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(received.expect("it was taken").length, 2);
             assert_eq!(buffer[..2], number.to_be_bytes());
         }
-        assert_eq!(receiver.receive(&mut buffer), Ok(None));
+        assert_eq!(receiver.receive_into(&mut buffer, Wait::Poll), Ok(None));
     }
 }

@@ -15,7 +15,7 @@ use aya::maps::{Array, Map, MapData};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::link::PlainUdp;
-use tautline::{LinkKind, Priority, ReassemblyStatus, SendError, UdpChecksum, UdpOptions};
+use tautline::{LinkKind, Priority, ReassemblyStatus, SendError, UdpChecksum, UdpOptions, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_proto::ip::send::MTU_BYTES_MIN;
 use tautline_proto::wire::ParseError;
@@ -134,7 +134,7 @@ fn send_all(wire: &Wire, frames: &[Vec<u8>]) {
 
 /// Nothing has come; what has come was looked at.
 fn assert_nothing(meeting: &mut Meeting, buffer: &mut [u8]) {
-    assert_eq!(meeting.port.receive(buffer), Ok(None));
+    assert_eq!(meeting.port.receive_into(buffer, Wait::Poll), Ok(None));
 }
 
 /// Sends a datagram from the kernel socket, whole or not, and receives it.
@@ -160,8 +160,12 @@ fn any_length_passes_both_ways(mut meeting: Meeting) {
     }
     meeting.socket.send_to(&bytes(5000), meeting.own()).unwrap();
     let deadline = tautline::now() + PATIENCE;
-    let lent = meeting.port.receive_lent_until(deadline).unwrap().unwrap();
-    assert!(lent.bytes() == bytes(5000));
+    let lent = meeting
+        .port
+        .receive(Wait::Until(deadline))
+        .unwrap()
+        .unwrap();
+    assert!(*lent == bytes(5000));
     assert_eq!(lent.datagram().checksum, UdpChecksum::Valid);
     drop(lent);
     let status = meeting.status();

@@ -10,7 +10,7 @@ use crate::common::{
 use tautline::link::XdpMode;
 use tautline::{
     LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
-    Typed, Vlan,
+    Typed, Vlan, Wait,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{EndKind, Host, Hosts, HostsOptions};
@@ -29,7 +29,9 @@ fn here() -> impl Iterator<Item = Side> {
 fn receives(receiver: &mut QueuingPort, text: &str, priority: Priority) {
     let mut buffer = [0; 1484];
     let deadline = tautline::now() + PATIENCE;
-    let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+    let message = receiver
+        .receive_into(&mut buffer, Wait::Until(deadline))
+        .unwrap();
     let message = message.unwrap_or_else(|| panic!("`{text}` comes"));
     assert_eq!(&buffer[..message.length], text.as_bytes());
     assert_eq!(message.priority, priority);
@@ -137,7 +139,7 @@ impl Reached {
             let soon = tautline::now() + Duration::from_millis(50);
             while self
                 .receiver
-                .receive_until(soon, &mut buffer)
+                .receive_into(&mut buffer, Wait::Until(soon))
                 .unwrap()
                 .is_some()
             {
@@ -308,7 +310,10 @@ fn a_simulated_network_has_vlans() {
     sender.send(to, Priority::NORMAL, b"there").unwrap();
     pair.network.as_ref().unwrap().advance(PATIENCE);
     let mut buffer = [0; 1484];
-    let message = receiver.receive(&mut buffer).unwrap().unwrap();
+    let message = receiver
+        .receive_into(&mut buffer, Wait::Poll)
+        .unwrap()
+        .unwrap();
     assert_eq!(&buffer[..message.length], b"there");
 }
 

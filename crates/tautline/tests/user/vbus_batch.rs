@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use tautline::{
-    BusConfig, Node, NodeConfig, Outgoing, Priority, QueuingOptions, SendError, bus_neighbour, now,
+    BusConfig, Node, NodeConfig, Outgoing, Priority, QueuingOptions, SendError, Wait,
+    bus_neighbour, now,
 };
 
 const MESSAGES: u64 = 20_000;
@@ -35,7 +36,9 @@ fn every_message_of_a_batch_that_went_arrives_in_its_order() {
         let mut buffer = [0; 8];
         for expected in 0..MESSAGES {
             let deadline = now() + Duration::from_secs(20);
-            let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+            let message = receiver
+                .receive_into(&mut buffer, Wait::Until(deadline))
+                .unwrap();
             assert!(
                 message.is_some(),
                 "message {expected} was sent and never came"

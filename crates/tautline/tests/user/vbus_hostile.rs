@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::SeedableRng;
 use tautline::{
     Address, BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, SendError,
-    bus_neighbour,
+    Wait, bus_neighbour,
 };
 
 const BUS: &str = "TAUTLINE_TEST_BUS";
@@ -117,14 +117,14 @@ fn a_hostile_peer_harms_itself_alone() {
         let mut rounds = 0_u32;
         while started.elapsed() < Duration::from_millis(1500) {
             rounds += 1;
-            if let Some(message) = queue.receive(&mut buffer).unwrap() {
+            if let Some(message) = queue.receive_into(&mut buffer, Wait::Poll).unwrap() {
                 assert!(message.length <= BYTES_MAX);
                 if is_honest(message.source.address) {
                     assert_eq!(buffer[..message.length], next.to_ne_bytes());
                     next += 1;
                 }
             }
-            if let Some(message) = queue.receive_lent().unwrap() {
+            if let Some(message) = queue.receive_in_place(Wait::Poll).unwrap() {
                 let length = message.bytes().copy_out(0, &mut buffer);
                 assert!(length <= BYTES_MAX);
                 if is_honest(message.source.address) {
@@ -139,8 +139,12 @@ fn a_hostile_peer_harms_itself_alone() {
                     last_value = found;
                 }
             };
-            value.read_newer(&mut buffer, &mut check).unwrap();
-            if let Some(sample) = value.read(&mut buffer).unwrap() {
+            for _ in 0..2 {
+                if let Some(value) = value.next(Wait::Poll).unwrap() {
+                    check(value.sample(), &value);
+                }
+            }
+            if let Some(sample) = value.read_into(&mut buffer).unwrap() {
                 check(&sample, &buffer[..sample.length]);
             }
             // To it: each send ends, whatever its memory says of room, sleep and pair.
@@ -150,7 +154,7 @@ fn a_hostile_peer_harms_itself_alone() {
             if rounds.is_multiple_of(1000) {
                 // A sleep among such peers ends, too, and so does a look at the figures.
                 let soon = tautline::now() + Duration::from_micros(200);
-                if let Some(message) = queue.receive_until(soon, &mut buffer).unwrap()
+                if let Some(message) = queue.receive_into(&mut buffer, Wait::Until(soon)).unwrap()
                     && is_honest(message.source.address)
                 {
                     assert_eq!(buffer[..message.length], next.to_ne_bytes());
@@ -171,7 +175,7 @@ fn a_hostile_peer_harms_itself_alone() {
         let started = Clock::now();
         while node.status().ports[0].peers.len() > 1 {
             assert!(started.elapsed() < PATIENCE, "its death is not seen");
-            if let Some(message) = queue.receive(&mut buffer).unwrap()
+            if let Some(message) = queue.receive_into(&mut buffer, Wait::Poll).unwrap()
                 && is_honest(message.source.address)
             {
                 assert_eq!(buffer[..message.length], next.to_ne_bytes());
@@ -233,7 +237,11 @@ fn a_hostile_peer_spoils_nobody_elses_wake_up() {
     let mut buffer = [0; BYTES_MAX];
     let limit = Timespec::try_from(PATIENCE).unwrap();
     for round in 0..20 {
-        while queue.receive(&mut buffer).unwrap().is_some() {}
+        while queue
+            .receive_into(&mut buffer, Wait::Poll)
+            .unwrap()
+            .is_some()
+        {}
         honest.send(to, Priority::NORMAL, b"wake up").unwrap();
         // Time for the other to empty what it can.
         std::thread::sleep(Duration::from_millis(10));
@@ -301,7 +309,7 @@ fn nonsense_before_a_message_does_not_hide_it_from_who_waits() {
     let limit = Timespec::try_from(PATIENCE).unwrap();
     let mut looks = 1;
     let message = loop {
-        if let Some(message) = queue.receive(&mut buffer).unwrap() {
+        if let Some(message) = queue.receive_into(&mut buffer, Wait::Poll).unwrap() {
             break message;
         }
         let descriptor = queue.descriptor().unwrap();

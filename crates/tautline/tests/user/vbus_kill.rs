@@ -15,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::{
     BusConfig, Destination, Node, NodeConfig, Outgoing, PortStatus, Priority, QueuingOptions,
-    QueuingPort, SamplingOptions, SendError, bus_neighbour,
+    QueuingPort, SamplingOptions, SendError, Wait, bus_neighbour,
 };
 
 /// Where the bus is, and of which round a child is.
@@ -173,13 +173,13 @@ impl Received {
     /// Takes one message if there is one, and checks it.
     fn take(&mut self, receiver: &mut QueuingPort, lent: bool, buffer: &mut [u8]) -> bool {
         let (class, length) = if lent {
-            let Some(message) = receiver.receive_lent().unwrap() else {
+            let Some(message) = receiver.receive_in_place(Wait::Poll).unwrap() else {
                 return false;
             };
             let length = message.bytes().copy_out(0, buffer);
             (message.priority.index(), length)
         } else {
-            let Some(message) = receiver.receive(buffer).unwrap() else {
+            let Some(message) = receiver.receive_into(buffer, Wait::Poll).unwrap() else {
                 return false;
             };
             (message.priority.index(), message.length)
@@ -317,7 +317,9 @@ fn consume() -> ! {
     let mut last: [Option<(u64, u64)>; CLASSES] = [None; CLASSES];
     loop {
         let deadline = tautline::now() + Duration::from_secs(60);
-        let message = receiver.receive_until(deadline, &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap();
         let Some(message) = message else { continue };
         let class = message.priority.index();
         let (life, count) = check(&buffer[..message.length], class);
@@ -458,10 +460,10 @@ fn a_value_outlives_its_killed_writer_whole() {
     let mut last = (0, 0);
     let mut read = |lent: bool, last: &mut (u64, u64)| {
         let length = if lent {
-            let sample = reader.read_lent().unwrap();
+            let sample = reader.read_in_place().unwrap();
             sample.map(|sample| sample.bytes.copy_out(0, &mut buffer))
         } else {
-            let sample = reader.read(&mut buffer).unwrap();
+            let sample = reader.read_into(&mut buffer).unwrap();
             sample.map(|sample| sample.length)
         };
         let Some(length) = length else { return false };

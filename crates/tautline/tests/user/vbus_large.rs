@@ -8,7 +8,7 @@ use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use tautline::{
     Address, BusConfig, Node, PortError, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SendError, Source, now,
+    SendError, Source, Wait, now,
 };
 
 const LARGEST: usize = 16 << 20;
@@ -49,7 +49,7 @@ fn a_picture_is_whole_for_one_and_for_many() {
     lens.send(readers, Priority::NORMAL, &value(1, LARGEST))
         .unwrap();
     let sample = screen
-        .read_new_until(now() + PATIENCE, &mut buffer)
+        .next_into(&mut buffer, Wait::Until(now() + PATIENCE))
         .unwrap();
     assert_eq!(sample.unwrap().length, LARGEST);
     assert_eq!(number_of(&buffer), 1);
@@ -85,7 +85,10 @@ fn a_picture_is_whole_for_one_and_for_many() {
     let full = sender.reply(viewer, Priority::NORMAL, &value(4, LARGEST));
     assert_eq!(full, Err(SendError::ReceiverFull));
     for number in [2, 3] {
-        let message = pictures.receive(&mut buffer).unwrap().unwrap();
+        let message = pictures
+            .receive_into(&mut buffer, Wait::Poll)
+            .unwrap()
+            .unwrap();
         assert_eq!((message.length, number_of(&buffer)), (LARGEST, number));
     }
     let status = other.status();

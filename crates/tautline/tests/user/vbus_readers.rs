@@ -11,7 +11,7 @@ use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use tautline::{
     BusConfig, Destination, Node, NodeConfig, PortError, Priority, SamplingOptions, SamplingPort,
-    SendError, now,
+    SendError, Wait, now,
 };
 
 /// Larger than what a reader copies where it looks.
@@ -42,7 +42,7 @@ fn camera(config: &BusConfig) -> (Node, SamplingPort, Destination) {
 fn next(port: &mut SamplingPort) -> (u64, u64) {
     let mut buffer = vec![0; port.value_bytes_max()];
     let deadline = now() + PATIENCE;
-    let sample = port.read_new_until(deadline, &mut buffer).unwrap();
+    let sample = port.next_into(&mut buffer, Wait::Until(deadline)).unwrap();
     let sample = sample.expect("no value comes");
     assert!(sample.new && sample.source.to_string().contains("camera"));
     (number_of(&buffer[..sample.length]), sample.overwritten)
@@ -80,9 +80,17 @@ fn each_reader_gets_each_value_and_one_that_comes_late_the_last() {
             assert_eq!(next(screen), (number, 0));
             // The same once more, not new.
             let mut buffer = vec![0; VALUE_BYTES];
-            let again = screen.read(&mut buffer).unwrap().unwrap();
+            let again = screen.read_into(&mut buffer).unwrap().unwrap();
             assert!(!again.new && number_of(&buffer) == number);
-            assert!(screen.read_lent().unwrap().unwrap().bytes.slice().is_some());
+            assert!(
+                screen
+                    .read_in_place()
+                    .unwrap()
+                    .unwrap()
+                    .bytes
+                    .slice()
+                    .is_some()
+            );
         }
     }
     let mut loan = lens.lend(readers, Priority::HIGHEST, VALUE_BYTES).unwrap();
@@ -214,7 +222,7 @@ fn no_reader_sees_a_torn_value_or_holds_the_writer() {
                 let mut buffer = vec![0; VALUE_BYTES];
                 loop {
                     let is_over = ended.load(SeqCst);
-                    if let Some(sample) = screen.read(&mut buffer).unwrap() {
+                    if let Some(sample) = screen.read_into(&mut buffer).unwrap() {
                         let number = number_of(&buffer[..sample.length]);
                         assert!(number >= last, "went back from {last} to {number}");
                         assert_eq!(sample.new, number > last);
@@ -266,7 +274,7 @@ fn readers_that_sleep_are_woken() {
                         let mut buffer = vec![0; VALUE_BYTES];
                         loop {
                             let _armed = screen.descriptor();
-                            match screen.read(&mut buffer).unwrap() {
+                            match screen.read_into(&mut buffer).unwrap() {
                                 Some(sample) if sample.new => break,
                                 _ => {}
                             }
@@ -351,7 +359,7 @@ fn a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again() {
         drop(writer);
         // The last value stays.
         let mut buffer = vec![0; VALUE_BYTES];
-        let kept = screen.read(&mut buffer).unwrap().expect("it is kept");
+        let kept = screen.read_into(&mut buffer).unwrap().expect("it is kept");
         assert!(number_of(&buffer[..kept.length]) > base);
     }
 }

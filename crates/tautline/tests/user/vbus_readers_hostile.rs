@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::SeedableRng;
 use tautline::{
     Address, BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, bus_neighbour, now,
+    SamplingOptions, SamplingPort, Wait, bus_neighbour, now,
 };
 
 const BYTES_MAX: usize = 200;
@@ -228,30 +228,31 @@ fn a_hostile_publisher_and_reader_harms_itself_alone() {
         let mut rounds = 0_u32;
         while started.elapsed() < Duration::from_millis(1200) {
             rounds += 1;
-            if let Some(message) = queue.receive(&mut buffer).unwrap() {
+            if let Some(message) = queue.receive_into(&mut buffer, Wait::Poll).unwrap() {
                 let bytes = &buffer[..message.length];
                 messages.note(message.source.address, bytes, "a message");
             }
-            if let Some(message) = queue.receive_lent().unwrap() {
+            if let Some(message) = queue.receive_in_place(Wait::Poll).unwrap() {
                 let bytes = message.bytes().slice().expect("a copy").to_vec();
                 assert!(bytes.len() <= BYTES_MAX);
                 messages.note(message.source.address, &bytes, "a lent message");
             }
-            let noted = value.read_newer(&mut buffer, |sample, bytes| {
-                values.note(sample.source.address, bytes, "a value");
-            });
-            assert!(noted.unwrap() <= 3);
+            for _ in 0..3 {
+                if let Some(value) = value.next(Wait::Poll).unwrap() {
+                    values.note(value.source().address, &value, "a value");
+                }
+            }
             // Each of this one's messages reaches the others, whatever the hostile reader says of itself.
             number += 1;
             published.publish(Priority::ALL[(rounds % 8) as usize], number);
             let soon = now() + PATIENCE;
-            let message = beside.receive_until(soon, &mut buffer).unwrap();
+            let message = beside.receive_into(&mut buffer, Wait::Until(soon)).unwrap();
             let length = message.expect("it is there").length;
             assert_eq!(buffer[..length], number.to_ne_bytes());
             if rounds.is_multiple_of(500) {
                 // A sleep among such peers ends, too, and so does a look at the figures.
                 let soon = now() + Duration::from_micros(200);
-                if let Some(message) = queue.receive_until(soon, &mut buffer).unwrap() {
+                if let Some(message) = queue.receive_into(&mut buffer, Wait::Until(soon)).unwrap() {
                     let bytes = &buffer[..message.length];
                     messages.note(message.source.address, bytes, "a message");
                 }

@@ -13,7 +13,7 @@ use crate::common::{PATIENCE, bus, child, port};
 use tautline::vbus::{Observer, PortName};
 use tautline::{
     Address, BusConfig, Destination, Node, Outgoing, PortError, Priority, QueuingOptions,
-    QueuingPort, SendError, Source, now,
+    QueuingPort, SendError, Source, Wait, now,
 };
 
 /// Not a multiple of a cache line.
@@ -58,7 +58,9 @@ fn publish(events: &mut QueuingPort, readers: Destination, priority: Priority, n
 /// The number of the next message.
 fn next(log: &mut QueuingPort) -> u64 {
     let mut buffer = [0; BYTES];
-    let message = log.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+    let message = log
+        .receive_into(&mut buffer, Wait::Until(now() + PATIENCE))
+        .unwrap();
     let message = message.expect("no message comes");
     assert!(message.source.to_string().contains("camera"));
     number_of(&buffer[..message.length])
@@ -66,7 +68,7 @@ fn next(log: &mut QueuingPort) -> u64 {
 
 /// The number of the next message, if it is there, by a view of where it lies.
 fn next_lent(log: &mut QueuingPort) -> Option<u64> {
-    let message = log.receive_lent().unwrap()?;
+    let message = log.receive_in_place(Wait::Poll).unwrap()?;
     Some(number_of(
         message.bytes().slice().expect("a copy of the port's own"),
     ))
@@ -197,7 +199,9 @@ fn a_reader_must_take_what_is_published() {
     }
     let mut buffer = [0; BYTES + 1];
     for number in 1..=3 {
-        let message = large.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+        let message = large
+            .receive_into(&mut buffer, Wait::Until(now() + PATIENCE))
+            .unwrap();
         assert_eq!(number_of(&buffer[..message.unwrap().length]), number);
     }
     let values = tautline::SamplingOptions::default();
@@ -244,10 +248,12 @@ fn ports_of_a_file_publish_and_follow() {
     events.send(to_log, Priority::NORMAL, b"event").unwrap();
     state.send(to_screen, Priority::NORMAL, b"value").unwrap();
     let mut buffer = [0; 1_484];
-    let message = log.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+    let message = log
+        .receive_into(&mut buffer, Wait::Until(now() + PATIENCE))
+        .unwrap();
     assert_eq!(buffer[..message.unwrap().length], *b"event");
     let sample = screen
-        .read_new_until(now() + PATIENCE, &mut buffer)
+        .next_into(&mut buffer, Wait::Until(now() + PATIENCE))
         .unwrap();
     assert_eq!(buffer[..sample.unwrap().length], *b"value");
 }
@@ -297,7 +303,7 @@ fn messages_of_several_publishers_and_senders_are_served_in_turn() {
 /// The number of the next message, if it is there.
 fn take(log: &mut QueuingPort) -> Option<u64> {
     let mut buffer = [0; BYTES];
-    let message = log.receive(&mut buffer).unwrap()?;
+    let message = log.receive_into(&mut buffer, Wait::Poll).unwrap()?;
     Some(number_of(&buffer[..message.length]))
 }
 
@@ -390,7 +396,11 @@ fn readers_that_sleep_are_woken() {
                 }
                 let mut buffer = [0; BYTES];
                 let soon = now() + Duration::from_millis(5);
-                assert_eq!(log.receive_until(soon, &mut buffer), Ok(None), "a deadline");
+                assert_eq!(
+                    log.receive_into(&mut buffer, Wait::Until(soon)),
+                    Ok(None),
+                    "a deadline"
+                );
             });
         }
         for number in 1..=MESSAGES {

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{PATIENCE, bus, port};
-use tautline::{BusConfig, Node, NodeConfig, PortError, Priority, bus_neighbour, now};
+use tautline::{BusConfig, Node, NodeConfig, PortError, Priority, Wait, bus_neighbour, now};
 
 fn open(config: &BusConfig, name: &str, peer: &str) -> Node {
     let mut config = config.clone();
@@ -41,7 +41,7 @@ fn whoever_starts_first_waits_until_its_peer_is_there() {
         let late = open(&config, "late", "early");
         let mut receiving = late.queuing(port(7)).open().unwrap();
         let mut buffer = vec![0; receiving.message_bytes_max()];
-        let received = receiving.receive_until(now() + PATIENCE, &mut buffer);
+        let received = receiving.receive_into(&mut buffer, Wait::Until(now() + PATIENCE));
         let length = received.unwrap().expect("nothing comes").length;
         assert_eq!(&buffer[..length], b"first");
         sender.join().unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tautline::status::{ReadWatch, nodes, nodes_with_latency};
 use tautline::{
     BusConfig, Instant, LatencyStatus, Node, NodeConfig, PortKey, PortStatus, Priority,
-    QueuingOptions, SamplingOptions, bus_neighbour, neighbour,
+    QueuingOptions, SamplingOptions, Wait, bus_neighbour, neighbour,
 };
 
 const QUEUE: u16 = 3001;
@@ -41,15 +41,25 @@ fn exchange(from: &Node, to: &Node, peer: &str) {
     let mut pass = |round: u64| {
         for _ in 0..COUNT / 2 {
             sender.send(to_queue, Priority::NORMAL, &[1; 10]).unwrap();
-            queue.receive_until(until, &mut buffer).unwrap().unwrap();
+            queue
+                .receive_into(&mut buffer, Wait::Until(until))
+                .unwrap()
+                .unwrap();
             sender.send(to_queue, Priority::NORMAL, &[1; 10]).unwrap();
-            drop(queue.receive_lent_until(until).unwrap().unwrap());
+            drop(queue.receive_in_place(Wait::Until(until)).unwrap().unwrap());
             sender.send(to_value, Priority::NORMAL, &[1; 6]).unwrap();
-            value.read_new_until(until, &mut buffer).unwrap().unwrap();
+            value
+                .next_into(&mut buffer, Wait::Until(until))
+                .unwrap()
+                .unwrap();
             sender.send(to_value, Priority::NORMAL, &[1; 6]).unwrap();
-            while !value.read_lent().unwrap().is_some_and(|value| value.new) {}
+            while !value
+                .read_in_place()
+                .unwrap()
+                .is_some_and(|value| value.new)
+            {}
             // Seen before: no message that has arrived.
-            value.read(&mut buffer).unwrap().unwrap();
+            value.read_into(&mut buffer).unwrap().unwrap();
         }
         let status = to.status();
         let port = |number: u16| {
@@ -164,7 +174,7 @@ fn datagrams_are_measured_while_they_are_watched() {
     for round in 1..=2 {
         for _ in 0..COUNT {
             port.send_to(to, Priority::NORMAL, &[1; 9]).unwrap();
-            port.receive_until(Instant::FAR_FUTURE, &mut buffer)
+            port.receive_into(&mut buffer, Wait::Forever)
                 .unwrap()
                 .unwrap();
         }
@@ -197,7 +207,7 @@ fn reads_of_datagrams_are_told_to_whoever_asks() {
     let mut buffer = [0; 1484];
     let mut exchange = || {
         port.send_to(to, Priority::NORMAL, &[1; 9]).unwrap();
-        let received = port.receive_until(Instant::FAR_FUTURE, &mut buffer);
+        let received = port.receive_into(&mut buffer, Wait::Forever);
         received.unwrap().unwrap().arrival
     };
     let arrivals: Vec<Instant> = (0..COUNT).map(|_| exchange()).collect();

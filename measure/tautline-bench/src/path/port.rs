@@ -6,7 +6,7 @@ use std::time::Duration;
 use tautline::port::BATCH_FRAMES;
 use tautline::{
     Destination, Instant, Outgoing, PortNumber, Priority, QueuingPort, ReceiveError, SamplingPort,
-    SendError, UdpPort,
+    SendError, UdpPort, Wait,
 };
 
 use super::{Arrival, End, OwnLines, Sends, Stamp};
@@ -122,7 +122,7 @@ impl Port for QueuingPort {
 
     #[inline(always)]
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ReceiveError> {
-        let message = QueuingPort::receive(self, buffer)?;
+        let message = QueuingPort::receive_into(self, buffer, Wait::Poll)?;
         Ok(message.map(|message| Received {
             length: message.length,
             arrival: message.arrival,
@@ -134,7 +134,7 @@ impl Port for QueuingPort {
         deadline: Instant,
         buffer: &mut [u8],
     ) -> Result<Option<Received>, ReceiveError> {
-        let message = QueuingPort::receive_until(self, deadline, buffer)?;
+        let message = QueuingPort::receive_into(self, buffer, Wait::Until(deadline))?;
         Ok(message.map(|message| Received {
             length: message.length,
             arrival: message.arrival,
@@ -161,7 +161,7 @@ impl Port for UdpPort {
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ReceiveError> {
-        let datagram = UdpPort::receive(self, buffer)?;
+        let datagram = UdpPort::receive_into(self, buffer, Wait::Poll)?;
         Ok(datagram.map(|datagram| Received {
             length: datagram.length,
             arrival: datagram.arrival,
@@ -173,7 +173,7 @@ impl Port for UdpPort {
         deadline: Instant,
         buffer: &mut [u8],
     ) -> Result<Option<Received>, ReceiveError> {
-        let datagram = UdpPort::receive_until(self, deadline, buffer)?;
+        let datagram = UdpPort::receive_into(self, buffer, Wait::Until(deadline))?;
         Ok(datagram.map(|datagram| Received {
             length: datagram.length,
             arrival: datagram.arrival,
@@ -206,7 +206,7 @@ impl Port for SamplingPort {
         if !self.fresh() {
             return Ok(None);
         }
-        let sample = self.read(buffer)?.filter(|sample| sample.new);
+        let sample = self.read_into(buffer)?.filter(|sample| sample.new);
         Ok(sample.map(|sample| Received {
             length: sample.length,
             arrival: sample.arrival,
@@ -218,7 +218,7 @@ impl Port for SamplingPort {
         deadline: Instant,
         buffer: &mut [u8],
     ) -> Result<Option<Received>, ReceiveError> {
-        let sample = self.read_new_until(deadline, buffer)?;
+        let sample = self.next_into(buffer, Wait::Until(deadline))?;
         Ok(sample.map(|sample| Received {
             length: sample.length,
             arrival: sample.arrival,
@@ -230,7 +230,7 @@ impl Port for SamplingPort {
         &mut self,
         buffer: &mut [u8],
     ) -> Result<(u32, Option<Received>), ReceiveError> {
-        let Some(sample) = self.read(buffer)? else {
+        let Some(sample) = self.read_into(buffer)? else {
             return Ok((0, None));
         };
         let count = match sample.new {
@@ -246,7 +246,7 @@ impl Port for SamplingPort {
 
     #[inline(always)]
     fn read_last(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ReceiveError> {
-        let sample = self.read(buffer)?;
+        let sample = self.read_into(buffer)?;
         Ok(sample.map(|sample| Received {
             length: sample.length,
             arrival: sample.arrival,

@@ -4,7 +4,7 @@
 use std::io;
 
 use tautline::port::{LentBytes, Loan};
-use tautline::{Destination, Priority, QueuingPort, SamplingPort, SendError};
+use tautline::{Destination, Priority, QueuingPort, SamplingPort, SendError, Wait};
 
 use crate::path::port::{PortEnd, went};
 use crate::path::{Arrival, End};
@@ -66,7 +66,11 @@ impl End for LentEnd<QueuingPort> {
 
     #[inline(always)]
     fn take(&mut self, bytes: usize) -> io::Result<Option<Arrival>> {
-        let Some(message) = self.port.receive_lent().map_err(io::Error::other)? else {
+        let Some(message) = self
+            .port
+            .receive_in_place(Wait::Poll)
+            .map_err(io::Error::other)?
+        else {
             return Ok(None);
         };
         (self.number, self.length) = (number_in(message.bytes()), bytes);
@@ -96,7 +100,7 @@ impl End for LentEnd<SamplingPort> {
         if !self.port.fresh() {
             return Ok(None);
         }
-        let sample = self.port.read_lent().map_err(io::Error::other)?;
+        let sample = self.port.read_in_place().map_err(io::Error::other)?;
         let Some(sample) = sample.filter(|sample| sample.new) else {
             return Ok(None);
         };
@@ -111,7 +115,7 @@ impl End for LentEnd<SamplingPort> {
 
     #[inline]
     fn read_last(&mut self) -> io::Result<()> {
-        if let Some(sample) = self.port.read_lent().map_err(io::Error::other)? {
+        if let Some(sample) = self.port.read_in_place().map_err(io::Error::other)? {
             self.number = number_in(sample.bytes);
         }
         Ok(())

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tautline::config::BusConfig;
 use tautline::{
     Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, Spin, bus_neighbour,
+    SamplingPort, Spin, Wait, bus_neighbour,
 };
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
@@ -403,8 +403,8 @@ impl Port {
     /// Takes a message, if there is one.
     fn take(&mut self) -> Result<bool, tautline::ReceiveError> {
         Ok(match self {
-            Port::Sampling(port) => port.read_lent()?.is_some_and(|sample| sample.new),
-            Port::Queuing(port) => port.receive_lent()?.is_some(),
+            Port::Sampling(port) => port.read_in_place()?.is_some_and(|sample| sample.new),
+            Port::Queuing(port) => port.receive_in_place(Wait::Poll)?.is_some(),
         })
     }
 
@@ -412,8 +412,8 @@ impl Port {
     fn await_one(&mut self, buffer: &mut [u8]) -> Result<bool, tautline::ReceiveError> {
         let until = tautline::now() + LOOK_PERIOD;
         Ok(match self {
-            Port::Sampling(port) => port.read_new_until(until, buffer)?.is_some(),
-            Port::Queuing(port) => port.receive_lent_until(until)?.is_some(),
+            Port::Sampling(port) => port.next_into(buffer, Wait::Until(until))?.is_some(),
+            Port::Queuing(port) => port.receive_in_place(Wait::Until(until))?.is_some(),
         })
     }
 }

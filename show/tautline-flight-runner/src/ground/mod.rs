@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mavlink::dialects::common::MavMessage;
 use mavlink::{MavHeader, MavlinkReader, write_v2_msg};
-use tautline::{Destination, Node, NodeConfig, Priority, UdpOptions, UdpPort};
+use tautline::{Destination, Node, NodeConfig, Priority, UdpOptions, UdpPort, Wait};
 use tautline_flight::world::STEP_SECONDS;
 use tautline_testbed::interrupt::interrupted;
 
@@ -118,7 +118,7 @@ impl Link {
         let mut heard = 0;
         let mut buffer = [0; DATAGRAM_BYTES];
         for _ in 0..MESSAGES_MAX {
-            let Ok(Some(datagram)) = self.port.receive(&mut buffer) else {
+            let Ok(Some(datagram)) = self.port.receive_into(&mut buffer, Wait::Poll) else {
                 break;
             };
             if datagram.source != self.station {

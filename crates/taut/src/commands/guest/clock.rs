@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tautline::{PortNumber, Priority};
+use tautline::{PortNumber, Priority, Wait};
 use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
@@ -139,7 +139,7 @@ fn ask_all(timeout: Duration, way: &mut Way) -> Result<Asked, CommandError> {
         // An answer to an earlier question may come before; a guest that sends without end is not waited for.
         while !has_answered && tautline::now() < until {
             let look = until.min(tautline::now() + LOOK);
-            let found = way.port.receive_until(look, &mut buffer);
+            let found = way.port.receive_into(&mut buffer, Wait::Until(look));
             let t4 = tautline::now();
             if let Some(signal) = interrupt::interrupted() {
                 return Err(CommandError::interrupted(signal));

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, PortNumber, Priority, QueuingPort, bus_neighbour,
+    BusConfig, Destination, Node, NodeConfig, PortNumber, Priority, QueuingPort, Wait,
+    bus_neighbour,
 };
 use tautline_guest::control;
 use tautline_state::text;
@@ -111,7 +112,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
             }
         }
         let until = tautline::now() + LOOK_PERIOD;
-        let found = way.port.receive_until(until, &mut buffer);
+        let found = way.port.receive_into(&mut buffer, Wait::Until(until));
         if let Some(message) = found.map_err(peer::receive_error)? {
             moved_at = Instant::now();
             // The guest's text is somebody else's: nothing of it may move the cursor.

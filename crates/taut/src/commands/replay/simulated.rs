@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tautline::link::sim::Network;
-use tautline::{Destination, Form, MacAddress, Neighbour, Node, NodeConfig, QueuingPort};
+use tautline::{Destination, Form, MacAddress, Neighbour, Node, NodeConfig, QueuingPort, Wait};
 use tautline_capture::message::{Flow, Message};
 use tautline_capture::recording::{Recorder, Recording, RecordingError};
 use tautline_proto::sim::SimConfig;
@@ -233,7 +233,7 @@ impl Nodes {
         let sent = self.ports[*sender].send(*to, priority(message.flow), message.bytes);
         sent.map_err(|error| Stop::Failed(peer::send_error(error)))?;
         self.length = 0;
-        let received = self.ports[*receiver].receive(&mut self.buffer);
+        let received = self.ports[*receiver].receive_into(&mut self.buffer, Wait::Poll);
         let received = received.map_err(|error| Stop::Failed(peer::receive_error(error)))?;
         let Some(received) = received else {
             return Ok(false);

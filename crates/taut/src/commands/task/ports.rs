@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tautline::{Node, NodeConfig, PortError, PortNumber, Priority, QueuingPort, SamplingPort};
+use tautline::{
+    Node, NodeConfig, PortError, PortNumber, Priority, QueuingPort, SamplingPort, Wait,
+};
 use tautline_exec::Activation;
 use tautline_tasks::file::TaskPorts;
 use tautline_tasks::{Executive, MessageHead, MessageSource, ProgramValues, RunError};
@@ -69,7 +71,7 @@ impl ValuePorts<'_> {
             let (port, bytes_max) = self.port(name)?;
             values = values.with_input(bytes_max, move |buffer| {
                 let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
-                let sample = port.read(buffer).ok().flatten();
+                let sample = port.read_into(buffer).ok().flatten();
                 // A value that is too old is none: the program could not tell.
                 sample
                     .filter(|sample| sample.valid)
@@ -129,7 +131,7 @@ fn of_queuing(mut port: QueuingPort) -> Result<MessageSource, CommandError> {
     let descriptor = port.descriptor().ok_or_else(no_descriptor)?;
     let descriptor = descriptor.try_clone_to_owned().map_err(not_copied)?;
     let take = move |buffer: &mut [u8]| {
-        let message = port.receive(buffer).ok().flatten()?;
+        let message = port.receive_into(buffer, Wait::Poll).ok().flatten()?;
         Some(MessageHead::new(message.length, message.arrival.as_nanos()))
     };
     MessageSource::new(descriptor, bytes_max, take).map_err(not_copied)
@@ -142,10 +144,13 @@ fn of_sampling(mut port: SamplingPort) -> Result<MessageSource, CommandError> {
     let take = move |buffer: &mut [u8]| {
         // Of several sources' values the last one stays in the buffer.
         let mut newest = None;
-        let read = port.read_newer(buffer, |sample, _| {
+        for _ in 0..tautline::port::SOURCES_MAX {
+            let Some(sample) = port.next_into(buffer, Wait::Poll).ok()? else {
+                break;
+            };
             newest = Some(MessageHead::new(sample.length, sample.arrival.as_nanos()));
-        });
-        read.ok().and(newest)
+        }
+        newest
     };
     MessageSource::new(descriptor, bytes_max, take).map_err(not_copied)
 }

@@ -1,10 +1,12 @@
 //! Form of plain UDP: datagrams are put together from fragments, checked, counted, and copied or lent.
 
 use std::net::SocketAddrV4;
+use std::ops::Deref;
 
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::time::Instant;
+use tautline_proto::wire::Priority;
 use tautline_proto::wire::udp::UdpChecksum;
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
 use tautline_shm::queue::Record;
@@ -223,7 +225,7 @@ impl Receiver<Datagrams> {
     }
 }
 
-/// A datagram where it lies, in the port's memory. It is given back when this value is dropped; until then
+/// A datagram that was received: it derefs to its bytes, in the port's memory. Its place is given back when this value is dropped; until then
 /// nothing is written there.
 #[derive(Debug)]
 pub struct LentDatagram<'p> {
@@ -239,21 +241,44 @@ enum Lent<'p> {
 }
 
 impl LentDatagram<'_> {
-    /// Its bytes.
-    #[inline]
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        match &self.lent {
-            Lent::Slot(slot) => slot.bytes(self.datagram.length).slice().unwrap_or_default(),
-            Lent::Collector(bytes) => bytes,
-        }
-    }
-
-    /// Other facts about the datagram.
+    /// Its priority, source, arrival and checksum.
     #[inline]
     #[must_use]
     pub fn datagram(&self) -> Datagram {
         self.datagram
+    }
+
+    /// Its priority: the IP precedence that it came with.
+    #[inline]
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.datagram.priority
+    }
+
+    /// Sender of the datagram. Port 0 wants no answer.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> SocketAddrV4 {
+        self.datagram.source
+    }
+
+    /// When it arrived, or its last fragment, on the link's arrival clock.
+    #[inline]
+    #[must_use]
+    pub fn arrival(&self) -> Instant {
+        self.datagram.arrival
+    }
+}
+
+impl Deref for LentDatagram<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.lent {
+            Lent::Slot(slot) => slot.bytes(self.datagram.length).slice().unwrap_or_default(),
+            Lent::Collector(bytes) => bytes,
+        }
     }
 }
 

@@ -15,7 +15,12 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
         ..QueuingOptions::default()
     };
     let (mut sender, mut receiver, to) = pair.ports(&options);
-    assert!(receiver.receive_lent().unwrap().is_none());
+    assert!(
+        receiver
+            .receive_in_place(tautline::Wait::Poll)
+            .unwrap()
+            .is_none()
+    );
     let mut out = buffer();
     for (salt, length) in [0, 1, 63, 1000, 1456, 1485, 40_000, 65_536]
         .into_iter()
@@ -27,7 +32,9 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
         let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
         loan.copy_from_slice(&bytes);
         loan.send().unwrap();
-        let message = receiver.receive_lent_until(pair.soon()).unwrap();
+        let message = receiver
+            .receive_in_place(tautline::Wait::Until(pair.soon()))
+            .unwrap();
         let message = message.expect("arrives");
         assert_eq!(message.priority, Priority::NORMAL);
         assert_eq!(message.source.port, port(11));
@@ -38,7 +45,12 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
         assert_eq!(message.bytes().slice().is_some(), !foreign);
         assert!(message.bytes().slice().is_none_or(|slice| slice == bytes));
     }
-    assert!(receiver.receive_lent().unwrap().is_none());
+    assert!(
+        receiver
+            .receive_in_place(tautline::Wait::Poll)
+            .unwrap()
+            .is_none()
+    );
     let status = pair.b.status();
     assert_eq!(status.ports[0].received, 8);
 
@@ -50,7 +62,10 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
     drop((sender, receiver));
     let (mut sender, mut receiver, to) = pair.ports(&options);
     sender.send(to, Priority::NORMAL, &[9; 100]).unwrap();
-    let lent = receiver.receive_lent_until(pair.soon()).unwrap().unwrap();
+    let lent = receiver
+        .receive_in_place(tautline::Wait::Until(pair.soon()))
+        .unwrap()
+        .unwrap();
     for number in 0..3 {
         sender.send(to, Priority::NORMAL, &[number; 100]).unwrap();
     }
@@ -61,7 +76,7 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
     assert_eq!(out[..100], [9; 100]);
     drop(lent);
     let mut taken = Vec::new();
-    while let Some(lent) = receiver.receive_lent().unwrap() {
+    while let Some(lent) = receiver.receive_in_place(tautline::Wait::Poll).unwrap() {
         lent.bytes().copy_out(0, &mut out);
         assert!(out[..100].iter().all(|byte| *byte == out[0]));
         taken.push(out[0]);
@@ -83,16 +98,26 @@ fn merged_messages_can_be_lent(pair: &Pair) {
     for number in 0..5u8 {
         if number == 3 {
             // Looked at and copied in turn.
-            let message = receiver.receive_until(pair.soon(), &mut out).unwrap();
+            let message = receiver
+                .receive_into(&mut out, tautline::Wait::Until(pair.soon()))
+                .unwrap();
             assert_eq!(out[..message.unwrap().length], pattern(31, 3));
             continue;
         }
-        let lent = receiver.receive_lent_until(pair.soon()).unwrap().unwrap();
+        let lent = receiver
+            .receive_in_place(tautline::Wait::Until(pair.soon()))
+            .unwrap()
+            .unwrap();
         let length = lent.bytes().copy_out(0, &mut out);
         let expected = pattern(usize::from(number) * 10 + 1, number);
         assert_eq!(out[..length], expected);
     }
-    assert!(receiver.receive_lent().unwrap().is_none());
+    assert!(
+        receiver
+            .receive_in_place(tautline::Wait::Poll)
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(pair.b.status().ports[0].queued, [0; 8]);
 }
 
@@ -105,7 +130,7 @@ fn a_lent_value_stays(pair: &Pair) {
         .on_b(|node| node.sampling(port(32)).options(&options).open())
         .unwrap();
     let to = sender.destination("peer", port(32)).unwrap();
-    assert!(reader.read_lent().unwrap().is_none());
+    assert!(reader.read_in_place().unwrap().is_none());
     let mut out = buffer();
     let mut lend = |value: u8| {
         let mut loan = sender.lend(to, Priority::NORMAL, 100).unwrap();
@@ -114,7 +139,7 @@ fn a_lent_value_stays(pair: &Pair) {
     };
     lend(1);
     settle(pair);
-    let first = reader.read_lent().unwrap().unwrap();
+    let first = reader.read_in_place().unwrap().unwrap();
     assert!(first.new);
     for value in 2..6 {
         lend(value);
@@ -122,8 +147,8 @@ fn a_lent_value_stays(pair: &Pair) {
     settle(pair);
     assert_eq!(first.bytes.copy_out(0, &mut out), 100);
     assert_eq!(out[..100], [1; 100], "it stays while it is looked at");
-    let last = reader.read_lent().unwrap().unwrap();
+    let last = reader.read_in_place().unwrap().unwrap();
     last.bytes.copy_out(0, &mut out);
     assert_eq!((out[0], last.new, last.overwritten), (5, true, 3));
-    assert!(!reader.read_lent().unwrap().unwrap().new);
+    assert!(!reader.read_in_place().unwrap().unwrap().new);
 }

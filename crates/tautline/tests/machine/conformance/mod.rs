@@ -14,7 +14,7 @@ use lent::what_is_lent_stays;
 use tautline::link::{ArrivalClock, Copies, XdpMode};
 use tautline::{
     Form, LinkKind, Node, OptionsError, Outgoing, Policing, PortError, Priority, QueuingOptions,
-    QueuingPort, ReceiveError, SamplingOptions, SendError,
+    QueuingPort, ReceiveError, SamplingOptions, SendError, Wait,
 };
 use together::{a_batch_arrives_in_its_order, merged_messages_come_out_one_by_one};
 use values::{each_source_has_its_own_value, the_last_value_is_kept};
@@ -174,7 +174,7 @@ fn messages_arrive_whole(pair: &Pair) {
         let before = pair.now();
         sender.send(to, Priority::NORMAL, &sent).unwrap();
         let message = receiver
-            .receive_until(pair.soon(), &mut buffer)
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
             .unwrap()
             .expect("arrives");
         assert_eq!(&buffer[..message.length], sent);
@@ -186,7 +186,10 @@ fn messages_arrive_whole(pair: &Pair) {
         let earliest = before.as_nanos().saturating_sub(1_000_000);
         assert!((earliest..=pair.now().as_nanos()).contains(&message.arrival.as_nanos()));
     }
-    assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+    assert_eq!(
+        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+        None
+    );
 }
 
 /// Sends without reading until all that was sent lies in the receiver's memory or socket.
@@ -208,7 +211,7 @@ fn most_urgent_first_then_first_in_first_out(pair: &Pair) {
     settle(pair);
     let mut buffer = buffer();
     let mut taken = Vec::new();
-    while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+    while let Some(message) = receiver.receive_into(&mut buffer, Wait::Poll).unwrap() {
         assert_eq!(message.priority.get(), buffer[0] % 8);
         taken.push(buffer[0]);
     }
@@ -237,7 +240,7 @@ fn a_full_class_drops_and_displaces_nothing(pair: &Pair) {
     settle(pair);
     let mut buffer = buffer();
     let mut taken = Vec::new();
-    while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+    while let Some(message) = receiver.receive_into(&mut buffer, Wait::Poll).unwrap() {
         assert_eq!(message.length, 1);
         taken.push(buffer[0]);
     }
@@ -246,7 +249,9 @@ fn a_full_class_drops_and_displaces_nothing(pair: &Pair) {
     let status = pair.b.status();
     assert_eq!(status.ports[0].dropped_full, [4, 0, 0, 0, 0, 0, 0, 0]);
     sender.send(to, Priority::LOWEST, &[102]).unwrap();
-    let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+    let message = receiver
+        .receive_into(&mut buffer, Wait::Until(pair.soon()))
+        .unwrap();
     assert!(message.is_some() && buffer[0] == 102, "there is room again");
 }
 
@@ -264,7 +269,7 @@ fn large_messages_are_put_together(pair: &Pair) {
         let sent = pattern(length, salt as u8);
         sender.send(to, Priority::NORMAL, &sent).unwrap();
         let message = receiver
-            .receive_until(pair.soon(), &mut buffer)
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
             .unwrap()
             .expect("arrives");
         assert_eq!(message.length, length);
@@ -297,7 +302,7 @@ fn what_is_too_large_is_refused(pair: &Pair) {
         Err(hopeless_error(pair, 100))
     );
     assert_eq!(
-        receiver.receive(&mut [0; 99]),
+        receiver.receive_into(&mut [0; 99], Wait::Poll),
         Err(ReceiveError::BufferTooSmall {
             given: 99,
             needed: 100
@@ -315,7 +320,7 @@ fn what_is_too_large_is_refused(pair: &Pair) {
     }
     sender.send(to, Priority::NORMAL, &[3; 100]).unwrap();
     let message = receiver
-        .receive_until(pair.soon(), &mut buffer)
+        .receive_into(&mut buffer, Wait::Until(pair.soon()))
         .unwrap()
         .unwrap();
     assert_eq!((message.length, buffer[0]), (100, 3));
@@ -352,7 +357,11 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
     settle(pair);
     let mut buffer = buffer();
     let mut taken = Vec::new();
-    while receiver.receive(&mut buffer).unwrap().is_some() {
+    while receiver
+        .receive_into(&mut buffer, Wait::Poll)
+        .unwrap()
+        .is_some()
+    {
         taken.push(buffer[0]);
     }
     assert_eq!(
@@ -383,7 +392,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
         if let Some(network) = &pair.network {
             network.advance(Duration::from_millis(5));
         }
-        let sample = reader.read(&mut buffer).unwrap().unwrap();
+        let sample = reader.read_into(&mut buffer).unwrap().unwrap();
         assert_eq!(
             (buffer[0], sample.overwritten),
             (value, 1),
@@ -408,12 +417,27 @@ fn a_deadline_is_kept(pair: &Pair) {
     let mut reader = pair.on_b(|node| node.sampling(port(30)).open()).unwrap();
     let mut buffer = buffer();
     let deadline = pair.now() + Duration::from_millis(30);
-    assert_eq!(receiver.receive_until(deadline, &mut buffer).unwrap(), None);
+    assert_eq!(
+        receiver
+            .receive_into(&mut buffer, Wait::Until(deadline))
+            .unwrap(),
+        None
+    );
     assert!(pair.now() >= deadline);
     let past = pair.now();
-    assert_eq!(receiver.receive_until(past, &mut buffer).unwrap(), None);
+    assert_eq!(
+        receiver
+            .receive_into(&mut buffer, Wait::Until(past))
+            .unwrap(),
+        None
+    );
     let deadline = pair.now() + Duration::from_millis(30);
-    assert_eq!(reader.read_new_until(deadline, &mut buffer).unwrap(), None);
+    assert_eq!(
+        reader
+            .next_into(&mut buffer, Wait::Until(deadline))
+            .unwrap(),
+        None
+    );
     assert!(pair.now() >= deadline);
 }
 
@@ -423,14 +447,14 @@ fn an_answer_finds_the_sender(pair: &Pair) {
     for count in 0..3u32 {
         asker.send(to, Priority::NORMAL, b"question").unwrap();
         let question = answerer
-            .receive_until(pair.soon(), &mut buffer)
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
             .unwrap()
             .unwrap();
         answerer
             .reply(question.source, question.priority, b"answer")
             .unwrap();
         let answer = asker
-            .receive_until(pair.soon(), &mut buffer)
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
             .unwrap()
             .unwrap();
         assert_eq!(&buffer[..answer.length], b"answer");
@@ -448,14 +472,21 @@ fn any_number_of_senders_is_answered(pair: &Pair) {
         while let Err(error) = asker.send(to, Priority::NORMAL, b"question") {
             assert_eq!(error, SendError::PeerGone);
             assert!(pair.now() < limit);
-            assert_eq!(answerer.receive(&mut buffer).unwrap(), None);
+            assert_eq!(
+                answerer.receive_into(&mut buffer, Wait::Poll).unwrap(),
+                None
+            );
         }
-        let question = answerer.receive_until(pair.soon(), &mut buffer).unwrap();
+        let question = answerer
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         let question = question.expect("the question comes");
         answerer
             .reply(question.source, question.priority, b"answer")
             .unwrap();
-        let answer = asker.receive_until(pair.soon(), &mut buffer).unwrap();
+        let answer = asker
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         let answer = answer.expect("the answer comes");
         assert_eq!(&buffer[..answer.length], b"answer");
         answer.sequence
@@ -494,7 +525,9 @@ fn a_destination_of_another_port_is_refused(pair: &Pair) {
     assert_eq!(other.send_batch(&batch), Ok(1));
     let mut buffer = buffer();
     let mut received = || {
-        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         let port = message.expect("it comes").source.port;
         (port.get(), buffer[0])
     };
@@ -523,7 +556,9 @@ fn a_sleeper_is_woken(pair: &Pair) {
         let sleeper = scope.spawn(move || {
             let mut buffer = buffer();
             for number in 0..20 {
-                let message = receiver.receive_until(soon, &mut buffer).unwrap();
+                let message = receiver
+                    .receive_into(&mut buffer, Wait::Until(soon))
+                    .unwrap();
                 assert_eq!((message.unwrap().length, buffer[0]), (1, number));
             }
         });
@@ -547,7 +582,11 @@ fn the_descriptor_wakes_epoll(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
     let mut buffer = buffer();
     for round in 0..5u8 {
-        while receiver.receive(&mut buffer).unwrap().is_some() {}
+        while receiver
+            .receive_into(&mut buffer, Wait::Poll)
+            .unwrap()
+            .is_some()
+        {}
         let is_readable = |receiver: &mut tautline::QueuingPort, limit_ms: i64| {
             let descriptor = receiver.descriptor().unwrap();
             let limit = Timespec {
@@ -562,11 +601,23 @@ fn the_descriptor_wakes_epoll(pair: &Pair) {
         sender.send(to, Priority::NORMAL, &[round]).unwrap();
         let descriptor_again = is_readable(&mut receiver, 5000);
         assert!(descriptor_again, "round {round}");
-        assert!(receiver.receive(&mut buffer).unwrap().is_some());
+        assert!(
+            receiver
+                .receive_into(&mut buffer, Wait::Poll)
+                .unwrap()
+                .is_some()
+        );
         // On a wire it may still be on its way.
-        let second = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let second = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         assert!(second.is_some());
-        assert!(receiver.receive(&mut buffer).unwrap().is_none());
+        assert!(
+            receiver
+                .receive_into(&mut buffer, Wait::Poll)
+                .unwrap()
+                .is_none()
+        );
     }
 }
 
@@ -623,7 +674,7 @@ fn counters_add_up(pair: &Pair) {
     for _ in 0..10 {
         sender.send(to, Priority::NORMAL, b"x").unwrap();
         receiver
-            .receive_until(pair.soon(), &mut buffer)
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
             .unwrap()
             .unwrap();
     }
@@ -660,7 +711,9 @@ fn a_port_can_be_opened_again(pair: &Pair) {
         let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
         let mut buffer = buffer();
         sender.send(to, Priority::NORMAL, &[round]).unwrap();
-        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, Wait::Until(pair.soon()))
+            .unwrap();
         assert_eq!((message.unwrap().length, buffer[0]), (1, round));
     }
     assert!(pair.b.status().ports.is_empty());

@@ -8,7 +8,10 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
     sender.flush().unwrap();
     if !pair.a.report().capabilities.merges {
         sender.merge(to, Priority::NORMAL, b"at once").unwrap();
-        let message = receiver.receive(&mut buffer).unwrap().unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .unwrap()
+            .unwrap();
         assert_eq!(&buffer[..message.length], b"at once");
         assert_eq!(pair.a.status().ports[0].merged, 0);
         return;
@@ -18,11 +21,20 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
         sender.merge(to, Priority::NORMAL, &message).unwrap();
     }
     settle(pair);
-    assert_eq!(receiver.receive(&mut buffer).unwrap(), None, "no timer");
+    assert_eq!(
+        receiver
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .unwrap(),
+        None,
+        "no timer"
+    );
     sender.flush().unwrap();
     settle(pair);
     for number in 0..5u8 {
-        let message = receiver.receive(&mut buffer).unwrap().unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .unwrap()
+            .unwrap();
         assert_eq!(
             buffer[..message.length],
             pattern(usize::from(number) * 10, number)
@@ -32,11 +44,19 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
             // A more urgent message overtakes the rest of a bundle.
             sender.send(to, Priority::HIGHEST, b"now").unwrap();
             settle(pair);
-            let urgent = receiver.receive(&mut buffer).unwrap().unwrap();
+            let urgent = receiver
+                .receive_into(&mut buffer, tautline::Wait::Poll)
+                .unwrap()
+                .unwrap();
             assert_eq!(&buffer[..urgent.length], b"now");
         }
     }
-    assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+    assert_eq!(
+        receiver
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .unwrap(),
+        None
+    );
 
     // Full, another priority, a send of the same one, too large: each sends what is merged first.
     for number in 0..40u8 {
@@ -53,11 +73,17 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
     sender.flush().unwrap();
     settle(pair);
     for number in 0..40u8 {
-        let message = receiver.receive(&mut buffer).unwrap().unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .unwrap()
+            .unwrap();
         assert_eq!(buffer[..message.length], pattern(100, number));
     }
     for (first, length) in [(40, 1), (41, 1), (42, 30), (43, 1456)] {
-        let message = receiver.receive(&mut buffer).unwrap().unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .unwrap()
+            .unwrap();
         assert_eq!((buffer[0], message.length), (first, length));
     }
     let sent = &pair.a.status().ports[0];
@@ -89,7 +115,10 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
     drop(sender); // Which flushes.
     settle(pair);
     let mut lengths = Vec::new();
-    while let Some(message) = receiver.receive(&mut buffer).unwrap() {
+    while let Some(message) = receiver
+        .receive_into(&mut buffer, tautline::Wait::Poll)
+        .unwrap()
+    {
         lengths.push(message.length);
     }
     assert_eq!(lengths, [50, 1]);
@@ -126,10 +155,14 @@ pub(super) fn a_batch_arrives_in_its_order(pair: &Pair) {
         .merge(to, Priority::NORMAL, b"merged before")
         .unwrap();
     assert_eq!(sender.send_batch(&batch).unwrap(), 100);
-    let first = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+    let first = receiver
+        .receive_into(&mut buffer, tautline::Wait::Until(pair.soon()))
+        .unwrap();
     assert_eq!(&buffer[..first.unwrap().length], b"merged before");
     for (number, expected) in messages.iter().enumerate() {
-        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, tautline::Wait::Until(pair.soon()))
+            .unwrap();
         let length = message.expect("arrives").length;
         assert!(buffer[..length] == expected[..], "message {number}");
     }
@@ -157,7 +190,9 @@ pub(super) fn a_batch_arrives_in_its_order(pair: &Pair) {
     );
     assert_eq!(sender.send_batch(&batch[2..]), Ok(1));
     for expected in [&b"sent"[..], b"not tried"] {
-        let message = receiver.receive_until(pair.soon(), &mut buffer).unwrap();
+        let message = receiver
+            .receive_into(&mut buffer, tautline::Wait::Until(pair.soon()))
+            .unwrap();
         assert_eq!(&buffer[..message.unwrap().length], expected);
     }
     let status = &pair.a.status().ports[0];

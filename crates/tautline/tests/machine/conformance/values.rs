@@ -1,7 +1,7 @@
 //! Sampling ports: the last value, and one of each source.
 
 use super::*;
-use tautline::OptionsError;
+use tautline::{OptionsError, Wait};
 
 pub(super) fn the_last_value_is_kept(pair: &Pair) {
     let options = SamplingOptions {
@@ -17,7 +17,7 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
     let to = publisher.destination("peer", port(22)).unwrap();
     let mut buffer = buffer();
     assert_eq!(
-        reader.read(&mut buffer).unwrap(),
+        reader.read_into(&mut buffer).unwrap(),
         None,
         "there has never been a value"
     );
@@ -27,14 +27,14 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
             .unwrap();
     }
     settle(pair);
-    let sample = reader.read(&mut buffer).unwrap().unwrap();
+    let sample = reader.read_into(&mut buffer).unwrap().unwrap();
     assert_eq!(&buffer[..sample.length], pattern(100, 5));
     assert!(sample.new);
     assert_eq!(sample.valid, sample.age <= options.refresh_period);
     assert!(sample.valid || !pair.is_virtual());
     assert_eq!((sample.overwritten, sample.sequence), (4, 4));
     assert_eq!(sample.source.port, port(21));
-    let again = reader.read(&mut buffer).unwrap().unwrap();
+    let again = reader.read_into(&mut buffer).unwrap().unwrap();
     assert!(!again.new);
     assert_eq!((again.overwritten, again.sequence), (0, 4));
     assert_eq!(again.arrival, sample.arrival);
@@ -43,11 +43,11 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
     } else {
         std::thread::sleep(Duration::from_millis(150));
     }
-    let old = reader.read(&mut buffer).unwrap().unwrap();
+    let old = reader.read_into(&mut buffer).unwrap().unwrap();
     assert!(!old.valid && old.age >= Duration::from_millis(100));
     publisher.send(to, Priority::NORMAL, b"new").unwrap();
     let new = reader
-        .read_new_until(pair.soon(), &mut buffer)
+        .next_into(&mut buffer, Wait::Until(pair.soon()))
         .unwrap()
         .unwrap();
     assert_eq!(&buffer[..new.length], b"new");
@@ -57,7 +57,7 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
     let large = publisher.send(to, Priority::NORMAL, &[0; 2000]);
     assert_eq!(large.is_err(), answers_sender(pair));
     settle(pair);
-    assert!(!reader.read(&mut buffer).unwrap().unwrap().new);
+    assert!(!reader.read_into(&mut buffer).unwrap().unwrap().new);
     let unfit = if answers_sender(pair) { 0 } else { 2 };
     assert_eq!(pair.b.status().ports[0].unfit, unfit);
 }
@@ -98,13 +98,16 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
             assert!(sample.new);
             seen.push((sample.source.port.get(), bytes.to_vec(), sample.overwritten));
         };
-        let mut first = 0;
-        if wait && let Some(sample) = hub.read_new_until(pair.soon(), &mut buffer).unwrap() {
+        if wait
+            && let Some(sample) = hub
+                .next_into(&mut buffer, Wait::Until(pair.soon()))
+                .unwrap()
+        {
             each(&sample, &buffer[..sample.length]);
-            first = 1;
         }
-        let count = hub.read_newer(&mut buffer, each);
-        assert_eq!(first + count.unwrap(), seen.len());
+        while let Some(sample) = hub.next_into(&mut buffer, Wait::Poll).unwrap() {
+            each(&sample, &buffer[..sample.length]);
+        }
         seen
     };
     assert!(newer(&mut hub, false).is_empty());
@@ -129,7 +132,7 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
     settle(pair);
 
     let mut buffer = vec![0; 1484];
-    let last = hub.read(&mut buffer).unwrap().unwrap();
+    let last = hub.read_into(&mut buffer).unwrap().unwrap();
     assert_eq!(
         (&buffer[..2], last.new),
         (&b"a2"[..], true),
@@ -138,20 +141,21 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
     let known: Vec<_> = hub.sources().collect();
     assert_eq!(known.len(), 3);
     let third = *known.iter().find(|source| source.port == port(33)).unwrap();
-    let c = hub.read_from(third, &mut buffer).unwrap().unwrap();
-    assert_eq!((&buffer[..2], c.new, c.overwritten), (&b"c2"[..], true, 0));
-    let c = hub.read_from(third, &mut buffer).unwrap().unwrap();
-    assert_eq!((&buffer[..2], c.new), (&b"c2"[..], false));
+    let c = hub.read_from(third).unwrap().unwrap();
+    let facts = (c.sample().new, c.sample().overwritten);
+    assert_eq!((&c[..2], facts), (&b"c2"[..], (true, 0)));
+    let c = hub.read_from(third).unwrap().unwrap();
+    assert_eq!((&c[..2], c.sample().new), (&b"c2"[..], false));
     let stranger = tautline::Source {
         port: port(34),
         ..third
     };
-    assert_eq!(hub.read_from(stranger, &mut buffer).unwrap(), None);
+    assert!(hub.read_from(stranger).unwrap().is_none());
     publish(3, b"refused");
     publish(1, b"b3");
     settle(pair);
     let next = hub
-        .read_new_until(pair.soon(), &mut buffer)
+        .next_into(&mut buffer, Wait::Until(pair.soon()))
         .unwrap()
         .unwrap();
     assert_eq!((&buffer[..2], next.source.port), (&b"b3"[..], port(32)));

@@ -19,7 +19,7 @@ use rustix::net::{
 };
 use tautline::{
     BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, bus_neighbour, now,
+    SamplingPort, Wait, bus_neighbour, now,
 };
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 
@@ -136,7 +136,9 @@ pub(crate) fn assert_served(config: &BusConfig, victim: &mut QueuingPort) {
     }
     let mut buffer = [0; 64];
     loop {
-        let message = victim.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+        let message = victim
+            .receive_into(&mut buffer, Wait::Until(now() + PATIENCE))
+            .unwrap();
         let length = message.expect("the message does not arrive").length;
         if &buffer[..length] == b"honest" {
             return;

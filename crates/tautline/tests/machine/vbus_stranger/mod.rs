@@ -15,7 +15,7 @@ use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use bed::*;
 use tautline::vbus::Observer;
-use tautline::{BusConfig, BusRule, PortError, Priority, QueuingOptions, now};
+use tautline::{BusConfig, BusRule, PortError, Priority, QueuingOptions, Wait, now};
 use tautline_shm::vbus::handshake::{Message, Step};
 
 #[test]
@@ -267,7 +267,9 @@ fn without_descriptors_the_service_does_not_spin() {
         let spent = used() - before;
         drop(files);
         let mut buffer = [0; 64];
-        let message = victim.receive_until(now() + PATIENCE, &mut buffer).unwrap();
+        let message = victim
+            .receive_into(&mut buffer, Wait::Until(now() + PATIENCE))
+            .unwrap();
         println!(
             "it used {} ms, and then served: {}",
             spent.as_millis(),

@@ -6,7 +6,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use tautline::{
-    Form, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, now,
+    Form, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Wait, now,
 };
 use tautline_proto::smoother::credit::{CreditBucket, CreditConfig};
 use tautline_proto::time::Instant;
@@ -138,7 +138,8 @@ fn take(mut port: QueuingPort, shared: &Shared) -> LatencyHistogram {
     let mut buffer = vec![0; port.message_bytes_max()];
     let mut next = [0; 32];
     while !shared.stop.load(RELAXED) {
-        let Ok(Some(message)) = port.receive_until(now() + CALL_TIME_MAX, &mut buffer) else {
+        let Ok(Some(message)) = port.receive_into(&mut buffer, Wait::Until(now() + CALL_TIME_MAX))
+        else {
             continue;
         };
         let now_ns = monotonic_ns();

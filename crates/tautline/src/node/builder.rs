@@ -11,14 +11,14 @@ use tautline_proto::authentication::Protection;
 use tautline_proto::wire::raw::EtherType;
 use tautline_proto::wire::{PortKey, PortNumber, ValueError};
 
-use super::{
+use super::{Node, PortConfig, PortOptions};
+use crate::error::{OptionsError, PortError};
+use crate::message::Destination;
+use crate::policing::Policing;
+use crate::port::{
     QueuingOptions, QueuingPort, RawOptions, RawPort, SamplingOptions, SamplingPort, Spin,
     TypedQueuingPort, TypedSamplingPort, UdpOptions, UdpPort,
 };
-use crate::error::{OptionsError, PortError};
-use crate::message::Destination;
-use crate::node::{Node, PortConfig, PortOptions};
-use crate::policing::Policing;
 use crate::types::{PortTypes, Typed};
 
 /// Name of a port, its number, or both. A string is a name; an integer, a [`PortNumber`] or an [`EtherType`] is a
@@ -219,7 +219,7 @@ macro_rules! common_options {
 /// Setters of options of ports that keep every message.
 macro_rules! depth_option {
     () => {
-        /// Sets the slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](super::DEPTH_MAX).
+        /// Sets the slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX).
         pub fn depth(mut self, depth: u32) -> Self {
             self.given.set("depth", &mut self.options.depth, depth);
             self
@@ -407,7 +407,7 @@ impl<'n> SamplingBuilder<'n> {
         self
     }
 
-    /// Sets how many sources the port keeps a value of, 1 to [`SOURCES_MAX`](super::SOURCES_MAX).
+    /// Sets how many sources the port keeps a value of, 1 to [`SOURCES_MAX`](crate::port::SOURCES_MAX).
     pub fn sources(mut self, sources: usize) -> Self {
         self.given
             .set("sources", &mut self.options.sources, sources);
