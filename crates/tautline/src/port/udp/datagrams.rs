@@ -225,8 +225,8 @@ impl Receiver<Datagrams> {
     }
 }
 
-/// A datagram that was received: it derefs to its bytes, in the port's memory. Its place is given back when this value is dropped; until then
-/// nothing is written there.
+/// A datagram that was received: it derefs to its bytes, in the port's memory. Its place is given back when this value
+/// is dropped; until then nothing is written there.
 #[derive(Debug)]
 pub struct LentDatagram<'p> {
     lent: Lent<'p>,
