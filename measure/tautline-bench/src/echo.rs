@@ -12,11 +12,14 @@ use tautline::{
     LinkKind, OpenError, Protection, QueuingOptions, SamplingOptions, SamplingPort, Spin,
 };
 use tautline_proto::wire::TRAILER_BYTES;
-use tautline_testbed::hosts::{Hosts, HostsOptions};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 use crate::path::nodes::NodePair;
 use crate::path::sides::{self, Sides};
-use crate::path::{BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floor, tcp, udp};
+use crate::path::{
+    BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floor, poll, tcp, udp,
+};
+use crate::sides::Placement;
 
 /// A path, by the name that `--paths` and result files use.
 #[derive(
@@ -76,6 +79,9 @@ pub enum Path {
     UdpBlockAgain,
     /// Kernel UDP, sockets that are looked at for 50 µs before they block.
     UdpLinger,
+    /// Kernel UDP, blocking sockets on a cable whose polls run in threads of the kernel: under SCHED_FIFO above both
+    /// sides, each on the CPU of the side that receives.
+    UdpTuned,
     /// Kernel UDP, blocking sockets whose waits and sleeps end awake, as those of a program under `taut exec`.
     UdpAwake,
     /// Kernel TCP without delay, non-blocking sockets that both sides spin on.
@@ -90,7 +96,7 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 26] = [
+    pub const ALL: [Path; 27] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -112,6 +118,7 @@ impl Path {
         Path::UdpBlock,
         Path::UdpBlockAgain,
         Path::UdpLinger,
+        Path::UdpTuned,
         Path::UdpAwake,
         Path::TcpPoll,
         Path::TcpBlock,
@@ -143,6 +150,7 @@ impl Path {
             Path::UdpBlock => "udp-block",
             Path::UdpBlockAgain => "udp-block-again",
             Path::UdpLinger => "udp-linger",
+            Path::UdpTuned => "udp-tuned",
             Path::UdpAwake => "udp-awake",
             Path::TcpPoll => "tcp-poll",
             Path::TcpBlock => "tcp-block",
@@ -169,6 +177,7 @@ impl Path {
             Path::UdpBlockAgain => 7105,
             Path::UdpLinger => 7106,
             Path::UdpAwake => 7107,
+            Path::UdpTuned => 7108,
             Path::UdpPort => 7102,
             Path::UdpPortBlock => 7103,
             Path::TcpPoll => 7200,
@@ -186,6 +195,7 @@ impl Path {
             | Path::QueuingSleep
             | Path::UdpBlock
             | Path::UdpBlockAgain
+            | Path::UdpTuned
             | Path::TcpBlock => Waiting::Block,
             Path::UdpLinger => Waiting::Linger,
             Path::UdpAwake => Waiting::Awake,
@@ -263,6 +273,8 @@ pub struct PathOptions {
     pub payload_bytes_max: usize,
     /// How long a round trip may take.
     pub time_limit: Duration,
+    /// CPUs of the sides, where a path depends on them.
+    pub placement: Placement,
 }
 
 /// Both ends of a path.
@@ -286,14 +298,15 @@ impl Ends {
 }
 
 /// Paths with a cable of their own, where one of them is measured: a demux at another hook, the programs of the floor
-/// and of xsk cannot share an interface with the demux, and a node on link packet has none.
-const OWN_CABLES: [&[Path]; 6] = [
+/// and of xsk cannot share an interface with the demux, a node on link packet has none, and tuning is of a whole one.
+const OWN_CABLES: [&[Path]; 7] = [
     &[Path::SamplingTc, Path::QueuingTc],
     &[Path::SamplingGeneric, Path::QueuingGeneric],
     &[Path::Packet],
     &[Path::Floor],
     &[Path::FloorTc],
     &[Path::Xsk],
+    &[Path::UdpTuned],
 ];
 
 /// Those of the groups of which one is measured.
@@ -343,7 +356,8 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         | Path::Packet
         | Path::Floor
         | Path::FloorTc
-        | Path::Xsk => {
+        | Path::Xsk
+        | Path::UdpTuned => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
             sides::CABLES + before.count()
         }
@@ -442,6 +456,12 @@ impl<'a> Opening<'a> {
             Path::UdpPoll | Path::UdpBlock | Path::UdpBlockAgain | Path::UdpLinger => {
                 udp_ends(self.sides(cable), number, waiting)
             }
+            Path::UdpTuned => {
+                let above = self.poll_threads(cable)?;
+                let ends = udp::pair(self.sides(cable), number, waiting)?;
+                let description = format!("kernel UDP, {}; {above}", waiting.text());
+                Ok(Ends::new(ends, description))
+            }
             Path::UdpAwake => {
                 let ends = udp::awake_pair(self.sides(cable), number)?;
                 let description = format!("kernel UDP, {}; no demux on its cable", waiting.text());
@@ -511,6 +531,21 @@ impl<'a> Opening<'a> {
         ))
     }
 
+    /// Puts the polls of a cable into threads above both sides.
+    fn poll_threads(&self, cable: usize) -> Result<String, PathError> {
+        let placement = self.options.placement;
+        let mut text = String::new();
+        let sides = [
+            (Host::A, placement.client_cpu.unwrap_or(0)),
+            (Host::B, placement.server_cpu.unwrap_or(0)),
+        ];
+        for (host, cpu) in sides {
+            poll::with_poll(self.hosts, host, cable)?;
+            text = poll::in_thread(self.hosts, host, cable, cpu, Some(POLL_PRIORITY))?;
+        }
+        Ok(text)
+    }
+
     fn sides(&self, cable: usize) -> Sides<'a> {
         Sides::Hosts(self.hosts, cable)
     }
@@ -549,6 +584,9 @@ impl<'a> Opening<'a> {
         }
     }
 }
+
+/// Priority of poll threads: above that of any side, below the kernel's own (99).
+const POLL_PRIORITY: u8 = 98;
 
 /// Time that a receive with SO_BUSY_POLL may look into the card's queue; a non-blocking one looks once.
 const BUSY_POLL: Duration = Duration::from_micros(50);
@@ -598,10 +636,10 @@ mod tests {
         assert_eq!(
             cables,
             [
-                0, 0, 2, 2, 3, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 5, 6
+                0, 0, 2, 2, 3, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 8, 1, 1, 1, 5, 6
             ]
         );
-        assert_eq!(cable_count(&all), 8);
+        assert_eq!(cable_count(&all), 9);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);
         assert_eq!(cable_count(&few), 3);

@@ -292,6 +292,7 @@ pub fn run(
     let options = PathOptions {
         payload_bytes_max: settings.sizes.iter().copied().max().unwrap_or(1),
         time_limit: settings.time_limit,
+        placement: settings.placement,
     };
     let ends = echo::open_paths(&settings.paths, hosts, &options)
         .map_err(|(path, source)| RttError::Path { path, source })?;

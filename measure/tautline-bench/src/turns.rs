@@ -225,6 +225,7 @@ pub fn run(
     let options = PathOptions {
         payload_bytes_max: settings.sizes.iter().copied().max().unwrap_or(1),
         time_limit: Duration::from_nanos(settings.time_limit_ns),
+        placement: Placement::default(),
     };
     let mut outcome = Outcome {
         settings: settings.clone(),

@@ -31,7 +31,7 @@ pub(super) struct Arguments {
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "udp-block,udp-block-again,udp-awake,udp-linger,udp-poll,queuing-sleep,queuing-block,queuing"
+        default_value = "udp-block,udp-block-again,udp-tuned,udp-awake,udp-linger,udp-poll,queuing-sleep,queuing-block,queuing"
     )]
     paths: Vec<Path>,
     /// Time from one request to the next, such as 1ms.
@@ -124,7 +124,7 @@ fn measure(settings: &Settings, load: Load) -> Result<Outcome, CommandError> {
     with_progress(&of_what, |progress| rtt::run(&hosts, settings, progress)).map_err(explain)
 }
 
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 13] = [
     "path",
     "p50 µs",
     "p99 µs",
@@ -134,6 +134,7 @@ const HEADER: [&str; 12] = [
     "p50 / first",
     "p99 / first",
     "p99.9 / first",
+    "p99.9 / tuned",
     "late (rows)",
     "lost",
     "CPU %, asking, answering",
@@ -177,16 +178,19 @@ fn tail(row: &Row) -> [u64; 5] {
     ]
 }
 
-/// Shares of the first path's figures, late and lost round trips, CPU time.
-fn rest(outcome: &Outcome, row: &Row) -> [String; 6] {
+/// Shares of the first path's figures and of the tuned one's p99.9, late and lost round trips, CPU time.
+fn rest(outcome: &Outcome, row: &Row) -> [String; 7] {
     let first = outcome.rows.first().map_or([0; 5], tail);
     let own = tail(row);
     let share = |index: usize| format!("{:.2}", rtt::ratio(own[index], first[index]));
+    let tuned = outcome.rows.iter().find(|row| row.path == Path::UdpTuned);
+    let of_tuned = tuned.map(|tuned| rtt::ratio(own[2], tail(tuned)[2]));
     let spent = row.spent;
     [
         share(0),
         share(1),
         share(2),
+        of_tuned.map_or("–".to_owned(), |share| format!("{share:.2}")),
         format!("{} ({})", row.late.count, row.late.episodes),
         row.lost.to_string(),
         format!(

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tautline_bench::echo::{Ends, Path as EchoPath, PathOptions, hosts_for, open_paths};
 use tautline_bench::load::{Load, LoadTool, Pace};
 use tautline_bench::path::sides::Sides;
+use tautline_bench::sides::Placement;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
 
 /// Makes hosts, or says why the test is skipped.
@@ -160,6 +161,7 @@ fn late_replies_are_not_taken_for_the_next() {
     let options = PathOptions {
         payload_bytes_max: 64,
         time_limit: Duration::from_millis(20),
+        placement: Placement::default(),
     };
     for path in [
         EchoPath::UdpPoll,

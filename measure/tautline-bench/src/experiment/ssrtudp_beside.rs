@@ -23,6 +23,7 @@ use crate::echo::{self, Ends, Path, PathOptions};
 use crate::load::{Load, LoadReport, Pace};
 use crate::path::sides::{DEMUX_CABLE, KERNEL_CABLE, Sides};
 use crate::path::{End, TAG_BYTES};
+use crate::sides::Placement;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     figures: &FIGURES,
@@ -81,6 +82,7 @@ fn run(request: &Request, progress: &mut Progress<'_>) -> Result<Vec<Outcome>, E
     let options = PathOptions {
         payload_bytes_max: SIZES[1],
         time_limit: TIME_LIMIT,
+        placement: Placement::default(),
     };
     let mut ends = echo::open_paths(&PATHS, &hosts, &options).map_err(|(_, error)| error)?;
     let mut rows = empty_rows();

@@ -7,6 +7,7 @@
 
 pub mod floor;
 pub mod nodes;
+pub mod poll;
 pub mod port;
 pub mod sides;
 pub mod tcp;
