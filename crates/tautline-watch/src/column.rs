@@ -14,6 +14,8 @@ pub(crate) enum Column {
     Process,
     Messages,
     Bytes,
+    Wakeups,
+    Awake,
     Age,
     P50,
     P99,
@@ -25,12 +27,14 @@ pub(crate) enum Column {
 }
 
 /// All, as they stand.
-pub(crate) const ALL: [Column; 13] = [
+pub(crate) const ALL: [Column; 15] = [
     Column::Kind,
     Column::Name,
     Column::Process,
     Column::Messages,
     Column::Bytes,
+    Column::Wakeups,
+    Column::Awake,
     Column::Age,
     Column::P50,
     Column::P99,
@@ -42,7 +46,7 @@ pub(crate) const ALL: [Column; 13] = [
 ];
 
 /// Columns in the order in which they get room. The first appear at every width.
-const BY_NEED: [Column; 13] = [
+const BY_NEED: [Column; 15] = [
     Column::Name,
     Column::Messages,
     Column::Lost,
@@ -56,6 +60,8 @@ const BY_NEED: [Column; 13] = [
     Column::Kind,
     Column::State,
     Column::Process,
+    Column::Awake,
+    Column::Wakeups,
 ];
 
 /// Least width of the name. Lower: ports of one node look alike. Higher: narrow terminals have fewer figures.
@@ -69,6 +75,8 @@ impl Column {
             Column::Process => "PID",
             Column::Messages => "MSG/s",
             Column::Bytes => "B/s",
+            Column::Wakeups => "WAKE/s",
+            Column::Awake => "AWAKE%",
             Column::Age => "AGE",
             Column::P50 => "p50",
             Column::P99 => "p99",
@@ -85,6 +93,7 @@ impl Column {
             Column::Kind => 5,
             Column::Name => NAME_WIDTH_MIN,
             Column::Messages | Column::Bytes | Column::Lost | Column::Full => 5,
+            Column::Wakeups | Column::Awake => 6,
             Column::Process
             | Column::Age
             | Column::P50
@@ -108,6 +117,10 @@ impl Column {
             Column::Process => row.process.map_or_else(dash, |process| process.to_string()),
             Column::Messages => row.per_second.map_or_else(dash, short),
             Column::Bytes => row.bytes_per_second.map_or_else(dash, short),
+            Column::Wakeups => row.wakeups_per_second.map_or_else(dash, short),
+            Column::Awake => row
+                .awake_percent
+                .map_or_else(dash, |percent| format!("{percent:.1}")),
             Column::Age => match row.valid {
                 // No value has come.
                 Some(false) if row.age_ns.is_none() => "none".to_owned(),
@@ -140,6 +153,10 @@ impl Column {
             Column::Bytes => {
                 number(other.bytes_per_second).total_cmp(&number(one.bytes_per_second))
             }
+            Column::Wakeups => {
+                number(other.wakeups_per_second).total_cmp(&number(one.wakeups_per_second))
+            }
+            Column::Awake => number(other.awake_percent).total_cmp(&number(one.awake_percent)),
             Column::Age => other.age_ns.cmp(&one.age_ns),
             Column::P50 => b.p50_ns.cmp(&a.p50_ns),
             Column::P99 => b.p99_ns.cmp(&a.p99_ns),

@@ -105,6 +105,8 @@ pub struct Port {
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
     pub(crate) frames: u64,
+    pub(crate) wakeups: u64,
+    pub(crate) awake_ns: u64,
     pub(crate) age_ns: Option<u64>,
     pub(crate) valid: Option<bool>,
     pub(crate) oldest_wait_ns: Option<u64>,

@@ -94,6 +94,10 @@ pub struct Row {
     pub bytes_per_second: Option<f64>,
     /// Age of the newest value, or wait of the message that waits longest.
     pub age_ns: Option<u64>,
+    /// Sleeps of the waiting reader that ended, each second.
+    pub wakeups_per_second: Option<f64>,
+    /// Share of the time for which the reader was awake for messages that it expected.
+    pub awake_percent: Option<f64>,
     /// Whether the newest value is valid.
     pub valid: Option<bool>,
     /// Latency since arrival in the last interval; response times of a task.
@@ -124,6 +128,8 @@ impl Row {
             per_second: None,
             bytes_per_second: None,
             age_ns: None,
+            wakeups_per_second: None,
+            awake_percent: None,
             valid: None,
             recent: Spread::default(),
             ever: Spread::default(),
@@ -305,6 +311,8 @@ fn port_row(
         let messages = rate(|port| port.sent) + rate(|port| port.received);
         let bytes = rate(|port| port.sent_bytes) + rate(|port| port.received_bytes);
         (row.per_second, row.bytes_per_second) = (Some(messages), Some(bytes));
+        row.wakeups_per_second = Some(rate(|port| port.wakeups));
+        row.awake_percent = Some(rate(|port| port.awake_ns) / 1e7);
     }
     row.age_ns = port.age_ns.or(port.oldest_wait_ns);
     row.valid = port.valid;

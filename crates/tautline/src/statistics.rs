@@ -65,6 +65,10 @@ pub(crate) struct Statistics {
     pub(crate) undelivered: Counter,
     pub(crate) expired: Counter,
     pub(crate) incomplete_dropped: Counter,
+    /// Sleeps of waiting threads that ended.
+    pub(crate) wakeups: Counter,
+    /// Time that waiting threads looked for expected messages, in nanoseconds.
+    pub(crate) awake_ns: Counter,
     /// Messages of another size than the port's type.
     pub(crate) other_size: Counter,
     /// Messages of another type than the port's.

@@ -342,6 +342,8 @@ fn ports_text(ports: &[&Value]) -> String {
         "unsent",
         "frames",
         "received",
+        "wake-ups",
+        "awake, ms",
         "waiting",
         "full",
         "policed",
@@ -364,7 +366,10 @@ fn ports_text(ports: &[&Value]) -> String {
             ""
         };
         cells.push(format!("{kib}{pageable}"));
-        cells.extend(["sent", "send_errors", "frames", "received"].map(|key| plain(&port[key])));
+        let counters = ["sent", "send_errors", "frames", "received", "wakeups"];
+        cells.extend(counters.map(|key| plain(&port[key])));
+        let awake_ns = port["awake_ns"].as_u64().unwrap_or(0);
+        cells.push((awake_ns / 1_000_000).to_string());
         cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
         cells.push(match &port["policing"] {
             Value::Null => "–".to_owned(),

@@ -134,8 +134,8 @@ impl<R> Endpoint<R> {
             receiver,
         );
         with_core!(&half, core => core.police(bucket));
-        let spinner = Spinner::new(node.as_ref(), opening.spin);
         let statistics = Arc::new(Statistics::default());
+        let spinner = Spinner::new(node.as_ref(), opening.spin, &statistics);
         node.port_opened();
         let memory = with_core!(&half, core => core.open_memory());
         let registration = reservation.fill(OpenPort {
@@ -293,7 +293,7 @@ impl<R> Endpoint<R> {
     }
 
     pub(super) fn set_spin(&mut self, spin: Spin) {
-        self.spinner = Spinner::new(self.node.as_ref(), spin);
+        self.spinner = Spinner::new(self.node.as_ref(), spin, &self.statistics);
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor. Later calls must not:

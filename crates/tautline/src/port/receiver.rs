@@ -75,8 +75,8 @@ impl<D: Decoder> Receiver<D> {
         Ok(Self {
             inbox: Inbox::new(port, None, node.watch().map(Arc::clone)),
             records: Records::new(depth, decoder),
+            spinner: Spinner::new(node.as_ref(), opening.spin, &statistics),
             statistics,
-            spinner: Spinner::new(node.as_ref(), opening.spin),
             notify: false,
             _registration: reservation.fill(shown),
             process: OwnerProcess::current(),
@@ -134,7 +134,7 @@ impl<D: Decoder> Receiver<D> {
     }
 
     pub(super) fn set_spin(&mut self, spin: Spin) {
-        self.spinner = Spinner::new(self.node.as_ref(), spin);
+        self.spinner = Spinner::new(self.node.as_ref(), spin, &self.statistics);
     }
 
     /// From the first call on, a look that finds nothing arms the descriptor.

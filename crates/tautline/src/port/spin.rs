@@ -1,5 +1,6 @@
 //! When a wait spins: before a message that is expected, and before it sleeps where that pays.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_awake::cpu;
@@ -9,6 +10,7 @@ use tautline_proto::time::Instant;
 
 use crate::limits::SPIN_ADAPTIVE_MAX;
 use crate::link::ArrivalClock;
+use crate::statistics::{Counter, Statistics};
 
 use super::owner::PortOwner;
 
@@ -93,24 +95,27 @@ pub(super) struct Spinner {
     flow: Flow,
     /// Whether the process may spend time on looking for them.
     predicts: bool,
+    /// Counts wake-ups and looks.
+    statistics: Arc<Statistics>,
 }
 
 impl Spinner {
     /// For a port of this node. Nothing on virtual time, which spinning does not move.
-    pub(super) fn new(node: &dyn PortOwner, setting: Spin) -> Self {
+    pub(super) fn new(node: &dyn PortOwner, setting: Spin, statistics: &Arc<Statistics>) -> Self {
         let setting = match node.link().capabilities().arrival_clock {
             ArrivalClock::Virtual => Spin::For(Duration::ZERO),
             _ => setting,
         };
-        Self::of(setting)
+        Self::of(setting, Arc::clone(statistics))
     }
 
-    pub(super) fn of(setting: Spin) -> Self {
+    pub(super) fn of(setting: Spin, statistics: Arc<Statistics>) -> Self {
         Self {
             setting,
             adaptive: AdaptiveSpin::default(),
             flow: Flow::new(),
             predicts: setting == Spin::Adaptive && !cpu::is_limited(),
+            statistics,
         }
     }
 
@@ -138,6 +143,12 @@ impl Spinner {
     /// The thread spun for a message that was expected.
     pub(super) fn looked(&mut self, time: Duration, found: bool) {
         self.flow.looked(time, found);
+        self.statistics.awake_ns.add(time.as_nanos() as u64);
+    }
+
+    /// Counts the sleeps of a wait that end.
+    pub(super) fn wakeups(&self) -> &Counter {
+        &self.statistics.wakeups
     }
 
     pub(super) fn begin(&mut self) -> Duration {

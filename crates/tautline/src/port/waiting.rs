@@ -9,6 +9,7 @@ use tautline_proto::time::Instant;
 
 use super::spin::Spinner;
 use crate::error::ReceiveError;
+use crate::statistics::Counter;
 use crate::sys::interface::InterfaceWatch;
 
 /// Longest time for which a spinning thread keeps the kernel's receive processing off its CPU. Lower: what
@@ -113,7 +114,7 @@ pub(super) fn wait_for<W: Bell, T>(
             return Ok(found);
         }
     }
-    let found = sleep(waiter, deadline, &mut look)?;
+    let found = sleep(waiter, deadline, spinner.wakeups(), &mut look)?;
     if found.is_some() {
         spinner.arrived(Seen::Asleep, || waiter.now());
     }
@@ -144,7 +145,7 @@ where
 
     fn sleep(&mut self, until: Instant, now: Instant) -> Result<Option<T>, ReceiveError> {
         match until > now {
-            true => sleep(self.waiter, until, &mut *self.look),
+            true => sleep(self.waiter, until, self.spinner.wakeups(), &mut *self.look),
             false => Ok(None),
         }
     }
@@ -206,10 +207,11 @@ fn look_until<W: Bell, T>(
     }
 }
 
-/// Sleeps on the doorbell.
+/// Sleeps on the doorbell, and counts the sleeps that end.
 fn sleep<W: Bell, T>(
     waiter: &mut W,
     deadline: Instant,
+    wakeups: &Counter,
     mut look: impl FnMut(&mut W) -> Result<Option<T>, ReceiveError>,
 ) -> Result<Option<T>, ReceiveError> {
     loop {
@@ -220,6 +222,7 @@ fn sleep<W: Bell, T>(
         let timeout = (deadline != Instant::FAR_FUTURE)
             .then(|| deadline.saturating_duration_since(waiter.now()));
         waiter.wait(timeout)?;
+        wakeups.add(1);
         if let Some(found) = look(waiter)? {
             return Ok(Some(found));
         }
@@ -232,6 +235,7 @@ fn sleep<W: Bell, T>(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
 
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -294,13 +298,15 @@ mod tests {
 
     #[test]
     fn answers_are_met_spinning() {
-        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        let (mut fake, mut spinner) =
+            (Fake::default(), Spinner::of(Spin::Adaptive, Arc::default()));
         assert!(!(0..100).any(|_| fake.sleeps(&mut spinner, SOON, LIMIT)));
     }
 
     #[test]
     fn late_messages_are_slept_for_and_seldom_spun_for() {
-        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        let (mut fake, mut spinner) =
+            (Fake::default(), Spinner::of(Spin::Adaptive, Arc::default()));
         // Without rhythm.
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut irregular = || LATE + Duration::from_micros(random.next_u64() % 5_000);
@@ -312,7 +318,8 @@ mod tests {
 
     #[test]
     fn messages_with_a_rhythm_are_met_awake() {
-        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        let (mut fake, mut spinner) =
+            (Fake::default(), Spinner::of(Spin::Adaptive, Arc::default()));
         for round in 0..2_000 {
             let due = Duration::from_millis(round + 1).as_micros() as u64;
             let after = Duration::from_micros(due.saturating_sub(fake.micros.get()));
@@ -320,14 +327,18 @@ mod tests {
         }
         assert!(fake.woken < 200, "{} of 2,000 woke it", fake.woken);
         // A port that is told how to spin predicts nothing.
-        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Duration::ZERO.into()));
+        let (mut fake, mut spinner) = (
+            Fake::default(),
+            Spinner::of(Duration::ZERO.into(), Arc::default()),
+        );
         assert!((0..200).all(|_| fake.sleeps(&mut spinner, LATE, LIMIT)));
         assert_eq!(fake.woken, 200);
     }
 
     #[test]
     fn a_spin_that_its_deadline_ends_is_no_evidence() {
-        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::Adaptive));
+        let (mut fake, mut spinner) =
+            (Fake::default(), Spinner::of(Spin::Adaptive, Arc::default()));
         let short = SPIN_ADAPTIVE_MAX / 2;
         assert!(!(0..100).any(|_| fake.sleeps(&mut spinner, LATE, short)));
         assert!(!fake.sleeps(&mut spinner, SOON, LIMIT));
@@ -335,10 +346,13 @@ mod tests {
 
     #[test]
     fn a_time_that_is_asked_for_is_kept_to() {
-        let (mut fake, mut spinner) = (Fake::default(), Spinner::of(Spin::For(2 * LATE)));
+        let (mut fake, mut spinner) = (
+            Fake::default(),
+            Spinner::of(Spin::For(2 * LATE), Arc::default()),
+        );
         assert!((0..100).all(|_| fake.sleeps(&mut spinner, 3 * LATE, LIMIT)));
         assert!(!(0..100).any(|_| fake.sleeps(&mut spinner, LATE, LIMIT)));
-        let mut spinner = Spinner::of(Spin::For(Duration::ZERO));
+        let mut spinner = Spinner::of(Spin::For(Duration::ZERO), Arc::default());
         assert!((0..100).all(|_| fake.sleeps(&mut spinner, SOON, LIMIT)));
     }
 }

@@ -345,7 +345,11 @@ pub struct PortStatus {
     pub void: u64,
     /// Peers that pushed each other out of the list below.
     pub peers_evicted: u64,
-    /// Times that the reader was woken.
+    /// Sleeps of the waiting reader that ended, by a message or a timer.
+    pub wakeups: u64,
+    /// Time that the reader was awake for messages that it expected, in nanoseconds.
+    pub awake_ns: u64,
+    /// Times that the demux woke the reader.
     pub doorbells: u64,
     /// Messages of peers that died before the port looked, and had to make room for others (link `vbus`).
     pub abandoned: u64,
