@@ -448,54 +448,48 @@ pub(crate) fn check_code_for_root(path: &Path) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Checks a grammar by the rules of all programs: it is sound, each command and option is described, and times and
+/// sizes have units. Returns the number of options that take a time or a size.
+///
+/// # Panics
+/// A rule is broken. This is for the tests of each program.
+pub fn assert_by_the_rules(grammar: &clap::Command) -> usize {
+    grammar.clone().debug_assert();
+    assert_described(grammar)
+}
+
+fn assert_described(command: &clap::Command) -> usize {
+    let name = command.get_name();
+    assert!(command.get_about().is_some(), "{name}");
+    let mut measures = 0;
+    for argument in command.get_arguments() {
+        assert!(
+            argument.get_help().is_some(),
+            "{name} {}",
+            argument.get_id()
+        );
+        let names = argument.get_value_names().unwrap_or_default();
+        if names
+            .iter()
+            .any(|name| ["TIME", "SIZE"].contains(&name.as_str()))
+        {
+            measures += 1;
+            let long = format!("--{}=5", argument.get_long().expect("an option"));
+            let parsed = command.clone().try_get_matches_from([name, &long]);
+            let error = parsed.expect_err(&long).to_string();
+            assert!(error.contains("with its unit"), "{error}");
+        }
+    }
+    let below = command.get_subcommands().map(assert_described);
+    measures + below.sum::<usize>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_is_sound() {
-        grammar().debug_assert();
-    }
-
-    /// One rule for all commands, by the names of the values.
-    #[test]
-    fn times_and_sizes_without_a_unit_are_refused() {
-        fn check(command: &clap::Command, seen: &mut usize) {
-            for argument in command.get_arguments() {
-                let names = argument.get_value_names().unwrap_or_default();
-                if !names
-                    .iter()
-                    .any(|name| ["TIME", "SIZE"].contains(&name.as_str()))
-                {
-                    continue;
-                }
-                *seen += 1;
-                let long = format!("--{}=5", argument.get_long().expect("an option"));
-                let words = [command.get_name(), &long];
-                let error = command.clone().try_get_matches_from(words).unwrap_err();
-                assert!(error.to_string().contains("with its unit"), "{error}");
-            }
-            command.get_subcommands().for_each(|one| check(one, seen));
-        }
-        let mut seen = 0;
-        check(&grammar(), &mut seen);
-        assert!(seen > 10, "{seen}");
-    }
-
-    #[test]
-    fn every_command_and_option_is_described() {
-        fn check(command: &clap::Command) {
-            assert!(command.get_about().is_some(), "{}", command.get_name());
-            for argument in command.get_arguments() {
-                assert!(
-                    argument.get_help().is_some(),
-                    "{} {}",
-                    command.get_name(),
-                    argument.get_id()
-                );
-            }
-            command.get_subcommands().for_each(check);
-        }
-        check(&grammar());
+    fn the_grammar_keeps_the_rules() {
+        assert!(assert_by_the_rules(&grammar()) > 10);
     }
 }

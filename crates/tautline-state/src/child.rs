@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // pre_exec has no safe form
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -34,11 +35,25 @@ pub fn end_with_thread(command: &mut Command, signal: Signal) -> &mut Command {
 /// use tautline_state::child::KilledOnDrop;
 ///
 /// let sleeper = KilledOnDrop(Command::new("sleep").arg("60").spawn()?);
-/// println!("process {} sleeps", sleeper.0.id());
+/// println!("process {} sleeps", sleeper.id());
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct KilledOnDrop(pub Child);
+
+impl Deref for KilledOnDrop {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for KilledOnDrop {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
 
 impl Drop for KilledOnDrop {
     fn drop(&mut self) {

@@ -412,3 +412,13 @@ fn explain(error: ShowError) -> CommandError {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_keeps_the_rules() {
+        cli::assert_by_the_rules(&cli::grammar_of::<Cli>());
+    }
+}

@@ -4,9 +4,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
+use tautline_state::child::KilledOnDrop;
 
 use tautline::{
     Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions, Wait,
@@ -338,7 +339,7 @@ fn a_task_in_c_has_logical_execution_time() {
 
 /// A program that runs beside the test; killed when dropped.
 struct Beside {
-    child: Child,
+    child: KilledOnDrop,
     output: BufReader<ChildStdout>,
 }
 
@@ -351,6 +352,7 @@ impl Beside {
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
+        let child = KilledOnDrop(child);
         let mut beside = Self { child, output };
         let mut line = String::new();
         while !line.starts_with(ready) {
@@ -368,13 +370,6 @@ impl Beside {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {text}");
         text
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _status = self.child.wait();
     }
 }
 

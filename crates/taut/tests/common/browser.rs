@@ -3,27 +3,21 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use tautline_state::child::KilledOnDrop;
 
 use serde_json::{Value, json};
 
 /// A page in a browser. Dropped, the browser is killed.
 pub(crate) struct Browser {
-    child: Child,
+    child: KilledOnDrop,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     session: Option<String>,
     number: u64,
     /// Errors and words of the page's scripts.
     complaints: Vec<String>,
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _ended_already = self.child.wait();
-    }
 }
 
 impl Browser {
@@ -48,7 +42,7 @@ impl Browser {
         let mut browser = Browser {
             input: child.stdin.take().unwrap(),
             output: BufReader::new(child.stdout.take().unwrap()),
-            child,
+            child: KilledOnDrop(child),
             session: None,
             number: 0,
             complaints: Vec::new(),

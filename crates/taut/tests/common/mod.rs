@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -138,7 +138,7 @@ pub(crate) fn built_rust_guest(folder: &str, architecture: &str, build: &Path) -
 
 /// A command that runs beside, killed when dropped.
 pub(crate) struct Running {
-    pub(crate) child: Child,
+    pub(crate) child: KilledOnDrop,
     said: BufReader<ChildStderr>,
 }
 
@@ -158,6 +158,7 @@ impl Running {
                 "it ended with: {text}"
             );
         }
+        let child = KilledOnDrop(child);
         Running { child, said }
     }
 
@@ -176,13 +177,6 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Whether a process has said how it answers a signal (`SigCgt`, proc_pid_status(5)).
 pub(crate) fn has_handler(process: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -193,16 +187,9 @@ pub(crate) fn has_handler(process: u32, signal: Signal) -> bool {
 
 /// A server of the command, and where it is.
 pub(crate) struct Served {
-    pub(crate) child: Child,
+    pub(crate) child: KilledOnDrop,
     pub(crate) address: String,
     pub(crate) token: Option<String>,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _ended_already = self.child.wait();
-    }
 }
 
 /// Answer of the server: its status, its head and its body.
@@ -234,7 +221,7 @@ impl Served {
         let address = address.replace("0.0.0.0", "127.0.0.1");
         let token = fragment.strip_prefix("#token=").map(str::to_owned);
         Served {
-            child,
+            child: KilledOnDrop(child),
             address,
             token,
         }

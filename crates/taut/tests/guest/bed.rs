@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
+use tautline_state::child::KilledOnDrop;
 
 use serde_json::Value;
 use tautline::{
@@ -198,7 +199,7 @@ pub(crate) fn unique(name: &str) -> String {
 
 /// A guest of the test, killed with it.
 pub(crate) struct Running {
-    pub(crate) child: Child,
+    pub(crate) child: KilledOnDrop,
     pub(crate) name: String,
     pub(crate) bus: String,
     pub(crate) scratch: Scratch,
@@ -262,7 +263,7 @@ impl Running {
             .spawn()
             .unwrap();
         Running {
-            child,
+            child: KilledOnDrop(child),
             name,
             bus,
             scratch,
@@ -359,14 +360,6 @@ impl Running {
     /// Processes of its monitor.
     pub(crate) fn monitors(&self) -> Vec<u32> {
         children(self.child.id())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended, in most tests.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

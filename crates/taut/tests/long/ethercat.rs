@@ -3,8 +3,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use tautline_state::child::KilledOnDrop;
 
 use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
@@ -58,28 +59,17 @@ fn built() -> Option<PathBuf> {
 }
 
 /// The chain of sub-devices, ended when dropped.
-struct SubDevices(Child);
-
-impl SubDevices {
-    fn begin(hosts: &Hosts, programs: &Path) -> Self {
-        let program = programs.join("sub_device");
-        let mut command = hosts.command(Host::B, program.to_str().unwrap());
-        let interface = hosts.end(Host::B, 0).interface();
-        command.args(["--interface", &interface, "--count", &DEVICES.to_string()]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let output = child.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Self(child)
-    }
-}
-
-impl Drop for SubDevices {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _waited = self.0.wait();
-    }
+fn sub_devices(hosts: &Hosts, programs: &Path) -> KilledOnDrop {
+    let program = programs.join("sub_device");
+    let mut command = hosts.command(Host::B, program.to_str().unwrap());
+    let interface = hosts.end(Host::B, 0).interface();
+    command.args(["--interface", &interface, "--count", &DEVICES.to_string()]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let output = child.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    KilledOnDrop(child)
 }
 
 /// All devices came to OP, took part in every cycle, and answered its outputs.
@@ -104,7 +94,7 @@ fn a_main_device_of_others_works_in_three_ways() {
     let Some(programs) = built() else { return };
     let hosts = Hosts::create(&HostsOptions::default()).unwrap();
     let interface = hosts.end(Host::A, 0).interface();
-    let _sub_devices = SubDevices::begin(&hosts, &programs);
+    let _sub_devices = sub_devices(&hosts, &programs);
     let main_device = programs.join("main_device");
     let main_device = main_device.to_str().unwrap();
     let cycles = CYCLES.to_string();

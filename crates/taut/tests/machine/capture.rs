@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
+use tautline_state::child::KilledOnDrop;
 
 use tautline::{Node, Priority, Wait};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
@@ -17,7 +18,7 @@ const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const NOBODY: u32 = 65_534;
 
 /// A command whose standard output says when it is ready.
-struct Server(Child);
+struct Server(KilledOnDrop);
 
 impl Server {
     fn start(command: &mut Command, words: &str) -> Server {
@@ -30,14 +31,7 @@ impl Server {
         assert!(ready, "it ended before it said {words}");
         // Its later output must find a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Server(child)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Server(KilledOnDrop(child))
     }
 }
 
@@ -688,42 +682,14 @@ fn a_full_device_is_an_error_and_a_reader_that_goes_is_an_end() {
 }
 
 #[test]
-fn wrong_use_and_missing_rights_are_told_with_a_remedy() {
-    let cases: [(&[&str], i32, &str); 10] = [
-        (&["-w", "-", "--json"], 2, "cannot have both"),
-        (&["--port", "udp:0"], 2, "udp:PORT"),
-        (&["-i", "nosuch0"], 2, "no interface `nosuch0`"),
-        (&["-i", "a name that is longer than any"], 2, "no interface"),
-        (&["--bus", "/nowhere/bus"], 1, "there is no bus"),
-        (
-            &["--port", "4096"],
-            2,
-            "expected a port number from 1 to 4095",
-        ),
-        (&["--port", "motor.7", "-i", "lo"], 2, "a port of a bus"),
-        (
-            &["--port", "7", "--bus", "motor"],
-            2,
-            "has the name of its node too",
-        ),
-        (&["--ethertype", "0x88"], 2, "expected an EtherType"),
-        (&["--count", "0"], 2, "expected a whole number"),
-    ];
-    for (arguments, status, words) in cases {
-        if words.contains("no interface") && skipped_without_privilege() {
-            continue;
-        }
-        let output = Command::new(TAUT)
-            .arg("capture")
-            .args(arguments)
-            .output()
-            .unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
-        assert!(said.contains(words), "{arguments:?}: {said}");
-    }
+fn missing_rights_and_interfaces_are_told_with_a_remedy() {
     if skipped_without_privilege() {
         return;
+    }
+    for name in ["nosuch0", "a name that is longer than any"] {
+        let output = Command::new(TAUT).args(["capture", "-i", name]).output();
+        let said = text(&output.unwrap().stderr);
+        assert!(said.contains("no interface"), "{said}");
     }
     let mut stranger = Command::new(TAUT);
     stranger

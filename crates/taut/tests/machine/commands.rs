@@ -1,6 +1,5 @@
 //! The commands as a user runs them.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
@@ -26,45 +25,6 @@ fn stdout(output: &Output) -> String {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-/// Files of a node that cannot be smoothed.
-const SMOOTHER_WITHOUT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/taut-smoother-without.toml");
-const SMOOTHER_UNKNOWN: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/taut-smoother-unknown.toml");
-
-#[test]
-fn wrong_usage_says_what_is_possible() {
-    for (file, section) in [
-        (SMOOTHER_WITHOUT, ""),
-        (
-            SMOOTHER_UNKNOWN,
-            "[smoother]\ncapacity_bps = 100_000_000\nneighbours = [\"leg\"]\n",
-        ),
-    ] {
-        fs::write(file, format!("interface = \"lo\"\n{section}")).unwrap();
-    }
-    for (arguments, expected) in [
-        (&["frobnicate"][..], "frobnicate"),
-        (&["smooth", "stop", "nosuch0"], "no interface `nosuch0`"),
-        (&["task", "check", "/no/such.toml"], "/no/such.toml"),
-        (&["smooth"], "show"),
-        (&["smooth", "run"], "--config"),
-        (&["smooth", "stop"], "INTERFACE"),
-        (
-            &["smooth", "run", "--config", SMOOTHER_WITHOUT],
-            "[smoother]",
-        ),
-        (&["smooth", "run", "--config", SMOOTHER_UNKNOWN], "`leg`"),
-        (&[], "Usage"),
-    ] {
-        let output = run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(
-            stderr(&output).contains(expected),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
-    }
 }
 
 #[test]

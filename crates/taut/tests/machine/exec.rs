@@ -437,27 +437,6 @@ fn a_program_that_cannot_be_helped_runs_with_a_line_that_says_why() {
     assert_eq!(text(&output.stderr), "");
 }
 
-#[test]
-fn wrong_use_is_told() {
-    for (arguments, told) in [
-        (
-            vec!["exec", "--watch", "--interface", "lo", "--", "true"],
-            "cannot be used with",
-        ),
-        (vec!["exec", "--fifo", "100", "--", "true"], "100"),
-        (vec!["exec", "--interface", "lo"], "PROGRAM"),
-        (
-            vec!["exec", "--interface", "no-such-if", "--", "true"],
-            "there is no interface",
-        ),
-    ] {
-        let output = taut(&arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = text(&output.stderr);
-        assert!(said.contains(told), "{arguments:?}: {said}");
-    }
-}
-
 /// Without the privileges the program runs all the same.
 #[test]
 fn a_program_whose_interface_cannot_be_had_runs_with_a_line_that_says_why() {

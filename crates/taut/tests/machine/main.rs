@@ -25,3 +25,4 @@ mod task;
 mod top;
 mod trusted;
 mod tutorial;
+mod usage;

@@ -7,9 +7,10 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use tautline_state::child::KilledOnDrop;
 
 use serde_json::Value;
 use tautline_state::cpus::CpuList;
@@ -96,7 +97,7 @@ fn same_as(before: &BTreeMap<String, String>) {
 }
 
 /// A process that sleeps until it is dropped.
-struct Sleeper(Child);
+struct Sleeper(KilledOnDrop);
 
 impl Sleeper {
     fn start() -> Sleeper {
@@ -105,7 +106,7 @@ impl Sleeper {
         wait_until("a process sleeps", || {
             fs::read_to_string(&name).is_ok_and(|it| it == "sleep\n")
         });
-        Sleeper(child)
+        Sleeper(KilledOnDrop(child))
     }
 
     fn cpus(&self) -> String {
@@ -114,13 +115,6 @@ impl Sleeper {
             .lines()
             .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         cpus.unwrap().trim().to_owned()
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -402,7 +396,7 @@ fn programs_that_leave_the_partitions_cpus_are_told() {
     done(&["create", "left", "--cpus", &cpu]);
     let _removed = Removed("left");
     let inside = taut(&["run", "left", "--", "sleep", "100000"]).spawn();
-    let inside = Sleeper(inside.unwrap());
+    let inside = Sleeper(KilledOnDrop(inside.unwrap()));
     let show = || json(&["show", "left"]);
     wait_until("it runs inside", || {
         let name = fs::read_to_string(format!("/proc/{}/comm", inside.0.id()));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn running(command: &mut Command) -> KilledOnDrop {
 
 /// A live view in a terminal of its own.
 struct Terminal {
-    child: Child,
+    child: KilledOnDrop,
     keys: File,
     screen: Arc<Mutex<vt100::Parser>>,
 }
@@ -72,7 +72,7 @@ impl Terminal {
             }
         });
         Terminal {
-            child,
+            child: KilledOnDrop(child),
             keys: File::from(master),
             screen,
         }
@@ -116,13 +116,6 @@ impl Terminal {
             modes.contains(LocalModes::ICANON | LocalModes::ECHO),
             "so are lines and their echo: {modes:?}"
         );
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _ended_already = self.child.wait();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Partitions made and removed again and again: every setting is byte for byte as it was before.
 
 use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
+use tautline_state::child::KilledOnDrop;
 
 use tautline_tasks::partition::placement::online;
 use tautline_tasks::partition::{Partition, PartitionConfig, PartitionError, list, remove};
@@ -15,7 +16,7 @@ use tautline_testbed::sys::in_fork;
 const ROUNDS_DEFAULT: u32 = 20;
 
 /// Processes beside the partition, with CPUs of their own choice or none.
-struct Bystanders(Vec<Child>);
+struct Bystanders(Vec<KilledOnDrop>);
 
 impl Bystanders {
     fn start(cpus: &[Option<u32>]) -> Bystanders {
@@ -28,11 +29,11 @@ impl Bystanders {
                 }
                 None => Command::new("sleep"),
             };
-            command.arg("100000").spawn().expect("sleep and taskset")
+            KilledOnDrop(command.arg("100000").spawn().expect("sleep and taskset"))
         };
         let started = Bystanders(cpus.iter().map(start).collect());
         let limit = Instant::now() + Duration::from_secs(60);
-        let sleeps = |child: &Child| {
+        let sleeps = |child: &KilledOnDrop| {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", child.id()));
             name.is_ok_and(|name| name == "sleep\n")
         };
@@ -41,15 +42,6 @@ impl Bystanders {
             std::thread::sleep(Duration::from_millis(5));
         }
         started
-    }
-}
-
-impl Drop for Bystanders {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use tautline_state::child::KilledOnDrop;
 
 use crate::common::udp::{Meeting, PORT, bytes, changed, frames, ip, set};
 use crate::common::wire::Wire;
@@ -599,7 +600,7 @@ fn a_datagram_is_cut_as_small_as_can_be(mut meeting: Meeting) {
 }
 
 /// An unmodified program in host A, gone when this is dropped.
-struct Program(Child);
+struct Program(KilledOnDrop);
 
 impl Program {
     fn start(meeting: &Meeting, command: &[&str]) -> Option<Self> {
@@ -617,15 +618,7 @@ impl Program {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
-        Some(Self(child.unwrap()))
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _gone = self.0.kill();
-        self.0.wait().unwrap();
+        Some(Self(KilledOnDrop(child.unwrap())))
     }
 }
 

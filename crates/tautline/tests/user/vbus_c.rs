@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tautline_state::child::KilledOnDrop;
 
 use tautline_shm::vbus::cell::{Reader, Writer};
 use tautline_shm::vbus::layout::{
@@ -326,7 +328,7 @@ impl Pair {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        Running(Some(child))
+        Running(KilledOnDrop(child))
     }
 
     /// Waits until the C program has announced its memory, and judges it.
@@ -342,23 +344,17 @@ impl Pair {
 }
 
 /// The C program; killed if the test fails before its end.
-struct Running(Option<Child>);
+struct Running(KilledOnDrop);
 
 impl Running {
     /// Its output, once it has succeeded.
     fn end(mut self) -> String {
-        let output = self.0.take().unwrap().wait_with_output().unwrap();
-        assert!(output.status.success(), "{:?}", output.status);
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _gone = child.kill();
-            let _status = child.wait();
-        }
+        let mut said = String::new();
+        let mut output = self.0.stdout.take().unwrap();
+        output.read_to_string(&mut said).unwrap();
+        let status = self.0.wait().unwrap();
+        assert!(status.success(), "{status}: {said}");
+        said
     }
 }
 
