@@ -67,7 +67,7 @@ const TABLE: [Row; 16] = [
     Row {
         situation: "a user with all capabilities of link xdp but CAP_PERFMON",
         script: "setpriv --bounding-set=-perfmon,-sys_admin --inh-caps=-all \
-            $TAUT recv 9 --interface near --link xdp --timeout 0.1",
+            $TAUT recv 9 --interface near --link xdp --timeout 100ms",
         message: "CAP_PERFMON",
         remedy: "run as root or grant the capabilities (setcap)",
         never: "verifier",
