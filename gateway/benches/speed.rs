@@ -635,7 +635,10 @@ impl Program {
             let _full = self.sends.send(to, Priority::NORMAL, &stamped());
             let next = tautline::Instant::from_nanos(now().as_nanos() + 1_000_000);
             // Until the next is due.
-            while let Some(message) = self.receives.receive_into(&mut buffer, tautline::Wait::Until(next))? {
+            while let Some(message) = self
+                .receives
+                .receive_into(&mut buffer, tautline::Wait::Until(next))?
+            {
                 trips.push(age_of(&buffer[..message.length]));
             }
         }
@@ -696,7 +699,12 @@ fn port_count(bus: &str) -> Result<(), Failure> {
         let mut count = 0;
         while Instant::now() < end {
             let soon = tautline::Instant::from_nanos(now().as_nanos() + 100_000_000);
-            count += u64::from(program.receives.receive_into(buffer, tautline::Wait::Until(soon))?.is_some());
+            count += u64::from(
+                program
+                    .receives
+                    .receive_into(buffer, tautline::Wait::Until(soon))?
+                    .is_some(),
+            );
         }
         Ok(count)
     };

@@ -202,7 +202,10 @@ impl Answering {
 
     /// Removes unexpected messages from the port: late replies, and strays.
     fn clear(&self, desk: &mut Desk) -> Result<(), Failure> {
-        while let Some(message) = desk.port.receive_into(&mut desk.buffer, tautline::Wait::Poll)? {
+        while let Some(message) = desk
+            .port
+            .receive_into(&mut desk.buffer, tautline::Wait::Poll)?
+        {
             self.note_unwanted(&message, desk);
         }
         Ok(())
@@ -231,7 +234,10 @@ impl Answering {
         let deadline = now() + self.config.timeout;
         loop {
             let until = deadline.min(now() + LOOK);
-            match desk.port.receive_into(&mut desk.buffer, tautline::Wait::Until(until))? {
+            match desk
+                .port
+                .receive_into(&mut desk.buffer, tautline::Wait::Until(until))?
+            {
                 Some(reply) if self.is_of_port(reply.source) => {
                     let fits = self.reply.check_size(reply.length);
                     return Ok(fits.map(|()| reply.length));
@@ -356,7 +362,9 @@ impl Asking {
     ) -> Result<(), Failure> {
         let mut buffer = vec![0; message_bytes(&self.config.port)];
         while !stop.load(Relaxed) {
-            let Some(message) = port.receive_into(&mut buffer, tautline::Wait::Until(now() + LOOK))? else {
+            let Some(message) =
+                port.receive_into(&mut buffer, tautline::Wait::Until(now() + LOOK))?
+            else {
                 continue;
             };
             let reply = self.ask(&message, &buffer[..message.length], session, stop);

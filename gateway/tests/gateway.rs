@@ -676,7 +676,9 @@ fn a_burst_arrives_whole_and_in_order_within_each_priority() {
     let mut motor = program(&cell, "motor");
     let mut buffer = vec![0; receiver.message_bytes_max()];
     let mut next = || {
-        let message = receiver.receive_into(&mut buffer, tautline::Wait::Poll).expect("a receive")?;
+        let message = receiver
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .expect("a receive")?;
         Some((message.priority.get(), buffer[..message.length].to_vec()))
     };
     eventually("an event arrives", || {

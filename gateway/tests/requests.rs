@@ -33,7 +33,10 @@ fn answering(cell: &Cell, stop: &AtomicBool, words: &Receiver<()>) {
     let (_node, mut port) = port(cell, "motor", 7);
     let mut buffer = vec![0; port.message_bytes_max()];
     while !stop.load(Relaxed) {
-        let Some(request) = port.receive_into(&mut buffer, tautline::Wait::Until(now() + LOOK)).unwrap() else {
+        let Some(request) = port
+            .receive_into(&mut buffer, tautline::Wait::Until(now() + LOOK))
+            .unwrap()
+        else {
             continue;
         };
         let bytes = &mut buffer[..request.length];
@@ -66,8 +69,11 @@ fn beside_answering(cell: &Cell, test: impl FnOnce(&Sender<()>)) {
 }
 
 fn next(port: &mut QueuingPort, buffer: &mut [u8]) -> Option<Message> {
-    port.receive_into(buffer, tautline::Wait::Until(now() + Duration::from_secs(20)))
-        .unwrap()
+    port.receive_into(
+        buffer,
+        tautline::Wait::Until(now() + Duration::from_secs(20)),
+    )
+    .unwrap()
 }
 
 /// Sends a request to a gateway's port, and returns what comes back in time.
@@ -144,7 +150,9 @@ fn asked_once(port: &mut QueuingPort, request: &[u8]) -> Option<Vec<u8>> {
     port.send(to, Priority::NORMAL, request).ok()?;
     let mut buffer = vec![0; port.message_bytes_max()];
     let wait = now() + Duration::from_millis(500);
-    let reply = port.receive_into(&mut buffer, tautline::Wait::Until(wait)).unwrap()?;
+    let reply = port
+        .receive_into(&mut buffer, tautline::Wait::Until(wait))
+        .unwrap()?;
     Some(buffer[..reply.length].to_vec())
 }
 

@@ -247,7 +247,11 @@ fn a_recording_of_another_site_is_replayed() {
         assert!(output.status.success(), "{said}");
         let mut heard = Vec::new();
         let mut buffer = vec![0; receiver.1.message_bytes_max()];
-        while let Some(message) = receiver.1.receive_into(&mut buffer, tautline::Wait::Poll).expect("a receive") {
+        while let Some(message) = receiver
+            .1
+            .receive_into(&mut buffer, tautline::Wait::Poll)
+            .expect("a receive")
+        {
             heard.push((message.priority.get(), buffer[..message.length].to_vec()));
         }
         assert_eq!(heard, expected);

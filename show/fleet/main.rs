@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sites::Sites;
 use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingPort, Spin, bus_neighbour, now,
+    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingPort, Spin,
+    bus_neighbour, now,
 };
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::interrupt::interrupted;
@@ -624,8 +625,7 @@ fn desk(bus: &str) -> Result<(), Failure> {
     let config = NodeConfig::vbus(BusConfig::new(bus, "program".parse()?));
     let node = Node::open(config.with_neighbour(bus_neighbour("gateway".parse()?))?)?;
     let mut state: SamplingPort = node.sampling(8).open()?;
-    let mut waypoints: QueuingPort =
-        node.queuing(6).open()?;
+    let mut waypoints: QueuingPort = node.queuing(6).open()?;
     let patience = now() + PATIENCE;
     let to = waypoints.destination_until("gateway", 1.try_into()?, patience)?;
     let mut buffer = vec![0; state.value_bytes_max()];

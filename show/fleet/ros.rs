@@ -10,9 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline::{
-    BusConfig, Node, NodeConfig, Priority, SamplingPort, bus_neighbour, now,
-};
+use tautline::{BusConfig, Node, NodeConfig, Priority, SamplingPort, bus_neighbour, now};
 use tautline_testbed::{python, sys};
 
 use super::{CRAFT, Failure, Line, PATIENCE, Part, Sites, Stage, stop_if_asked};

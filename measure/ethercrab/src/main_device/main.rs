@@ -15,7 +15,7 @@ use clap::{Parser, ValueEnum};
 use ethercrab::std::tx_rx_task;
 use ethercrab::{MainDevice, MainDeviceConfig, PduStorage, Timeouts};
 use tautline::link::XdpMode;
-use tautline::{EtherType, LinkKind, Node, NodeConfig, };
+use tautline::{EtherType, LinkKind, Node, NodeConfig};
 
 /// Sub-devices that there may be; a power of two.
 const DEVICES_MAX: usize = 8;

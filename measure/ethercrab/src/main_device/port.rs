@@ -55,7 +55,9 @@ impl<'sto> Frames<'sto> {
 
     fn receive(&mut self) -> Result<(), error::Error> {
         loop {
-            let received = self.port.receive_into(&mut self.buffer, tautline::Wait::Poll);
+            let received = self
+                .port
+                .receive_into(&mut self.buffer, tautline::Wait::Poll);
             match received.map_err(|_| error::Error::ReceiveFrame)? {
                 Some(frame) => self.rx.receive_frame(&self.buffer[..frame.length])?,
                 None => return Ok(()),
