@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use tautline::{
-    Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort, Wait,
-};
+use tautline::cycle::CycleOptions;
+use tautline::{Cycle, Node, NodeConfig, Priority, TypedQueuingPort, TypedSamplingPort, Wait};
 
 /// State of the motor, as it sends it.
 #[derive(Clone, Copy, tautline::Typed)]

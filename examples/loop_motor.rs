@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority, TypedQueuingPort, Wait};
+use tautline::cycle::CycleOptions;
+use tautline::{Cycle, Node, NodeConfig, Priority, TypedQueuingPort, Wait};
 
 /// Length of a cycle in seconds.
 const PERIOD_S: f64 = 0.001;

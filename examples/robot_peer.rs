@@ -7,7 +7,8 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use tautline::{Cycle, CycleOptions};
+use tautline::Cycle;
+use tautline::cycle::CycleOptions;
 
 const PERIOD: Duration = Duration::from_millis(1);
 const COMMAND_LIMIT: Duration = Duration::from_micros(300);

@@ -11,7 +11,8 @@
 
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Node, NodeConfig, Priority};
+use tautline::cycle::CycleOptions;
+use tautline::{Cycle, Node, NodeConfig, Priority};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

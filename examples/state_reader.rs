@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Node, NodeConfig, Wait};
+use tautline::cycle::CycleOptions;
+use tautline::{Cycle, Node, NodeConfig, Wait};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

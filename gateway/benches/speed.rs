@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Spin, bus_neighbour, now,
-};
+use tautline::config::BusConfig;
+use tautline::port::QueuingOptions;
+use tautline::{Node, NodeConfig, Priority, QueuingPort, Spin, bus_neighbour, now};
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::sys;

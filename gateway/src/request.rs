@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use tautline::{Address, Instant, Message, QueuingPort, SendError, Source, now};
+use tautline::address::Address;
+use tautline::{Instant, Message, QueuingPort, SendError, Source, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::program::Failure;
 use zenoh::bytes::{Encoding, ZBytes};

@@ -13,9 +13,10 @@ use std::{fs, thread};
 
 use common::{Cell, Network, eventually};
 use serde_json::{Value, json};
+use tautline::config::BusConfig;
+use tautline::port::QueuingOptions;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Spin, Wait,
-    bus_neighbour, now,
+    Destination, Node, NodeConfig, Priority, QueuingPort, Spin, Wait, bus_neighbour, now,
 };
 use tautline_testbed::hosts::Host::{A, B};
 use tautline_testbed::sys;

@@ -23,10 +23,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sites::Sites;
-use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingPort, Spin,
-    bus_neighbour, now,
-};
+use tautline::config::BusConfig;
+use tautline::port::QueuingOptions;
+use tautline::{Node, NodeConfig, Priority, QueuingPort, SamplingPort, Spin, bus_neighbour, now};
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::interrupt::interrupted;
 use tautline_testbed::sys;

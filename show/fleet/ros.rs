@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline::{BusConfig, Node, NodeConfig, Priority, SamplingPort, bus_neighbour, now};
+use tautline::config::BusConfig;
+use tautline::{Node, NodeConfig, Priority, SamplingPort, bus_neighbour, now};
 use tautline_testbed::{python, sys};
 
 use super::{CRAFT, Failure, Line, PATIENCE, Part, Sites, Stage, stop_if_asked};

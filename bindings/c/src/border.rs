@@ -10,7 +10,8 @@ use std::ffi::c_int;
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tautline::{OpenError, PortError, Reason, ReceiveError, SendError};
+use tautline::error::Reason;
+use tautline::{OpenError, PortError, ReceiveError, SendError};
 
 use crate::code::Code;
 

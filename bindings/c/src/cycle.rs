@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use tautline::{Cycle, CycleOptions, Instant};
+use tautline::cycle::CycleOptions;
+use tautline::{Cycle, Instant};
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn tautline_cycle_start(options: *const tautline_cycle_opt
                 ));
             }
             let started = Cycle::start(&options);
-            let wrong = |error: tautline::CycleError| {
+            let wrong = |error: tautline::cycle::CycleError| {
                 Fault::new(Code::BadArgument, format!("{error}; {}", error.remedy()))
             };
             *cycle = Some(started.map_err(wrong)?);

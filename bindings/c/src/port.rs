@@ -7,10 +7,11 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use tautline::port::BATCH_FRAMES;
+use tautline::port::{BATCH_FRAMES, QueuingOptions, RAW_FRAME_BYTES_MAX, SamplingOptions};
+use tautline::send_pool::LentBuffer;
+use tautline::status::NodeStatus;
 use tautline::{
-    Instant, LentBuffer, Node, NodeStatus, PortError, PortKey, PortNumber, Priority,
-    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, RawPort, SamplingOptions, SamplingPort,
+    Instant, Node, PortError, PortKey, PortNumber, Priority, QueuingPort, RawPort, SamplingPort,
     SendError, Source, Spin, UdpPort, Wait,
 };
 use tautline_state::fork::OwnerProcess;
@@ -204,12 +205,12 @@ impl Port {
     unsafe fn outgoing<'a>(
         &self,
         one: &tautline_outgoing,
-    ) -> Result<tautline::Outgoing<'a>, Fault> {
+    ) -> Result<tautline::port::Outgoing<'a>, Fault> {
         let message = Outgoing::new(one.message, one.bytes)?;
         for buffer in self.socket.iter().flat_map(|socket| &socket.lent) {
             message.offset_in(buffer)?;
         }
-        Ok(tautline::Outgoing {
+        Ok(tautline::port::Outgoing {
             priority: Priority::new(one.priority).ok_or(Code::BadArgument)?,
             to: one.destination.into(),
             // SAFETY: the caller's promise.

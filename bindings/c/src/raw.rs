@@ -3,7 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use tautline::{EtherType, Instant, RawOptions, Wait};
+use tautline::port::RawOptions;
+use tautline::{EtherType, Instant, Wait};
 
 use crate::border::{Fault, coded};
 use crate::code::Code;

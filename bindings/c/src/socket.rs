@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libc::{sockaddr, sockaddr_in, socklen_t};
-use tautline::{LentBuffer, Node, NodeConfig, PortError, Priority, UdpOptions, UdpPort, Wait};
+use tautline::port::UdpOptions;
+use tautline::send_pool::LentBuffer;
+use tautline::{Node, NodeConfig, PortError, Priority, UdpPort, Wait};
 use tautline_state::fork::OwnerProcess;
 
 use crate::border::{Fault, coded, numbered};

@@ -6,10 +6,10 @@ use std::ffi::c_void;
 use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use tautline::{
-    Address, Datagram, Destination, MacAddress, Message, NodeName, PortKey, PortNumber, PortStatus,
-    ReceivedFrame, Sample, Source,
-};
+use tautline::address::Address;
+use tautline::port::{Datagram, ReceivedFrame};
+use tautline::status::PortStatus;
+use tautline::{Destination, MacAddress, Message, NodeName, PortKey, PortNumber, Sample, Source};
 
 use crate::code::Code;
 
@@ -251,7 +251,7 @@ pub const TAUTLINE_DATAGRAM: u16 = 3;
 /// A raw port.
 pub const TAUTLINE_RAW: u16 = 4;
 /// Most bytes of a raw frame.
-pub const TAUTLINE_FRAME_BYTES_MAX: usize = tautline::RAW_FRAME_BYTES_MAX;
+pub const TAUTLINE_FRAME_BYTES_MAX: usize = tautline::port::RAW_FRAME_BYTES_MAX;
 /// The message came straight in Ethernet.
 pub const TAUTLINE_ETHERNET: u8 = 1;
 /// The message came in UDP.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tautline::{CycleOptions, now};
+use tautline::cycle::CycleOptions;
+use tautline::now;
 
 use crate::errors::argument;
 use crate::wait::{STEP, duration, instant, seconds};
@@ -13,7 +14,7 @@ use crate::wait::{STEP, duration, instant, seconds};
 /// One period of a `Cycle`: `number` from 1, `due` when it began and `deadline` when the next one does, in seconds on
 /// `time.monotonic()`, `late` the seconds until the thread ran, `skipped` the periods that were skipped before.
 #[pyclass(module = "tautline", frozen)]
-pub(crate) struct Tick(tautline::Tick);
+pub(crate) struct Tick(tautline::cycle::Tick);
 
 impl fmt::Debug for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +89,7 @@ struct SameThread<'c>(&'c mut tautline::Cycle);
 unsafe impl Send for SameThread<'_> {}
 
 impl SameThread<'_> {
-    fn wait(self) -> tautline::Tick {
+    fn wait(self) -> tautline::cycle::Tick {
         self.0.wait()
     }
 }

@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use tautline::{NeighbourTableError, OpenError, PortError, ReceiveError, SendError};
+use tautline::neighbours::NeighbourTableError;
+use tautline::{OpenError, PortError, ReceiveError, SendError};
 
 /// An exception of a class in `tautline._errors`.
 pub(crate) fn exception(py: Python<'_>, class: &str, message: &str, remedy: &str) -> PyErr {

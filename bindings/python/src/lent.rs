@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use tautline::{LentBuffer, SendError};
+use tautline::SendError;
+use tautline::send_pool::LentBuffer;
 use tautline_state::fork::OwnerProcess;
 
 use crate::buffer::{Extent, Memory, given_back};
@@ -322,7 +323,7 @@ lent_class! {
     /// ...     print(bytes(datagram.data), datagram.checksum)
     /// b'picture' valid
     /// >>> peer.close()
-    LentDatagram, tautline::Datagram, "LentDatagram", {
+    LentDatagram, tautline::port::Datagram, "LentDatagram", {
         /// Sender: its IPv4 address and UDP port.
         #[getter]
         fn source(&self) -> (String, u16) {
@@ -341,9 +342,11 @@ lent_class! {
 ///
 /// # Safety
 /// The port stays where it is, and is not used otherwise, while the loan lives.
-pub(crate) unsafe fn detached_loan(loan: tautline::Loan<'_>) -> tautline::Loan<'static> {
+pub(crate) unsafe fn detached_loan(
+    loan: tautline::port::Loan<'_>,
+) -> tautline::port::Loan<'static> {
     // SAFETY: the types differ in a lifetime alone; the caller's promise.
-    unsafe { std::mem::transmute::<tautline::Loan<'_>, tautline::Loan<'static>>(loan) }
+    unsafe { std::mem::transmute::<tautline::port::Loan<'_>, tautline::port::Loan<'static>>(loan) }
 }
 
 /// The last call of a loan.
@@ -371,9 +374,9 @@ impl Loan {
     /// A loan of a port.
     pub(crate) fn of<P: Send + 'static>(
         py: Python<'_>,
-        mut loan: WithPort<P, tautline::Loan<'static>>,
+        mut loan: WithPort<P, tautline::port::Loan<'static>>,
     ) -> PyResult<Self> {
-        let extent = |place: &mut tautline::Loan<'_>| Extent {
+        let extent = |place: &mut tautline::port::Loan<'_>| Extent {
             start: place.as_mut_ptr(),
             bytes: place.len(),
             read_only: false,
@@ -385,9 +388,9 @@ impl Loan {
             lent: unsafe { Lent::new(py, extent, Box::new(loan)) }?,
             send: |keeper| {
                 let loan = keeper
-                    .downcast::<WithPort<P, tautline::Loan<'static>>>()
+                    .downcast::<WithPort<P, tautline::port::Loan<'static>>>()
                     .ok()?;
-                loan.finish(tautline::Loan::send)
+                loan.finish(tautline::port::Loan::send)
             },
         })
     }

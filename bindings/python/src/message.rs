@@ -266,12 +266,12 @@ impl Sample {
 pub(crate) struct Datagram {
     #[pyo3(get)]
     data: Py<PyBytes>,
-    head: tautline::Datagram,
+    head: tautline::port::Datagram,
 }
 
 impl Datagram {
     #[inline]
-    pub(crate) fn new(py: Python<'_>, buffer: &[u8], head: tautline::Datagram) -> Self {
+    pub(crate) fn new(py: Python<'_>, buffer: &[u8], head: tautline::port::Datagram) -> Self {
         let data = PyBytes::new(py, &buffer[..head.length]).unbind();
         Self { data, head }
     }
@@ -312,7 +312,7 @@ impl Datagram {
     }
 
     fn __repr__(&self) -> String {
-        let tautline::Datagram { length, source, .. } = self.head;
+        let tautline::port::Datagram { length, source, .. } = self.head;
         format!("<Datagram of {length} bytes from {source}>")
     }
 }
@@ -330,12 +330,12 @@ impl Datagram {
 pub(crate) struct Frame {
     #[pyo3(get)]
     data: Py<PyBytes>,
-    head: tautline::ReceivedFrame,
+    head: tautline::port::ReceivedFrame,
 }
 
 impl Frame {
     #[inline]
-    pub(crate) fn new(py: Python<'_>, buffer: &[u8], head: tautline::ReceivedFrame) -> Self {
+    pub(crate) fn new(py: Python<'_>, buffer: &[u8], head: tautline::port::ReceivedFrame) -> Self {
         let data = PyBytes::new(py, &buffer[..head.length]).unbind();
         Self { data, head }
     }
@@ -364,14 +364,14 @@ impl Frame {
     }
 
     fn __repr__(&self) -> String {
-        let tautline::ReceivedFrame {
+        let tautline::port::ReceivedFrame {
             length, priority, ..
         } = self.head;
         format!("<Frame of {length} bytes, priority {priority}>")
     }
 }
 
-pub(crate) fn checksum(head: &tautline::Datagram) -> String {
+pub(crate) fn checksum(head: &tautline::port::Datagram) -> String {
     format!("{:?}", head.checksum).to_lowercase()
 }
 

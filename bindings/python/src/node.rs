@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tautline::{
-    EtherType, NodeConfig, OpenError, Policing, QueuingOptions, RawOptions, SamplingOptions, Spin,
-};
+use tautline::port::{Policing, QueuingOptions, RawOptions, SamplingOptions};
+use tautline::{EtherType, NodeConfig, OpenError, Spin};
 
 use crate::cell::{OfProcess, check_process};
 use crate::errors::{Raise, argument, exception};
@@ -144,9 +143,9 @@ impl Node {
         let (mac, ip, form) = (mac.transpose()?, ip.transpose()?, form.transpose()?);
         let node = self.node(py)?;
         let without = match (mac, ip) {
-            (None, None) => tautline::Form::Bus,
-            (None, Some(_)) => tautline::Form::Udp,
-            _ => tautline::Form::Ethernet,
+            (None, None) => tautline::neighbours::Form::Bus,
+            (None, Some(_)) => tautline::neighbours::Form::Udp,
+            _ => tautline::neighbours::Form::Ethernet,
         };
         let neighbour = tautline::Neighbour {
             name: name.to_owned(),

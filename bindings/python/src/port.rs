@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tautline::{AdaptiveSpin, Instant, Outgoing, PortError, Priority, SendError, Spin, now};
+use tautline::port::{AdaptiveSpin, Outgoing};
+use tautline::{Instant, PortError, Priority, SendError, Spin, now};
 
 use crate::buffer::Bytes;
 use crate::cell::{Cell, InUse};
@@ -104,7 +105,7 @@ macro_rules! sends {
 
             fn send_batch(
                 &mut self,
-                batch: &[tautline::Outgoing<'_>],
+                batch: &[tautline::port::Outgoing<'_>],
             ) -> Result<usize, tautline::SendError> {
                 <$port>::send_batch(self, batch)
             }
@@ -304,7 +305,7 @@ impl<P: Sends + 'static> Shell<P> {
 /// Bytes of the longest answer that is sent with the interpreter held. On a bus an answer may wait.
 pub(crate) fn attached_bytes_max(source: &Source) -> usize {
     match source.0.address {
-        tautline::Address::Bus(_) => 0,
+        tautline::address::Address::Bus(_) => 0,
         _ => ATTACHED_BYTES_MAX,
     }
 }

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // Messages that are lent go with their port.
 
 use pyo3::prelude::*;
-use tautline::{Instant, LentMessage as Lent, Wait};
+use tautline::port::LentMessage as Lent;
+use tautline::{Instant, Wait};
 
 use crate::errors::Raise;
 use crate::lent::{LentMessage, MessageHead, WithPort};

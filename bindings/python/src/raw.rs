@@ -1,7 +1,8 @@
 //! The raw port.
 
 use pyo3::prelude::*;
-use tautline::{Instant, RAW_FRAME_BYTES_MAX, Wait};
+use tautline::port::RAW_FRAME_BYTES_MAX;
+use tautline::{Instant, Wait};
 
 use crate::buffer::Bytes;
 use crate::errors::Raise;

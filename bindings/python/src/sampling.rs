@@ -3,7 +3,8 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tautline::{Instant, LentSample as Lent, Wait};
+use tautline::port::LentSample as Lent;
+use tautline::{Instant, Wait};
 
 use crate::errors::Raise;
 use crate::lent::{LentSample, MessageHead, SampleHead, WithPort};

@@ -4,7 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use pyo3::prelude::*;
-use tautline::{Instant, LentDatagram as Lent, Wait};
+use tautline::port::LentDatagram as Lent;
+use tautline::{Instant, Wait};
 
 use crate::errors::{Raise, argument};
 use crate::lent::{LentDatagram, SendBuffer, WithPort};

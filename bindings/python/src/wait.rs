@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tautline::{AdaptiveSpin, Instant, ReceiveError, Spin, now};
+use tautline::port::AdaptiveSpin;
+use tautline::{Instant, ReceiveError, Spin, now};
 
 use crate::errors::{Raise, argument};
 

@@ -33,7 +33,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The subcommands; [`help`](crate::help) has their groups.
+/// The subcommands; module `help` has their groups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run an unmodified program whose waits end awake, or whose sockets are ports.

@@ -128,7 +128,8 @@ pub fn look(all: &[&Destinations], stop: &AtomicBool) {
 
 #[cfg(test)]
 mod tests {
-    use tautline::{BusConfig, Node, NodeConfig, bus_neighbour};
+    use tautline::config::BusConfig;
+    use tautline::{Node, NodeConfig, bus_neighbour};
     use tautline_state::TemporaryDirectory;
 
     use super::*;

@@ -325,7 +325,8 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::VecDeque;
 
-    use tautline::{BusConfig, Destination, Node, NodeConfig, bus_neighbour};
+    use tautline::config::BusConfig;
+    use tautline::{Destination, Node, NodeConfig, bus_neighbour};
     use tautline_state::TemporaryDirectory;
 
     use super::*;

@@ -8,12 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tautline::address::Address;
 use tautline::config::PortOptions;
+use tautline::neighbours::NeighbourTable;
 use tautline::port::SOURCES_MAX;
-use tautline::{
-    Address, Destination, Instant, NeighbourTable, Node, NodeConfig, Priority, SamplingPort,
-    Source, Wait, now,
-};
+use tautline::{Destination, Instant, Node, NodeConfig, Priority, SamplingPort, Source, Wait, now};
 
 use crate::activity::Activity;
 use crate::clocks::Moment;

@@ -13,9 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tautline::config::BusConfig;
+use tautline::port::QueuingOptions;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingPort,
-    SendError, bus_neighbour,
+    Destination, Node, NodeConfig, Priority, QueuingPort, SamplingPort, SendError, bus_neighbour,
 };
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::python;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use tautline::address::Address;
+use tautline::port::PortKind;
 use tautline::vbus::{self, ObserveError, Observer, PortName, Tap};
-use tautline::{Address, PortKind};
 
 use crate::batch::{Batch, Origin, Way};
 use crate::sys;

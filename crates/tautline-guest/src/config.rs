@@ -423,7 +423,7 @@ impl GuestConfig {
 
 fn node_name(text: &str) -> Result<NodeName, String> {
     text.parse()
-        .map_err(|error: tautline::BadNodeName| error.to_string())
+        .map_err(|error: tautline::address::BadNodeName| error.to_string())
 }
 
 /// A time such as `500ms`.

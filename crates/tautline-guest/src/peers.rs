@@ -13,13 +13,13 @@ pub(crate) struct Peers {
     named: usize,
     /// Counts uses.
     time: u64,
-    neighbours: tautline::NeighbourTable,
+    neighbours: tautline::neighbours::NeighbourTable,
 }
 
 pub(crate) struct Peer {
     pub(crate) name: String,
     /// Address that it was heard from; none yet for one that only the configuration names.
-    pub(crate) address: Option<tautline::Address>,
+    pub(crate) address: Option<tautline::address::Address>,
     /// Its address in the window.
     place: Address,
     used_at: u64,
@@ -88,10 +88,10 @@ impl Peers {
         address
     }
 
-    fn name_of(&self, address: tautline::Address) -> String {
+    fn name_of(&self, address: tautline::address::Address) -> String {
         let named = self.neighbours.iter().find(|(_, entry)| match address {
-            tautline::Address::Ethernet(mac) => entry.mac == mac,
-            tautline::Address::Udp(address) => entry.ip == Some(*address.ip()),
+            tautline::address::Address::Ethernet(mac) => entry.mac == mac,
+            tautline::address::Address::Udp(address) => entry.ip == Some(*address.ip()),
             _ => false,
         });
         named.map_or_else(|| address.to_string(), |(_, entry)| entry.name.clone())

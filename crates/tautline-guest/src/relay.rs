@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Clock};
 
 use rustix::event::{Timespec, epoll};
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::{
-    Destination, Node, NodeConfig, PortError, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, SendError, Source, Wait,
+    Destination, Node, NodeConfig, PortError, PortNumber, Priority, QueuingPort, SamplingPort,
+    SendError, Source, Wait,
 };
 use tautline_shm::vbus::layout::{CLASS_COUNT, MessageHead, PRODUCERS_MAX};
 use tautline_shm::vbus::wait::{Sleeper, WakeMode};
@@ -183,7 +184,7 @@ impl Relay {
         let plan = config.plan()?;
         let mut node = match (&config.bus, &config.node) {
             (Some(bus), _) => {
-                let mut node = NodeConfig::vbus(tautline::BusConfig::new(bus, config.name));
+                let mut node = NodeConfig::vbus(tautline::config::BusConfig::new(bus, config.name));
                 for peer in &config.peers {
                     let named = node.with_neighbour(tautline::bus_neighbour(*peer));
                     node = named

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, SamplingOptions, SamplingPort,
-    bus_neighbour,
-};
+use tautline::config::BusConfig;
+use tautline::port::SamplingOptions;
+use tautline::{Destination, Node, NodeConfig, Priority, SamplingPort, bus_neighbour};
 
 const READERS: [u16; 4] = [0, 1, 4, 16];
 const BYTES: usize = 65_536;

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
+use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::status::{ReadWatch, nodes, nodes_with_latency};
 use tautline::{
-    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, Wait, bus_neighbour,
+    Node, NodeConfig, PortNumber, Priority, QueuingPort, SamplingPort, Wait, bus_neighbour,
 };
 
 const RECEIVER: u16 = 11;

@@ -30,7 +30,7 @@ pub enum Address {
 /// let name: tautline::NodeName = "motor-1".parse()?;
 /// assert_eq!(name.as_str(), "motor-1");
 /// assert!("motor/1".parse::<tautline::NodeName>().is_err());
-/// # Ok::<(), tautline::BadNodeName>(())
+/// # Ok::<(), tautline::address::BadNodeName>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeName([u8; NAME_BYTES]);

@@ -96,7 +96,7 @@ pub struct SharedNeighbours {
 ///         println!("{}", entry.name);
 ///     }
 /// }
-/// # Ok::<(), tautline::NeighbourTableError>(())
+/// # Ok::<(), tautline::neighbours::NeighbourTableError>(())
 /// ```
 ///
 /// # Errors

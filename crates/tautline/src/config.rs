@@ -126,7 +126,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::wire::MacAddress;
-use tautline_proto::wire::ethernet::{Vlan, is_usable_ethertype};
+use tautline_proto::wire::ethernet::is_usable_ethertype;
 use tautline_state::{Others, parse_error};
 use toml::Spanned;
 
@@ -142,6 +142,8 @@ use crate::neighbours;
 pub use crate::error::ConfigError;
 pub use crate::link::vbus::config::{BusConfig, BusRule};
 pub use crate::node::{NodeConfig, PortConfig, PortOptions};
+pub use tautline_proto::wire::ethernet::Vlan;
+pub use tautline_proto::wire::udp::UdpChecksum;
 
 /// Configuration of a control process: its node, and what concerns that process alone.
 #[derive(Clone, Debug)]

@@ -42,7 +42,7 @@ const SIGNIFICANT_FIGURES: u8 = 2;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tautline::CycleOptions;
+/// use tautline::cycle::CycleOptions;
 ///
 /// let ordinary = CycleOptions::new(Duration::from_millis(10));
 /// let real_time = CycleOptions::new(Duration::from_millis(1))
@@ -303,7 +303,8 @@ impl fmt::Display for CycleStatistics {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tautline::{Cycle, CycleOptions};
+/// use tautline::cycle::CycleOptions;
+/// use tautline::Cycle;
 ///
 /// let options = CycleOptions::new(Duration::from_millis(1))
 ///     .with_fifo_priority(80)
@@ -317,7 +318,7 @@ impl fmt::Display for CycleStatistics {
 ///     assert_eq!(tick.deadline, tick.due + Duration::from_millis(1));
 /// }
 /// println!("{}", cycle.statistics()); // 5 cycles, 0 overruns, …
-/// # Ok::<(), tautline::CycleError>(())
+/// # Ok::<(), tautline::cycle::CycleError>(())
 /// ```
 #[derive(Debug)]
 pub struct Cycle {

@@ -28,6 +28,7 @@ pub use report::Error;
 pub(crate) use send::MAC_UNKNOWN;
 pub use send::{Priorities, SendError};
 pub use serve::ServeError;
+pub use tautline_proto::ip::Reason;
 pub use undelivered::Undelivered;
 
 /// Remedy of a node whose interface is gone.

@@ -40,8 +40,11 @@
 //! | [`send_pool`] | buffers that datagrams are sent from without a copy |
 //! | [`link`] | frames and messages on their way: `xdp`, `xsk`, `packet`, `udp`, [`vbus`], [`sim`](link::sim) |
 //! | ground | messages and addresses, [`error`]s, limits, counters, [`types`] of messages; [`cycle`] for control loops, [`kernel`] for what this kernel can do |
+//!
+//! [`ServiceConfig`]: config::ServiceConfig
+//! [`NodeStatus`]: status::NodeStatus
 
-mod address;
+pub mod address;
 mod claim;
 mod client;
 pub mod config;
@@ -69,32 +72,15 @@ pub mod status;
 mod sys;
 pub mod types;
 
-pub use address::{Address, BadNodeName, NodeName, Source, bus_neighbour, neighbour};
-pub use config::{BusConfig, BusRule, NodeConfig, ServiceConfig};
-pub use cycle::{
-    Cycle, CycleError, CycleOptions, CycleReport, CycleStatistics, LockState, LockStatistics, Tick,
-    TimeSummary,
-};
-pub use error::{
-    Error, OpenError, OptionsError, PortError, Priorities, ReceiveError, SendError, ServeError,
-};
-pub use keys::{KeyFileError, KeySource, NeighbourKeys};
-pub use kind::{LinkKind, PortKind};
+pub use address::{NodeName, Source, bus_neighbour, neighbour};
+pub use cycle::Cycle;
+pub use error::{Error, OpenError, PortError, ReceiveError, SendError};
+pub use kind::LinkKind;
 pub use link::vbus::observe as vbus;
-pub use neighbours::NeighbourTableError;
-pub use node::{Node, now};
-pub use policing::Policing;
+pub use node::{Node, NodeConfig, now};
 pub use port::{
-    AdaptiveSpin, Datagram, Destination, LentBytes, LentDatagram, LentMessage, LentSample, Loan,
-    Message, Outgoing, QueuingOptions, QueuingPort, RawOptions, RawPort, ReceivedFrame, Sample,
-    SamplingOptions, SamplingPort, Spin, TypedQueuingPort, TypedSamplingPort, UdpOptions, UdpPort,
-    Wait,
-};
-pub use send_pool::{LentBuffer, SendBuffersStatus, SendPoolConfig, SendPoolStatus};
-pub use status::{
-    ClientPortStatus, ClientStatus, ControlStatus, DatagramStatus, LatencyStatus, NeighbourStatus,
-    NodeStatus, NotBetter, OpenReport, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus,
-    ReassemblyStatus, RuleStatus, TypeDifferenceStatus, TypeStatus,
+    Destination, Message, QueuingPort, RawPort, Sample, SamplingPort, Spin, TypedQueuingPort,
+    TypedSamplingPort, UdpPort, Wait,
 };
 /// Implements [`trait@Typed`]: messages that are values of a struct. All of it is checked when it is compiled:
 ///
@@ -114,61 +100,8 @@ pub use status::{
 /// ```
 pub use tautline_derive::Typed;
 pub use tautline_proto::authentication::Protection;
-pub use tautline_proto::ip::Reason;
-pub use tautline_proto::neighbour::{Form, Neighbour, NeighbourError, NeighbourTable};
+pub use tautline_proto::neighbour::Neighbour;
 pub use tautline_proto::time::Instant;
-pub use tautline_proto::wire::ethernet::Vlan;
-pub use tautline_proto::wire::raw::{EtherType, EtherTypeError, RAW_FRAME_BYTES_MAX};
-pub use tautline_proto::wire::udp::UdpChecksum;
+pub use tautline_proto::wire::raw::EtherType;
 pub use tautline_proto::wire::{MacAddress, PortKey, PortNumber, Priority};
 pub use tautline_types::Typed;
-
-/// MAC address and first IPv4 address of an interface, in the network namespace of the calling thread.
-///
-/// ```
-/// let (mac, ip) = tautline::interface_addresses("lo")?;
-/// assert!(mac.is_unspecified());
-/// # Ok::<(), tautline::OpenError>(())
-/// ```
-///
-/// # Errors
-/// There is no such interface.
-pub fn interface_addresses(
-    name: &str,
-) -> Result<(MacAddress, Option<std::net::Ipv4Addr>), OpenError> {
-    let place = node::Attachment::find(&NodeConfig::on(name))?;
-    let mac = place.interface.map(|interface| interface.mac);
-    Ok((mac.unwrap_or(MacAddress::UNSPECIFIED), place.ip))
-}
-
-/// Reason for which an interface of this network namespace takes no frames: [`SendError::InterfaceDown`] or
-/// [`SendError::NoCarrier`].
-///
-/// ```
-/// use tautline::{SendError, interface_fault};
-///
-/// match interface_fault("lo")? {
-///     Some(SendError::InterfaceDown) => println!("bring it up"),
-///     other => println!("{other:?}"),
-/// }
-/// # Ok::<(), tautline::OpenError>(())
-/// ```
-///
-/// # Errors
-/// There is no such interface.
-pub fn interface_fault(name: &str) -> Result<Option<SendError>, OpenError> {
-    let place = node::Attachment::find(&NodeConfig::on(name))?;
-    let interface = place.interface.as_ref();
-    Ok(match interface.map(|found| (found.up, found.has_carrier)) {
-        Some((false, _)) => Some(SendError::InterfaceDown),
-        Some((true, false)) => Some(SendError::NoCarrier),
-        Some((true, true)) | None => None,
-    })
-}
-
-/// The MAC address that the kernel has learnt for an IPv4 address, in the network namespace of the
-/// calling thread. Nothing if it has not, or if the address is behind a router.
-#[must_use]
-pub fn learnt_mac(ip: std::net::Ipv4Addr) -> Option<MacAddress> {
-    sys::interface::mac_of(ip)
-}

@@ -7,7 +7,7 @@ mod solicit;
 
 use std::net::Ipv4Addr;
 
-use tautline_proto::neighbour::{NEIGHBOUR_COUNT_MAX, Neighbour, NeighbourError, NeighbourTable};
+use tautline_proto::neighbour::{NEIGHBOUR_COUNT_MAX, Neighbour};
 use tautline_proto::wire::MacAddress;
 
 use crate::status::Origin;
@@ -16,6 +16,7 @@ use crate::sys::interface::Interface;
 pub use solicit::solicit;
 
 pub use crate::error::NeighbourTableError;
+pub use tautline_proto::neighbour::{Form, NeighbourError, NeighbourTable};
 
 /// The addresses that no neighbour can have because they are ours or everybody's here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,6 +144,13 @@ pub fn enter(table: &mut NeighbourTable, neighbour: Neighbour) -> Result<(), Nei
         what,
         other: other.unwrap_or_default(),
     })
+}
+
+/// The MAC address that the kernel has learnt for an IPv4 address, in the network namespace of the
+/// calling thread. Nothing if it has not, or if the address is behind a router.
+#[must_use]
+pub fn learnt_mac(ip: std::net::Ipv4Addr) -> Option<MacAddress> {
+    crate::sys::interface::mac_of(ip)
 }
 
 #[cfg(test)]

@@ -374,3 +374,47 @@ impl NodeInner {
         }
     }
 }
+
+/// MAC address and first IPv4 address of an interface, in the network namespace of the calling thread.
+///
+/// ```
+/// let (mac, ip) = tautline::node::interface_addresses("lo")?;
+/// assert!(mac.is_unspecified());
+/// # Ok::<(), tautline::OpenError>(())
+/// ```
+///
+/// # Errors
+/// There is no such interface.
+pub fn interface_addresses(
+    name: &str,
+) -> Result<(MacAddress, Option<std::net::Ipv4Addr>), OpenError> {
+    let place = Attachment::find(&NodeConfig::on(name))?;
+    let mac = place.interface.map(|interface| interface.mac);
+    Ok((mac.unwrap_or(MacAddress::UNSPECIFIED), place.ip))
+}
+
+/// Reason for which an interface of this network namespace takes no frames: [`SendError::InterfaceDown`] or
+/// [`SendError::NoCarrier`].
+///
+/// ```
+/// use tautline::node::interface_fault;
+/// use tautline::SendError;
+///
+/// match interface_fault("lo")? {
+///     Some(SendError::InterfaceDown) => println!("bring it up"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok::<(), tautline::OpenError>(())
+/// ```
+///
+/// # Errors
+/// There is no such interface.
+pub fn interface_fault(name: &str) -> Result<Option<SendError>, OpenError> {
+    let place = Attachment::find(&NodeConfig::on(name))?;
+    let interface = place.interface.as_ref();
+    Ok(match interface.map(|found| (found.up, found.has_carrier)) {
+        Some((false, _)) => Some(SendError::InterfaceDown),
+        Some((true, false)) => Some(SendError::NoCarrier),
+        Some((true, true)) | None => None,
+    })
+}

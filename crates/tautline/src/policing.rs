@@ -12,14 +12,14 @@ use crate::error::OptionsError;
 pub(crate) const RATE_MAX: u32 = 10_000_000;
 
 /// Rate and burst of frames that a port takes. Further frames are dropped before anything else is done for
-/// them, and counted  ([`PortStatus::policed`](crate::PortStatus::policed)): a flood for one port then costs
+/// them, and counted  ([`PortStatus::policed`](crate::status::PortStatus::policed)): a flood for one port then costs
 /// the machine as little as it can. A message of several fragments counts with each of them.
 ///
 /// On link `xdp` the demux drops in the driver's poll; on the others a frame has cost its way to the
 /// port's socket already.
 ///
 /// ```
-/// use tautline::{Policing, QueuingOptions};
+/// use tautline::port::{Policing, QueuingOptions};
 /// use std::time::Duration;
 ///
 /// let policing = Policing::per_second(10_000, 32);

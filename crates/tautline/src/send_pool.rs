@@ -36,7 +36,8 @@ const _: () = assert!(HEADERS_BYTES <= HEADROOM_BYTES && HEAD_BYTES_MAX <= HEADR
 /// How many buffers of each size a node's pool has, 0 to [`BUFFERS_MAX`].
 ///
 /// ```
-/// use tautline::{NodeConfig, SendPoolConfig};
+/// use tautline::send_pool::SendPoolConfig;
+/// use tautline::NodeConfig;
 ///
 /// let mut config = NodeConfig::on("eth0");
 /// config.send_pool = SendPoolConfig { pages_16: 32, ..SendPoolConfig::default() };

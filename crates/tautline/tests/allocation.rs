@@ -10,11 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{PACKET, Pair, Side, UDP, XDP, XSK, bus_pair, pair, port};
-use tautline::keys::{Cipher, Key, KeyRing};
+use tautline::cycle::CycleOptions;
+use tautline::keys::{Cipher, Key, KeyRing, KeySource};
 use tautline::link::PlainUdp;
+use tautline::port::{Outgoing, QueuingOptions, SamplingOptions, UdpOptions};
+use tautline::send_pool::LentBuffer;
 use tautline::{
-    Cycle, CycleOptions, KeySource, LentBuffer, LinkKind, Node, NodeConfig, Outgoing, Priority,
-    Protection, QueuingOptions, SamplingOptions, Typed, TypedQueuingPort, UdpOptions, Wait,
+    Cycle, LinkKind, Node, NodeConfig, Priority, Protection, Typed, TypedQueuingPort, Wait,
     neighbour,
 };
 

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tautline::link::XdpMode;
-use tautline::{
-    LinkKind, OpenError, Protection, QueuingOptions, SamplingOptions, SamplingPort, Spin,
-};
+use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::{LinkKind, OpenError, Protection, SamplingPort, Spin};
 use tautline_proto::wire::TRAILER_BYTES;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tautline::link::XdpMode;
+use tautline::neighbours::Form;
+use tautline::port::{Outgoing, Policing, QueuingOptions};
 use tautline::{
-    Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, Outgoing, Policing,
-    PortError, PortNumber, Priority, QueuingOptions, QueuingPort, ReceiveError, SendError, Wait,
+    LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, PortError, PortNumber, Priority,
+    QueuingPort, ReceiveError, SendError, Wait,
 };
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;

@@ -8,10 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
+use tautline::config::ServiceConfig;
 use tautline::control::Server;
+use tautline::neighbours::Form;
+use tautline::send_pool::LentBuffer;
 use tautline::{
-    Destination, Form, LentBuffer, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError,
-    PortError, Priority, SendError, ServiceConfig, UdpPort,
+    Destination, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, PortError, Priority,
+    SendError, UdpPort,
 };
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tautline::config::BusConfig;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Priority, Typed, TypedQueuingPort, TypedSamplingPort,
-    Wait,
+    Destination, Node, NodeConfig, Priority, Typed, TypedQueuingPort, TypedSamplingPort, Wait,
 };
 use tautline_exec::{Job, OverrunPolicy, Task, TaskSet};
 use tautline_flight::flight::Flight;

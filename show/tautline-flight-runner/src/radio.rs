@@ -13,9 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tautline::neighbours::Form;
 use tautline::{
-    Destination, Form, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, QueuingPort,
-    Wait,
+    Destination, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, QueuingPort, Wait,
 };
 use tautline_flight::message::{MESSAGE_BYTES_MAX, Order, Remote, decode, encode};
 use tautline_state::memory::lock_all;

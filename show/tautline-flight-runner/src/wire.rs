@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tautline::config::BusConfig;
+use tautline::port::SamplingOptions;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, NodeName, PortNumber, Priority, SamplingOptions,
-    SamplingPort, bus_neighbour,
+    Destination, Node, NodeConfig, NodeName, PortNumber, Priority, SamplingPort, bus_neighbour,
 };
 use tautline_flight::loops::{Reads, Writes};
 pub(crate) use tautline_flight::loops::{Role, Stream};

@@ -9,9 +9,9 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tautline_state::child::KilledOnDrop;
 
-use tautline::{
-    Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions, Wait,
-};
+use tautline::neighbours::Form;
+use tautline::port::QueuingOptions;
+use tautline::{LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, Wait};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 mod cpp;

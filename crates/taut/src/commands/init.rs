@@ -8,8 +8,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use tautline::neighbours::{self, NeighbourTableError};
-use tautline::{Form, MacAddress, Neighbour, NeighbourTable, NodeConfig};
+use tautline::neighbours::{self, Form, NeighbourTable, NeighbourTableError};
+use tautline::{MacAddress, Neighbour, NodeConfig};
 use tautline_state::Existing;
 
 use crate::cli::{self, CommandError};
@@ -74,7 +74,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
         peers,
         file,
     } = arguments;
-    let (mac, ip) = tautline::interface_addresses(&interface).map_err(peer::open_error)?;
+    let (mac, ip) = tautline::node::interface_addresses(&interface).map_err(peer::open_error)?;
     let mut table = NeighbourTable::new();
     for peer in peers {
         let entry = neighbour(&peer, &interface)?;

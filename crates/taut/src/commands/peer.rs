@@ -7,12 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tautline::config::{PortConfig, PortOptions};
+use tautline::address::BadNodeName;
+use tautline::config::{BusConfig, PortConfig, PortOptions};
+use tautline::neighbours::Form;
+use tautline::port::QueuingOptions;
 use tautline::types::PortTypes;
 use tautline::{
-    BadNodeName, BusConfig, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeName,
-    OpenError, PortError, PortNumber, Priority, Protection, QueuingOptions, QueuingPort,
-    ReceiveError, SendError, bus_neighbour,
+    LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeName, OpenError, PortError, PortNumber,
+    Priority, Protection, QueuingPort, ReceiveError, SendError, bus_neighbour,
 };
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PORT_MAX};
 
@@ -253,7 +255,7 @@ fn check_interface(entry: &Neighbour, config: &NodeConfig) -> Result<(), Command
     else {
         return Ok(());
     };
-    let (fault, remedy) = match tautline::interface_fault(interface) {
+    let (fault, remedy) = match tautline::node::interface_fault(interface) {
         Ok(Some(SendError::InterfaceDown)) => (
             "is down",
             format!("bring it up: ip link set dev {interface} up"),
@@ -285,14 +287,14 @@ fn mac_of(ip: Ipv4Addr, config: &NodeConfig) -> Option<MacAddress> {
 /// The MAC address that belongs to an IPv4 address, from the kernel's table, which an empty datagram makes it fill.
 /// Needs no privilege.
 pub fn learn_mac(ip: Ipv4Addr) -> Option<MacAddress> {
-    if let Some(known) = tautline::learnt_mac(ip) {
+    if let Some(known) = tautline::neighbours::learnt_mac(ip) {
         return Some(known);
     }
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.send_to(&[], (ip, DISCARD_PORT)).ok()?;
     let start = Instant::now();
     while start.elapsed() < RESOLUTION {
-        if let Some(found) = tautline::learnt_mac(ip) {
+        if let Some(found) = tautline::neighbours::learnt_mac(ip) {
             return Some(found);
         }
         thread::sleep(Duration::from_millis(10));

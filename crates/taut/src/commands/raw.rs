@@ -1,10 +1,8 @@
 //! Raw frames of `taut send` and `taut recv`: whole Ethernet frames of a protocol that is not Tautline's.
 
 use serde_json::{Value, json};
-use tautline::{
-    EtherType, Instant, MacAddress, Node, Priority, RAW_FRAME_BYTES_MAX, RawPort, ReceivedFrame,
-    Wait,
-};
+use tautline::port::{RAW_FRAME_BYTES_MAX, ReceivedFrame};
+use tautline::{EtherType, Instant, MacAddress, Node, Priority, RawPort, Wait};
 
 use crate::cli::CommandError;
 use crate::commands::peer::{self, NodeArguments};

@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::config::PortOptions;
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::types::PortTypes;
 use tautline::{
-    EtherType, Instant, Message, NodeConfig, PortNumber, Protection, QueuingOptions, QueuingPort,
-    Sample, SamplingOptions, SamplingPort, Wait,
+    EtherType, Instant, Message, NodeConfig, PortNumber, Protection, QueuingPort, Sample,
+    SamplingPort, Wait,
 };
 use tautline_testbed::interrupt;
 

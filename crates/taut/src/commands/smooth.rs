@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tautline::ServiceConfig;
+use tautline::config::ServiceConfig;
 use tautline_report::table;
 use tautline_smoother::{Node, Setup, Smoother, SmootherError, Status, end};
 use tautline_state::find_runtime_directory;

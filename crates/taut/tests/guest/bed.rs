@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use tautline_state::child::KilledOnDrop;
 
 use serde_json::Value;
-use tautline::{
-    BusConfig, Node, NodeConfig, PortNumber, Priority, QueuingOptions, QueuingPort, Wait,
-    bus_neighbour,
-};
+use tautline::config::BusConfig;
+use tautline::port::QueuingOptions;
+use tautline::{Node, NodeConfig, PortNumber, Priority, QueuingPort, Wait, bus_neighbour};
 use tautline_guest::kvm;
 
 use crate::common::{Scratch, build_directory, built_rust_guest, skipped_without_tools};

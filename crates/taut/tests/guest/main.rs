@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use tautline::{BusConfig, Node, NodeConfig, Priority, Wait, bus_neighbour};
+use tautline::config::BusConfig;
+use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour};
 
 mod bed;
 #[path = "../common/mod.rs"]

@@ -1,6 +1,8 @@
 //! A guest in Rust: tasks that the executive's core declares, admits and runs there, and that talk to Linux.
 
-use tautline::{BusConfig, Node, NodeConfig, SamplingOptions, SamplingPort, Wait, bus_neighbour};
+use tautline::config::BusConfig;
+use tautline::port::SamplingOptions;
+use tautline::{Node, NodeConfig, SamplingPort, Wait, bus_neighbour};
 
 use crate::bed::{Monitor, Running, has_rust_image, in_time, port_number, receive, wait_until};
 use crate::bed::{PATIENCE, guest, show, text};

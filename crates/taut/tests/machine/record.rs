@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::Value;
+use tautline::config::BusConfig;
+use tautline::neighbours::Form;
+use tautline::port::QueuingOptions;
 use tautline::{
-    BusConfig, Form, MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, QueuingOptions,
-    TypedQueuingPort, bus_neighbour,
+    MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, TypedQueuingPort, bus_neighbour,
 };
 use tautline_capture::FlowFacts;
 use tautline_capture::message::{Flow, Message};

@@ -13,9 +13,9 @@ use crate::common::skipped_without_privilege;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
-use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, Wait, bus_neighbour,
-};
+use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour};
 use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::own_test;

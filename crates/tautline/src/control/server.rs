@@ -72,7 +72,7 @@ const FIRST_CLIENT: u64 = 4;
 /// The control process of an interface: owns its demux, and hands out what ports consist of.
 ///
 /// ```no_run
-/// use tautline::ServiceConfig;
+/// use tautline::config::ServiceConfig;
 /// use tautline::control::Server;
 ///
 /// let mut server = Server::open(ServiceConfig::from_file("node.toml")?)?;

@@ -30,7 +30,7 @@ const FRAMES_MAX: usize = 64;
 ///
 /// let mac = tautline::neighbours::solicit("eth0", [10, 0, 0, 2].into(), Duration::from_secs(1))?;
 /// println!("{mac}");
-/// # Ok::<(), tautline::NeighbourTableError>(())
+/// # Ok::<(), tautline::neighbours::NeighbourTableError>(())
 /// ```
 ///
 /// # Errors

@@ -23,7 +23,8 @@ impl Node {
     /// node's first port opens. Ours and peers of plain UDP are in one table, and so is the gateway.
     ///
     /// ```
-    /// use tautline::{NeighbourTableError, Node, NodeConfig, neighbour};
+    /// use tautline::neighbours::NeighbourTableError;
+    /// use tautline::{Node, NodeConfig, neighbour};
     ///
     /// let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
     /// node.add_neighbour(neighbour("arm", [127, 0, 0, 2].into()))?;

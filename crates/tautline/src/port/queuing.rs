@@ -193,9 +193,8 @@ impl QueuingPort {
     /// without readers, too. Not for the hot path; each call gives the same destination.
     ///
     /// ```
-    /// use tautline::{
-    ///     BusConfig, Node, NodeConfig, Priority, Wait, bus_neighbour,
-    /// };
+    /// use tautline::config::BusConfig;
+    /// use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour};
     ///
     /// # let bus = format!("/run/taut-doc-messages-{}", std::process::id());
     /// let open = |name: &str, peer: &str| -> Result<Node, Box<dyn std::error::Error>> {

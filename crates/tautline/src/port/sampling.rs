@@ -35,7 +35,8 @@ pub struct SamplingOptions {
     /// Sources that the port keeps a value of, 1 to [`SOURCES_MAX`]: a source is a peer's port. With 1
     /// all senders write the same value, and the last one stands. With more, each has its own from
     /// its first frame until the port closes; who comes when all places are taken is refused and
-    /// counted ([`PortStatus::sources_refused`](crate::PortStatus::sources_refused)). Each source takes 4.5 KiB.
+    /// counted ([`PortStatus::sources_refused`](crate::status::PortStatus::sources_refused)).
+    /// Each source takes 4.5 KiB.
     pub sources: usize,
     /// Bytes of the largest value. Values are of one frame: 1,484 bytes (1,456 in the UDP form); on link
     /// `vbus` up to 16 MiB.
@@ -257,9 +258,9 @@ impl SamplingPort {
     /// destination.
     ///
     /// ```
-    /// use tautline::{
-    ///     BusConfig, Node, NodeConfig, Priority, SamplingOptions, Wait, bus_neighbour,
-    /// };
+    /// use tautline::config::BusConfig;
+    /// use tautline::port::SamplingOptions;
+    /// use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour};
     ///
     /// # let bus = format!("/run/taut-doc-readers-{}", std::process::id());
     /// let open = |name: &str, peer: &str| -> Result<Node, Box<dyn std::error::Error>> {

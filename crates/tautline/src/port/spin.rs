@@ -49,7 +49,7 @@ impl From<Duration> for Spin {
 /// Ports do this by themselves ([`Spin::Adaptive`]). This is for callers that wait in another way.
 ///
 /// ```
-/// use tautline::AdaptiveSpin;
+/// use tautline::port::AdaptiveSpin;
 ///
 /// let mut adaptive = AdaptiveSpin::default();
 /// assert!(!adaptive.begin().is_zero());

@@ -266,7 +266,8 @@ impl UdpPort {
     /// is no room or one cannot be sent; the rest may be sent again later. Never waits.
     ///
     /// ```
-    /// # use tautline::{Node, NodeConfig, Outgoing, Priority};
+    /// # use tautline::port::Outgoing;
+    /// # use tautline::{Node, NodeConfig, Priority};
     /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
     /// # let mut port = node.udp(15_004).open()?;
     /// # let peers = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0"));

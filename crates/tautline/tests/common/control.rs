@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use serde_json::Value;
+use tautline::config::{ServiceConfig, Vlan};
 use tautline::control::Server;
-use tautline::{
-    Node, NodeConfig, PortKey, Priority, QueuingOptions, ServiceConfig, Vlan, Wait, status,
-};
+use tautline::port::QueuingOptions;
+use tautline::{Node, NodeConfig, PortKey, Priority, Wait, status};
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};

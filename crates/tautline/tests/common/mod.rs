@@ -14,11 +14,14 @@ pub mod wire;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use tautline::config::{BusConfig, Vlan};
 use tautline::link::XdpMode;
 use tautline::link::sim::Network;
+use tautline::neighbours::Form;
+use tautline::port::QueuingOptions;
 use tautline::{
-    BusConfig, Form, Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber,
-    QueuingOptions, QueuingPort, Vlan, bus_neighbour,
+    Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, QueuingPort,
+    bus_neighbour,
 };
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
-use tautline::{BusConfig, BusRule, Node, NodeConfig, bus_neighbour};
+use tautline::config::{BusConfig, BusRule};
+use tautline::{Node, NodeConfig, bus_neighbour};
 
 use super::{PATIENCE, child};
 

@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
-use tautline::{Datagram, MacAddress, Node, Priority, UdpOptions, UdpPort, Wait};
+use tautline::port::{Datagram, UdpOptions};
+use tautline::{MacAddress, Node, Priority, UdpPort, Wait};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::internet_checksum;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -72,7 +73,7 @@ impl Meeting {
         received.expect("a datagram comes")
     }
 
-    pub fn status(&self) -> tautline::PortStatus {
+    pub fn status(&self) -> tautline::status::PortStatus {
         self.node.status().ports.remove(0)
     }
 }

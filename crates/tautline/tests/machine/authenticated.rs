@@ -7,10 +7,12 @@ use crate::common::wire::{Wire, frame};
 use crate::common::{PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_TC, XSK_GENERIC, port, slowness};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use tautline::keys::key_entry;
+use tautline::keys::{KeySource, key_entry};
+use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
+use tautline::status::{PortStatus, ProtectionStatus};
 use tautline::{
-    Instant, KeySource, MacAddress, Node, NodeConfig, Outgoing, PortError, PortStatus, Priority,
-    Protection, ProtectionStatus, QueuingOptions, QueuingPort, SamplingOptions, Wait, neighbour,
+    Instant, MacAddress, Node, NodeConfig, PortError, Priority, Protection, QueuingPort, Wait,
+    neighbour,
 };
 use tautline_proto::authentication::{
     Cipher, Key, KeyRing, SECRET_BYTES, SendKey, Sender, Space, Station, TRAILER_BYTES, Way,

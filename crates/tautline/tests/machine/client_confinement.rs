@@ -11,7 +11,8 @@ use crate::common::control::{
 };
 use crate::common::wire::{Wire, frame};
 use crate::common::{XDP, open, port};
-use tautline::{MacAddress, Node, Priority, QueuingPort, Vlan};
+use tautline::config::Vlan;
+use tautline::{MacAddress, Node, Priority, QueuingPort};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::{Endpoints, UdpTemplate};
 use tautline_proto::wire::{HEADER_BYTES, Header, PortNumber, UDP_PORT_BASE};
@@ -542,7 +543,7 @@ const RAW: u16 = 0x88A4;
 /// Sends frames that an entry with EtherType [`RAW`] does not give, one from another address, and two honest ones.
 fn attack_with_raw_port(attacker: &mut Attacker) -> Vec<String> {
     attacker.port = None;
-    let options = tautline::RawOptions::default();
+    let options = tautline::port::RawOptions::default();
     let raw = attacker
         .node
         .raw(tautline::EtherType::ETHERCAT)

@@ -7,10 +7,9 @@ use crate::common::control::{
     eventually, ports_given, program_of_demux, served, start_client, start_control,
 };
 use crate::common::{XDP, XDP_TC, hosts, is_here, open, port};
-use tautline::{
-    Form, MacAddress, Neighbour, Node, Outgoing, PortError, Priority, QueuingOptions,
-    SamplingOptions, SendError,
-};
+use tautline::neighbours::Form;
+use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
+use tautline::{MacAddress, Neighbour, Node, PortError, Priority, SendError};
 use tautline_shm::region::Shape;
 use tautline_testbed::hosts::Host;
 
@@ -119,7 +118,7 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         drop(second);
         let _third = node.queuing(port(62)).options(&small).open().unwrap();
         let sender = tautline::Source {
-            address: tautline::Address::Ethernet(mac),
+            address: tautline::address::Address::Ethernet(mac),
             port: port(2),
         };
         let priority = |number| Priority::new(number).unwrap();
@@ -285,9 +284,9 @@ fn a_second_control_process_is_refused() {
     let Some(hosts) = hosts() else { return };
     let control = start_control(&hosts, TEST, "");
     let second = hosts.inside(Host::B, || {
-        tautline::control::Server::open(tautline::ServiceConfig::new(tautline::NodeConfig::on(
-            "taut0",
-        )))
+        tautline::control::Server::open(tautline::config::ServiceConfig::new(
+            tautline::NodeConfig::on("taut0"),
+        ))
         .unwrap_err()
     });
     let error = second.unwrap().to_string();
@@ -303,7 +302,7 @@ fn a_second_control_process_is_refused() {
     ] {
         let refused = hosts.inside(Host::B, || {
             let node = tautline::NodeConfig::on("taut0");
-            let mut config = tautline::ServiceConfig::new(node);
+            let mut config = tautline::config::ServiceConfig::new(node);
             config.replace = replace;
             tautline::control::Server::open(config).unwrap_err()
         });

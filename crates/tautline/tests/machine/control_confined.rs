@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::common::control::{NOBODY, allow, answers, client_node, echo_for_ever, served};
 use crate::common::{XDP, child, hosts, open};
-use tautline::ServiceConfig;
+use tautline::config::ServiceConfig;
 use tautline::control::Server;
 use tautline_testbed::hosts::Host;
 

@@ -17,7 +17,8 @@ use nix::sys::signal::Signal;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::net::RecvFlags;
-use tautline::{Priority, QueuingOptions, Wait};
+use tautline::port::QueuingOptions;
+use tautline::{Priority, Wait};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{fork, signal_process, wait_for};
 

@@ -9,10 +9,8 @@ use crate::common::control::{
 use crate::common::wire::{Watch, Wire};
 use crate::common::{PACKET, PATIENCE, hosts, open};
 use tautline::link::RawFrames;
-use tautline::{
-    EtherType, MacAddress, Node, PortError, RAW_FRAME_BYTES_MAX, RawOptions, RawPort, SendError,
-    Wait,
-};
+use tautline::port::{RAW_FRAME_BYTES_MAX, RawOptions};
+use tautline::{EtherType, MacAddress, Node, PortError, RawPort, SendError, Wait};
 use tautline_testbed::hosts::{Host, Hosts};
 
 const TYPE: EtherType = EtherType::ETHERCAT;

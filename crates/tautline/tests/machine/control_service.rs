@@ -16,10 +16,9 @@ use crate::common::service::{
 };
 use crate::common::{PACKET, XDP, hosts, open, port, stranger};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
+use tautline::config::ServiceConfig;
 use tautline::control::{Server, look};
-use tautline::{
-    LinkKind, Node, NodeConfig, OpenError, PortError, QueuingPort, ServiceConfig, Typed,
-};
+use tautline::{LinkKind, Node, NodeConfig, OpenError, PortError, QueuingPort, Typed};
 use tautline_testbed::hosts::{Host, Hosts};
 
 /// A message.

@@ -11,10 +11,10 @@ use crate::common::control::{
 };
 use crate::common::udp::{Meeting, PORT, bytes, ip, set};
 use crate::common::{PATIENCE, XDP, XDP_GENERIC, XDP_TC, here, hosts};
+use tautline::error::Reason;
 use tautline::link::PlainUdp;
-use tautline::{
-    Node, PortError, Priority, Reason, ReceiveError, SendError, UdpOptions, UdpPort, Wait,
-};
+use tautline::port::UdpOptions;
+use tautline::{Node, PortError, Priority, ReceiveError, SendError, UdpPort, Wait};
 use tautline_testbed::hosts::{Host, Hosts};
 
 #[test]

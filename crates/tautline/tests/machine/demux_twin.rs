@@ -8,10 +8,9 @@ use crate::common::wire::{Fence, Wire, frame};
 use crate::common::{PACKET, Side, XDP, XDP_GENERIC, XDP_TC, hosts, is_here, open, port};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use tautline::{
-    MacAddress, Message, Policing, PortStatus, Priority, QueuingOptions, SamplingOptions, Source,
-    Wait,
-};
+use tautline::port::{Policing, QueuingOptions, SamplingOptions};
+use tautline::status::PortStatus;
+use tautline::{MacAddress, Message, Priority, Source, Wait};
 use tautline_proto::ip::{FLAG_OUT_OF_ORDER, FLAG_VERIFIED};
 use tautline_proto::wire::raw::RAW_HEAD_BYTES;
 use tautline_proto::wire::{
@@ -231,7 +230,8 @@ fn kernel_and_process_deliver_alike(side: Side) {
         "{queue:?}"
     );
     assert!(queue.peers_evicted > 0 && queue.too_large > 0 && queue.peers.len() > 10);
-    let sum = |counter: fn(&tautline::PeerCounters) -> u64| queue.peers.iter().map(counter).sum();
+    let sum =
+        |counter: fn(&tautline::status::PeerCounters) -> u64| queue.peers.iter().map(counter).sum();
     let (lost, duplicates): (u64, u64) = (sum(|peer| peer.lost), sum(|peer| peer.duplicates));
     let restarts: u64 = sum(|peer| peer.restarts.into());
     assert!(lost > 0 && duplicates > 0 && restarts > 0);

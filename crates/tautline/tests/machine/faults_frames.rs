@@ -10,7 +10,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
 use tautline::link::NodeCounters;
-use tautline::{MacAddress, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Wait};
+use tautline::port::QueuingOptions;
+use tautline::{MacAddress, Node, NodeConfig, Priority, QueuingPort, Wait};
 use tautline_proto::wire::{
     ETHERTYPE_DEFAULT, FLAG_BUNDLE, Header, ParseError, PortNumber, Rejected, bundle, ethernet, udp,
 };

@@ -12,9 +12,9 @@ use crate::common::{
     is_here, pair, port,
 };
 use tautline::link::XdpMode;
+use tautline::port::QueuingOptions;
 use tautline::{
-    LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
-    SendError, Wait,
+    LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingPort, SendError, Wait,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};

@@ -13,9 +13,9 @@ use crate::common::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tautline::link::XdpMode;
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::{
-    LinkKind, MacAddress, Node, NodeConfig, OpenError, PortError, Priority, QueuingOptions,
-    SamplingOptions, Wait, status,
+    LinkKind, MacAddress, Node, NodeConfig, OpenError, PortError, Priority, Wait, status,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};

@@ -7,10 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{PACKET, Pair, Side, XDP, XDP_GENERIC, XDP_TC, config, is_here, open, port};
-use tautline::{
-    LinkKind, Node, Outgoing, Policing, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, SendError, Wait,
-};
+use tautline::port::{Outgoing, Policing, QueuingOptions, SamplingOptions};
+use tautline::{LinkKind, Node, Priority, QueuingPort, SamplingPort, SendError, Wait};
 use tautline_testbed::child::{allowed_cpus, pin};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, ThirdHost};
 

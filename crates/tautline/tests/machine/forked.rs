@@ -4,11 +4,12 @@ use crate::common::{
     PACKET, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair, controlled_pair,
     here, pair, port,
 };
+use tautline::keys::KeySource;
 use tautline::link::RawFrames;
+use tautline::port::{QueuingOptions, RAW_FRAME_BYTES_MAX};
 use tautline::{
-    EtherType, Instant, KeySource, Node, NodeConfig, PortError, Priority, Protection,
-    QueuingOptions, QueuingPort, RAW_FRAME_BYTES_MAX, ReceiveError, SendError, Wait, neighbour,
-    status,
+    EtherType, Instant, Node, NodeConfig, PortError, Priority, Protection, QueuingPort,
+    ReceiveError, SendError, Wait, neighbour, status,
 };
 use tautline_proto::authentication::{Cipher, Key, KeyRing};
 use tautline_testbed::hosts::Host;

@@ -5,7 +5,10 @@ use crate::common::wire::{Wire, frame};
 use crate::common::{
     PACKET, Side, XDP, XDP_GENERIC, XDP_TC, XSK, config, here, hosts, is_here, open, port,
 };
-use tautline::{Address, Form, MacAddress, Neighbour, Node, Priority, QueuingOptions, Wait};
+use tautline::address::Address;
+use tautline::neighbours::Form;
+use tautline::port::QueuingOptions;
+use tautline::{MacAddress, Neighbour, Node, Priority, Wait};
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
 

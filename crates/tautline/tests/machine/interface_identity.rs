@@ -10,12 +10,14 @@ use crate::common::{
     PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, child, config, here, hosts,
     is_here, open, pair, port,
 };
+use tautline::config::ServiceConfig;
 use tautline::control::Server;
-use tautline::status::InterfaceState;
+use tautline::neighbours::Form;
+use tautline::port::QueuingOptions;
+use tautline::status::{InterfaceState, NodeStatus};
 use tautline::{
-    Destination, Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, NodeStatus, OpenError,
-    PortError, Priority, QueuingOptions, QueuingPort, ReceiveError, SendError, ServiceConfig, Spin,
-    Wait,
+    Destination, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, PortError, Priority,
+    QueuingPort, ReceiveError, SendError, Spin, Wait,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 

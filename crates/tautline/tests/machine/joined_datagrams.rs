@@ -7,7 +7,8 @@ use crate::common::udp::{Meeting, ip, set};
 use crate::common::{
     PATIENCE, Side, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, here, hosts, open, port,
 };
-use tautline::{Node, Priority, QueuingOptions, Wait};
+use tautline::port::QueuingOptions;
+use tautline::{Node, Priority, Wait};
 use tautline_proto::wire::{HEADER_BYTES, Header, UDP_PORT_BASE};
 use tautline_testbed::hosts::Host;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, config, here, hosts};
 use tautline::link::PlainUdp;
-use tautline::{
-    LentBuffer, Node, NodeConfig, Priority, SendError, SendPoolConfig, UdpOptions, UdpPort, Wait,
-};
+use tautline::port::UdpOptions;
+use tautline::send_pool::{LentBuffer, SendPoolConfig};
+use tautline::{Node, NodeConfig, Priority, SendError, UdpPort, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::hosts::{Host, Hosts};
 

@@ -10,11 +10,10 @@ use crate::common::{
     PACKET, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config, here, hosts, open, pair, port,
     zero_copy_demanded,
 };
+use tautline::address::Address;
 use tautline::link::XdpMode;
-use tautline::{
-    Address, LinkKind, Node, NodeConfig, OpenError, Outgoing, Priority, QueuingOptions,
-    SamplingOptions, SendError, Wait,
-};
+use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
+use tautline::{LinkKind, Node, NodeConfig, OpenError, Priority, SendError, Wait};
 use tautline_proto::wire::{HEADER_BYTES, Header};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Pair, XDP_TC, pair, port};
-use tautline::{Cycle, CycleOptions, LockState, Priority, SamplingOptions};
+use tautline::cycle::{CycleOptions, LockState};
+use tautline::port::SamplingOptions;
+use tautline::{Cycle, Priority};
 
 const PERIOD: Duration = Duration::from_millis(1);
 const PHASE: Duration = Duration::from_micros(100);

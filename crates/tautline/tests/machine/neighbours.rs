@@ -12,11 +12,9 @@ use crate::common::control::{
 use crate::common::wire::Wire;
 use crate::common::{PATIENCE, XDP, hosts, open, port};
 use tautline::control::shared_neighbours;
-use tautline::neighbours::solicit;
-use tautline::{
-    Form, LinkKind, MacAddress, Neighbour, NeighbourTableError, Node, NodeConfig, Priority,
-    QueuingOptions, RawOptions, Wait,
-};
+use tautline::neighbours::{Form, NeighbourTableError, solicit};
+use tautline::port::{QueuingOptions, RawOptions};
+use tautline::{LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, Wait};
 use tautline_proto::ip::arp::ETHERTYPE_ARP;
 use tautline_proto::wire::raw::EtherType;
 use tautline_testbed::hosts::{Host, Hosts};

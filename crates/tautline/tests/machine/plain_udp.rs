@@ -12,10 +12,14 @@ use crate::common::{
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tautline::config::UdpChecksum;
+use tautline::error::Reason;
 use tautline::link::PlainUdp;
+use tautline::neighbours::Form;
+use tautline::port::{Outgoing, UdpOptions};
 use tautline::{
-    Form, LinkKind, MacAddress, Neighbour, Node, NodeConfig, Outgoing, PortError, PortKey,
-    Priority, Reason, ReceiveError, SendError, UdpChecksum, UdpOptions, Wait,
+    LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortError, PortKey, Priority, ReceiveError,
+    SendError, Wait,
 };
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::common::{PATIENCE, Pair, XDP, pair, port};
 use nix::unistd::gettid;
-use tautline::{Destination, Node, Priority, QueuingOptions, QueuingPort, Wait};
+use tautline::port::QueuingOptions;
+use tautline::{Destination, Node, Priority, QueuingPort, Wait};
 use tautline_testbed::sys::{allowed_cpus, pin_to_cpu, set_fifo};
 
 const PORTS: [u16; 2] = [71, 72];

@@ -12,9 +12,11 @@ use crate::common::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
+use tautline::port::{Policing, RAW_FRAME_BYTES_MAX, RawOptions, ReceivedFrame};
+use tautline::status::PortStatus;
 use tautline::{
-    EtherType, LinkKind, MacAddress, Node, NodeConfig, Policing, PortError, PortStatus, Priority,
-    RAW_FRAME_BYTES_MAX, RawOptions, RawPort, ReceiveError, ReceivedFrame, SendError, Wait,
+    EtherType, LinkKind, MacAddress, Node, NodeConfig, PortError, Priority, RawPort, ReceiveError,
+    SendError, Wait,
 };
 use tautline_testbed::hosts::{Host, Hosts};
 

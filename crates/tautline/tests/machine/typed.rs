@@ -4,12 +4,14 @@ use crate::common::{
     PACKET, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair, controlled_pair,
     here, hosts, pair, port, sim_pair,
 };
-use tautline::keys::{Cipher, Key, KeyRing};
+use tautline::error::OptionsError;
+use tautline::keys::{Cipher, Key, KeyRing, KeySource};
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::status::{nodes, nodes_with_latency};
 use tautline::types::{Declaration, PortTypes};
 use tautline::{
-    KeySource, Node, NodeConfig, OptionsError, PortError, Priority, Protection, QueuingOptions,
-    ReceiveError, SamplingOptions, SendError, Typed, TypedQueuingPort, TypedSamplingPort, Wait,
+    Node, NodeConfig, PortError, Priority, Protection, ReceiveError, SendError, Typed,
+    TypedQueuingPort, TypedSamplingPort, Wait,
 };
 use tautline_testbed::hosts::Host;
 

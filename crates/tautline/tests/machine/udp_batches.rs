@@ -12,10 +12,11 @@ use crate::common::{
 };
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use tautline::port::BATCH_FRAMES;
+use tautline::neighbours::Form;
+use tautline::port::{BATCH_FRAMES, Outgoing, UdpOptions};
 use tautline::{
-    Destination, Form, MacAddress, Neighbour, Node, Outgoing, PortError, Priority, ReceiveError,
-    SendError, UdpOptions, UdpPort, Wait,
+    Destination, MacAddress, Neighbour, Node, PortError, Priority, ReceiveError, SendError,
+    UdpPort, Wait,
 };
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::child::{allowed_cpus, pin, schedule_fifo};

@@ -15,8 +15,11 @@ use crate::common::{
 use aya::maps::{Array, Map, MapData};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tautline::config::UdpChecksum;
 use tautline::link::PlainUdp;
-use tautline::{LinkKind, Priority, ReassemblyStatus, SendError, UdpChecksum, UdpOptions, Wait};
+use tautline::port::UdpOptions;
+use tautline::status::ReassemblyStatus;
+use tautline::{LinkKind, Priority, SendError, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_proto::ip::send::MTU_BYTES_MIN;
 use tautline_proto::wire::ParseError;

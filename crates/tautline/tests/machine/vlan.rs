@@ -7,10 +7,11 @@ use crate::common::{
     PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config,
     controlled_pair, hosts, is_here, open, pair, port, sim_pair_with,
 };
+use tautline::config::Vlan;
 use tautline::link::XdpMode;
+use tautline::port::QueuingOptions;
 use tautline::{
-    LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingOptions, QueuingPort,
-    Typed, Vlan, Wait,
+    LinkKind, MacAddress, Node, NodeConfig, OpenError, Priority, QueuingPort, Typed, Wait,
 };
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{EndKind, Host, Hosts, HostsOptions};

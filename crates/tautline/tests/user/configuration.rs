@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use tautline::ServiceConfig;
+use tautline::config::ServiceConfig;
 
 /// Sections of the page, in its order: the heading, the line that opens the section in a file, and the keys without
 /// which an entry is refused.

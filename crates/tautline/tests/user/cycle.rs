@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::common::{child, unprivileged};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use tautline::{Cycle, CycleError, CycleOptions, now};
+use tautline::cycle::{CycleError, CycleOptions};
+use tautline::{Cycle, now};
 
 const PERIOD: Duration = Duration::from_millis(1);
 

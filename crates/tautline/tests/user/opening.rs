@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tautline::{EtherType, Node, NodeConfig, OptionsError, Policing, PortError, Protection};
+use tautline::error::OptionsError;
+use tautline::port::Policing;
+use tautline::{EtherType, Node, NodeConfig, PortError, Protection};
 
 /// A node with one port of each kind. `first` keeps tests that run at the same time apart.
 fn node(first: u16) -> Node {

@@ -3,10 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use tautline::{
-    BusConfig, Node, NodeConfig, Outgoing, Priority, QueuingOptions, SendError, Wait,
-    bus_neighbour, now,
-};
+use tautline::config::BusConfig;
+use tautline::port::{Outgoing, QueuingOptions};
+use tautline::{Node, NodeConfig, Priority, SendError, Wait, bus_neighbour, now};
 
 const MESSAGES: u64 = 20_000;
 /// More than a ring holds, so that it is full in the middle of nearly every one.

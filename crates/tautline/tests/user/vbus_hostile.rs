@@ -8,10 +8,10 @@ use crate::common::hostile::{own_memories, write_anywhere};
 use crate::common::{PATIENCE, bus, child, port};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::SeedableRng;
-use tautline::{
-    Address, BusConfig, Node, NodeConfig, Priority, QueuingOptions, SamplingOptions, SendError,
-    Wait, bus_neighbour,
-};
+use tautline::address::Address;
+use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::{Node, NodeConfig, Priority, SendError, Wait, bus_neighbour};
 
 const BUS: &str = "TAUTLINE_TEST_BUS";
 const BYTES_MAX: usize = 200;

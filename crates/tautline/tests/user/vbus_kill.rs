@@ -13,9 +13,11 @@ use std::time::{Duration, Instant as Clock};
 use crate::common::{PATIENCE, bus, child, port};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tautline::config::BusConfig;
+use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
+use tautline::status::PortStatus;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, Outgoing, PortStatus, Priority, QueuingOptions,
-    QueuingPort, SamplingOptions, SendError, Wait, bus_neighbour,
+    Destination, Node, NodeConfig, Priority, QueuingPort, SendError, Wait, bus_neighbour,
 };
 
 /// Where the bus is, and of which round a child is.

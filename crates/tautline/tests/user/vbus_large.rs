@@ -6,10 +6,10 @@ use crate::common::readers::{
 };
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
-use tautline::{
-    Address, BusConfig, Node, PortError, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SendError, Source, Wait, now,
-};
+use tautline::address::Address;
+use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::{Node, PortError, Priority, QueuingPort, SendError, Source, Wait, now};
 
 const LARGEST: usize = 16 << 20;
 

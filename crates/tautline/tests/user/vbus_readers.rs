@@ -9,9 +9,10 @@ use crate::common::readers::{
 };
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
+use tautline::config::BusConfig;
+use tautline::port::SamplingOptions;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, PortError, Priority, SamplingOptions, SamplingPort,
-    SendError, Wait, now,
+    Destination, Node, NodeConfig, PortError, Priority, SamplingPort, SendError, Wait, now,
 };
 
 /// Larger than what a reader copies where it looks.
@@ -132,7 +133,7 @@ fn values_of_all_sizes_are_published_in_one_batch() {
         let values: Vec<_> = (1..=3).map(|number| value(number, bytes)).collect();
         let batch: Vec<_> = values
             .iter()
-            .map(|message| tautline::Outgoing {
+            .map(|message| tautline::port::Outgoing {
                 to: readers,
                 priority: Priority::NORMAL,
                 message,

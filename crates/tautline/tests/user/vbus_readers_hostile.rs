@@ -10,9 +10,11 @@ use crate::common::hostile::{own_memories, write_anywhere};
 use crate::common::{PATIENCE, bus, child, port};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::SeedableRng;
+use tautline::address::Address;
+use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::{
-    Address, BusConfig, Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort,
-    SamplingOptions, SamplingPort, Wait, bus_neighbour, now,
+    Destination, Node, NodeConfig, Priority, QueuingPort, SamplingPort, Wait, bus_neighbour, now,
 };
 
 const BYTES_MAX: usize = 200;

@@ -10,11 +10,11 @@ use crate::common::readers::{
 };
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
+use tautline::address::Address;
+use tautline::config::BusConfig;
+use tautline::port::{Outgoing, QueuingOptions};
 use tautline::vbus::{Observer, PortName};
-use tautline::{
-    Address, BusConfig, Destination, Node, Outgoing, PortError, Priority, QueuingOptions,
-    QueuingPort, SendError, Source, Wait, now,
-};
+use tautline::{Destination, Node, PortError, Priority, QueuingPort, SendError, Source, Wait, now};
 
 /// Not a multiple of a cache line.
 const BYTES: usize = 1_000;
@@ -204,7 +204,7 @@ fn a_reader_must_take_what_is_published() {
             .unwrap();
         assert_eq!(number_of(&buffer[..message.unwrap().length]), number);
     }
-    let values = tautline::SamplingOptions::default();
+    let values = tautline::port::SamplingOptions::default();
     let mut state = other.sampling(port(8)).options(&values).open().unwrap();
     let error = state.follow("camera", port(5)).unwrap_err();
     assert!(matches!(error, PortError::PeerOtherShape { .. }), "{error}");

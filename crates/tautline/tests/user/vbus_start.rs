@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{PATIENCE, bus, port};
-use tautline::{BusConfig, Node, NodeConfig, PortError, Priority, Wait, bus_neighbour, now};
+use tautline::config::BusConfig;
+use tautline::{Node, NodeConfig, PortError, Priority, Wait, bus_neighbour, now};
 
 fn open(config: &BusConfig, name: &str, peer: &str) -> Node {
     let mut config = config.clone();

@@ -4,11 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tautline::status::{ReadWatch, nodes, nodes_with_latency};
-use tautline::{
-    BusConfig, Instant, LatencyStatus, Node, NodeConfig, PortKey, PortStatus, Priority,
-    QueuingOptions, SamplingOptions, Wait, bus_neighbour, neighbour,
-};
+use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::status::{LatencyStatus, PortStatus, ReadWatch, nodes, nodes_with_latency};
+use tautline::{Instant, Node, NodeConfig, PortKey, Priority, Wait, bus_neighbour, neighbour};
 
 const QUEUE: u16 = 3001;
 const VALUE: u16 = 3002;

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 
 use async_io::Async;
 use ethercrab::{PduRx, PduTx, error};
-use tautline::{RAW_FRAME_BYTES_MAX, RawPort};
+use tautline::RawPort;
+use tautline::port::RAW_FRAME_BYTES_MAX;
 
 /// Carries frames for as long as it is polled.
 pub(crate) struct Frames<'sto> {

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tautline::{QueuingOptions, SamplingOptions};
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline_testbed::hosts::Host;
 
 use super::PERIOD;

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tautline::OpenReport;
+use tautline::status::OpenReport;
 use tautline_machine::other_work::{OtherWork, OtherWorkWatch};
 use tautline_report::{LatencyHistogram, Summary};
 use tautline_testbed::hosts::{Hosts, HostsError};

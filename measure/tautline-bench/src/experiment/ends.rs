@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tautline::QueuingOptions;
+use tautline::port::QueuingOptions;
 use tautline_testbed::hosts::{Host, Hosts};
 
 use crate::path::nodes::NodePair;

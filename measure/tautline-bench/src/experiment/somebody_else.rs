@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
+use tautline::cycle::CycleOptions;
 use tautline::link::XdpMode;
-use tautline::{Cycle, CycleOptions, LinkKind};
+use tautline::{Cycle, LinkKind};
 use tautline_lab::tuning;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::hosts::{Host, Hosts};

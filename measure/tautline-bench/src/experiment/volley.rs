@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tautline::{LinkKind, QueuingOptions};
+use tautline::LinkKind;
+use tautline::port::QueuingOptions;
 use tautline_report::chart::{Axis, Chart, Line, Mark, Unit};
 use tautline_report::reference::Reference;
 use tautline_report::table::Cell;

@@ -2,11 +2,14 @@
 //! loopback interface, or on a bus of the benchmark's own.
 
 use tautline::config::BusConfig;
-use tautline::keys::{Cipher, Key, KeyRing};
+use tautline::keys::{Cipher, Key, KeyRing, KeySource};
 use tautline::link::XdpMode;
+use tautline::neighbours::Form;
+use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::status::OpenReport;
 use tautline::{
-    Destination, Form, KeySource, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenReport,
-    PortError, QueuingOptions, QueuingPort, SamplingOptions, SamplingPort, UdpPort, bus_neighbour,
+    Destination, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortError, QueuingPort,
+    SamplingPort, UdpPort, bus_neighbour,
 };
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::{Host, Hosts};

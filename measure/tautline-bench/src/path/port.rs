@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use tautline::port::BATCH_FRAMES;
+use tautline::port::{BATCH_FRAMES, Outgoing};
 use tautline::{
-    Destination, Instant, Outgoing, PortNumber, Priority, QueuingPort, ReceiveError, SamplingPort,
-    SendError, UdpPort, Wait,
+    Destination, Instant, PortNumber, Priority, QueuingPort, ReceiveError, SamplingPort, SendError,
+    UdpPort, Wait,
 };
 
 use super::{Arrival, End, OwnLines, Sends, Stamp};

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
-use tautline::{QueuingOptions, SamplingOptions};
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::interrupt;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::{
-    Destination, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, Spin, Wait, bus_neighbour,
+    Destination, Node, NodeConfig, Priority, QueuingPort, SamplingPort, Spin, Wait, bus_neighbour,
 };
 use tautline_machine::Machine;
 use tautline_report::LatencyHistogram;

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use mavlink::dialects::common::MavMessage;
 use mavlink::{MavHeader, MavlinkReader, write_v2_msg};
-use tautline::{Destination, Node, NodeConfig, Priority, UdpOptions, UdpPort, Wait};
+use tautline::port::UdpOptions;
+use tautline::{Destination, Node, NodeConfig, Priority, UdpPort, Wait};
 use tautline_flight::world::STEP_SECONDS;
 use tautline_testbed::interrupt::interrupted;
 

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tautline::config::BusConfig;
 use tautline::{
-    BusConfig, Destination, Node, NodeConfig, PortNumber, Priority, QueuingPort, Wait,
-    bus_neighbour,
+    Destination, Node, NodeConfig, PortNumber, Priority, QueuingPort, Wait, bus_neighbour,
 };
 use tautline_guest::control;
 use tautline_state::text;
@@ -67,7 +67,7 @@ impl Way {
         let own = own.parse().map_err(|_| refused(own.clone()))?;
         let guest = name
             .parse()
-            .map_err(|error: tautline::BadNodeName| refused(error.to_string()))?;
+            .map_err(|error: tautline::address::BadNodeName| refused(error.to_string()))?;
         let config = NodeConfig::vbus(BusConfig::new(bus, own))
             .with_neighbour(bus_neighbour(guest))
             .map_err(|error| refused(error.to_string()))?;

@@ -179,14 +179,18 @@ fn config(arguments: &RunArguments) -> Result<GuestConfig, GuestError> {
         None => {
             let name = name
                 .parse()
-                .map_err(|error: tautline::BadNodeName| GuestError::Setting(error.to_string()))?;
+                .map_err(|error: tautline::address::BadNodeName| {
+                    GuestError::Setting(error.to_string())
+                })?;
             GuestConfig::new(name, &arguments.image)
         }
     };
     if let Some(name) = &arguments.name {
         config.name = name
             .parse()
-            .map_err(|error: tautline::BadNodeName| GuestError::Setting(error.to_string()))?;
+            .map_err(|error: tautline::address::BadNodeName| {
+                GuestError::Setting(error.to_string())
+            })?;
     }
     if arguments.bus.is_some() || arguments.config.is_some() {
         config.bus.clone_from(&arguments.bus);

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tautline::config::TuneConfig;
+use tautline::OpenError;
+use tautline::config::{ServiceConfig, TuneConfig};
 use tautline::control::{InheritedListener, Server};
-use tautline::{OpenError, ServiceConfig};
 use tautline_state::journal::PutBack;
 use tautline_testbed::interrupt;
 

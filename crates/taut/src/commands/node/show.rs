@@ -3,7 +3,8 @@
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::control::{self, SharedNeighbours};
-use tautline::{MacAddress, Neighbour, NeighbourTableError};
+use tautline::neighbours::NeighbourTableError;
+use tautline::{MacAddress, Neighbour};
 
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 use serde_json::{Value, json};
-use tautline::config::TuneConfig;
-use tautline::{NodeConfig, ServiceConfig};
+use tautline::NodeConfig;
+use tautline::config::{ServiceConfig, TuneConfig};
 use tautline_state::journal::PutBack;
 
 use crate::cli::CommandError;

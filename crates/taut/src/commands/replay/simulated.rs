@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tautline::link::sim::Network;
-use tautline::{Destination, Form, MacAddress, Neighbour, Node, NodeConfig, QueuingPort, Wait};
+use tautline::neighbours::Form;
+use tautline::{Destination, MacAddress, Neighbour, Node, NodeConfig, QueuingPort, Wait};
 use tautline_capture::message::{Flow, Message};
 use tautline_capture::recording::{Recorder, Recording, RecordingError};
 use tautline_proto::sim::SimConfig;

@@ -11,11 +11,11 @@ use crate::common::{
     port, sim_pair, slowness, zero_copy_demanded,
 };
 use lent::what_is_lent_stays;
+use tautline::error::OptionsError;
 use tautline::link::{ArrivalClock, Copies, XdpMode};
-use tautline::{
-    Form, LinkKind, Node, OptionsError, Outgoing, Policing, PortError, Priority, QueuingOptions,
-    QueuingPort, ReceiveError, SamplingOptions, SendError, Wait,
-};
+use tautline::neighbours::Form;
+use tautline::port::{Outgoing, Policing, QueuingOptions, SamplingOptions};
+use tautline::{LinkKind, Node, PortError, Priority, QueuingPort, ReceiveError, SendError, Wait};
 use together::{a_batch_arrives_in_its_order, merged_messages_come_out_one_by_one};
 use values::{each_source_has_its_own_value, the_last_value_is_kept};
 

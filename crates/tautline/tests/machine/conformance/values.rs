@@ -1,7 +1,8 @@
 //! Sampling ports: the last value, and one of each source.
 
 use super::*;
-use tautline::{OptionsError, Wait};
+use tautline::Wait;
+use tautline::error::OptionsError;
 
 pub(super) fn the_last_value_is_kept(pair: &Pair) {
     let options = SamplingOptions {

@@ -17,10 +17,9 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use tautline::{
-    BusConfig, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, SamplingOptions,
-    SamplingPort, Wait, bus_neighbour, now,
-};
+use tautline::config::BusConfig;
+use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::{Node, NodeConfig, Priority, QueuingPort, SamplingPort, Wait, bus_neighbour, now};
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 
 /// The attacker: a user without rights, in the group of the bus.

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant as Clock};
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use bed::*;
+use tautline::config::{BusConfig, BusRule};
+use tautline::port::QueuingOptions;
 use tautline::vbus::Observer;
-use tautline::{BusConfig, BusRule, PortError, Priority, QueuingOptions, Wait, now};
+use tautline::{PortError, Priority, Wait, now};
 use tautline_shm::vbus::handshake::{Message, Step};
 
 #[test]

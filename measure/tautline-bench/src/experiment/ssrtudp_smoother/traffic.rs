@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use tautline::{
-    Form, MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingOptions, QueuingPort, Wait, now,
-};
+use tautline::neighbours::Form;
+use tautline::port::QueuingOptions;
+use tautline::{MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingPort, Wait, now};
 use tautline_proto::smoother::credit::{CreditBucket, CreditConfig};
 use tautline_proto::time::Instant;
 use tautline_report::LatencyHistogram;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tautline::{QueuingOptions, SamplingOptions};
+use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline_testbed::hosts::Hosts;
 
 use crate::path::nodes::NodePair;
