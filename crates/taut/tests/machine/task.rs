@@ -114,7 +114,7 @@ fn headroom_is_never_rounded_up() {
     let scratch = Scratch::new("task-headroom");
     let one = |worst_case: &str| {
         let content = format!(
-            "[[task]]\nname = \"a\"\nperiod = \"10ms\"\ndeadline = \"2ms\"\nworst_case = \"1ms\"\n\
+            "awake = false\n[[task]]\nname = \"a\"\nperiod = \"10ms\"\ndeadline = \"2ms\"\nworst_case = \"1ms\"\n\
              [[task]]\nname = \"b\"\nperiod = \"99ms\"\ndeadline = \"3ms\"\nworst_case = \"{worst_case}\"\n"
         );
         text(&check(&[&write(&scratch, &content)]).stdout)

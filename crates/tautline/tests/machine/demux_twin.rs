@@ -325,7 +325,7 @@ fn defines() -> HashMap<&'static str, u64> {
 
 #[test]
 fn constants_are_the_same() {
-    let same: [(&str, u64); 58] = [
+    let same: [(&str, u64); 65] = [
         ("TL_ETHERTYPE_DEFAULT", ETHERTYPE_DEFAULT.into()),
         ("TL_HEADER_BYTES", HEADER_BYTES as u64),
         ("TL_VERSION", VERSION.into()),
@@ -366,6 +366,14 @@ fn constants_are_the_same() {
         ("TL_SEND_DATAGRAMS", 2),
         ("TL_SEND_RAW", 3),
         ("TL_SEND_RAW_OF_ANY", 4),
+        // Private to the library that `taut exec` loads (tautline-awake-preload/src/look.rs).
+        ("TL_LOOK_PLACES", 64),
+        ("TL_LOOK_PAYLOAD_BYTES", 2_000),
+        ("TL_LOOK_IDLE", 0),
+        ("TL_LOOK_LOOKING", 1),
+        ("TL_LOOK_FILLING", 2),
+        ("TL_LOOK_FULL", 3),
+        ("TL_LOOK_TAKING", 4),
         ("TL_UDP_PLACES", 256),
         ("TL_RAW_PLACES", 8),
         ("TL_RAW_HEAD_BYTES", RAW_HEAD_BYTES as u64),

@@ -98,6 +98,10 @@ fn standard_output_has_one_result() {
 fn lists_of_cpus_are_read_strictly() {
     for list in ["0,l", "0-4000000000", "", "1-0", "+0"] {
         let list = format!("--cpus={list}");
-        refused(&["lab", "run", "--for", "1h", &list], 2, "no list of CPUs");
+        refused(
+            &["lab", "run", "--for", "1h", &list],
+            2,
+            "invalid list of CPUs",
+        );
     }
 }
