@@ -636,7 +636,7 @@ fn desk(bus: &str) -> Result<(), Failure> {
     let mut pending: Option<(usize, Instant)> = None;
     loop {
         let soon = now() + Duration::from_millis(20);
-        if let Some(sample) = state.next_into(&mut buffer, Wait::Until(soon))? {
+        if let Some(sample) = state.next_into(&mut buffer, tautline::Wait::Until(soon))? {
             let bytes = &buffer[..sample.length];
             let double = |at: usize| {
                 let found = bytes.get(at..at + 8).and_then(|one| one.try_into().ok());
@@ -718,7 +718,7 @@ fn ping(bus: &str) -> Result<(), Failure> {
         let sent = now();
         let _full = port.send(to, Priority::NORMAL, &sent.as_nanos().to_le_bytes());
         let next = tautline::Instant::from_nanos(sent.as_nanos() + TRIP_PERIOD_NS);
-        while let Some(message) = port.receive_into(&mut buffer, Wait::Until(next))? {
+        while let Some(message) = port.receive_into(&mut buffer, tautline::Wait::Until(next))? {
             let sent = buffer[..message.length]
                 .first_chunk()
                 .map_or(0, |one| u64::from_le_bytes(*one));
@@ -739,7 +739,7 @@ fn echo(bus: &str) -> Result<(), Failure> {
     sys::set_fifo(51)?;
     let mut buffer = [0; 1484];
     loop {
-        let message = port.receive_into(&mut buffer, Wait::Forever)?;
+        let message = port.receive_into(&mut buffer, tautline::Wait::Forever)?;
         if let Some(message) = message {
             let _full = port.send(to, message.priority, &buffer[..message.length]);
         }

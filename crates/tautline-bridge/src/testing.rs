@@ -16,7 +16,8 @@ use serde_json::Value;
 use tautline::config::BusConfig;
 use tautline::port::QueuingOptions;
 use tautline::{
-    Destination, Node, NodeConfig, Priority, QueuingPort, SamplingPort, SendError, bus_neighbour,
+    Destination, Node, NodeConfig, Priority, QueuingPort, SamplingPort, SendError, Wait,
+    bus_neighbour,
 };
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::python;
@@ -168,12 +169,10 @@ impl Program {
     pub fn open(bus: &Path, name: &str, others: &[&str]) -> Self {
         let node = node(bus, name, others);
         let sampling = |number: u16| {
-            let number = number.try_into().expect("a port");
             let port = node.sampling(number).open();
             port.expect("a port")
         };
         let queuing = |number: u16| {
-            let number = number.try_into().expect("a port");
             let port = node.queuing(number).open();
             port.expect("a port")
         };
@@ -235,18 +234,14 @@ impl Program {
 
     /// The last value of port 7.
     pub fn value(&mut self) -> Option<Vec<u8>> {
-        let mut buffer = vec![0; self.value.value_bytes_max()];
-        let sample = self.value.read(&mut buffer).expect("a read")?;
-        buffer.truncate(sample.length);
-        Some(buffer)
+        let value = self.value.read().expect("a read")?;
+        Some(value.to_vec())
     }
 
     /// The next message of port 8: its priority and its bytes.
     pub fn message(&mut self) -> Option<(u8, Vec<u8>)> {
-        let mut buffer = vec![0; self.messages.message_bytes_max()];
-        let message = self.messages.receive(&mut buffer).expect("a receive")?;
-        buffer.truncate(message.length);
-        Some((message.priority.get(), buffer))
+        let message = self.messages.receive(Wait::Poll).expect("a receive")?;
+        Some((message.priority().get(), message.to_vec()))
     }
 }
 
