@@ -13,6 +13,11 @@ use crate::wait::{STEP, duration, instant, seconds};
 
 /// One period of a `Cycle`: `number` from 1, `due` when it began and `deadline` when the next one does, in seconds on
 /// `time.monotonic()`, `late` the seconds until the thread ran, `skipped` the periods that were skipped before.
+///
+/// >>> import tautline
+/// >>> tick = tautline.Cycle(0.001).wait()
+/// >>> tick.due < tick.deadline
+/// True
 #[pyclass(module = "tautline", frozen)]
 pub(crate) struct Tick(tautline::cycle::Tick);
 

@@ -19,7 +19,7 @@ use crate::wait::{deadline, instant, look_or_deadline, wait};
 ///
 /// >>> import tautline
 /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "motor", "ip": "127.0.0.1"}])
-/// >>> with node.queuing_port(3021) as port, node.queuing(3022).options(depth=16).open() as motor:
+/// >>> with node.queuing_port(3021) as port, node.queuing_port(3022, depth=16) as motor:
 /// ...     to_motor = port.destination("motor", 3022)
 /// ...     port.send(to_motor, b"later", priority=1)
 /// ...     port.send(to_motor, b"stop", priority=7)

@@ -19,7 +19,7 @@ use crate::wait::{instant, look_or_deadline, wait};
 ///
 /// >>> import tautline
 /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "hub", "ip": "127.0.0.1"}])
-/// >>> with node.queuing_port(3031) as port, node.sampling(3032).options(refresh_period=0.01).open() as hub:
+/// >>> with node.queuing_port(3031) as port, node.sampling_port(3032, refresh_period=0.01) as hub:
 /// ...     to_hub = port.destination("hub", 3032)
 /// ...     port.send(to_hub, b"1")
 /// ...     port.send(to_hub, b"2")

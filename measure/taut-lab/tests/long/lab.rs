@@ -289,10 +289,10 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
 fn wrong_arguments_are_explained() {
     for (arguments, words) in [
         (vec!["--cpus", "999"], "CPU 999"),
-        (vec!["--cpus", "x"], "no list of CPUs"),
+        (vec!["--cpus", "x"], "invalid list of CPUs"),
         (vec!["--interval", "1us"], "expected 50us to 1s"),
         (vec!["--class", "soon"], "unknown class"),
-        (vec!["--load", "io"], "no load"),
+        (vec!["--load", "io"], "unknown load"),
         (vec!["--for", "0"], "too short"),
     ] {
         let _lab = one_lab();
