@@ -15,7 +15,7 @@ for cpu in 0 1; do
     taskset -c $cpu sh -c 'while :; do :; done' &
     load="$load $!"
 done
-for round in $(seq "$rounds"); do
+for _ in $(seq "$rounds"); do
     for program in robot_loop robot_loop_cpp robot_loop.py; do
         [ -e "$programs/$program" ] || continue
         for way in kernel awake; do

@@ -299,10 +299,10 @@ impl Node {
         RawBuilder::new(self, port.into())
     }
 
-    /// Lends a send buffer for a message of `length` bytes, as [`UdpPort::lend_buffer`].
+    /// Lends a send buffer for a message of `length` bytes, as [`UdpPort::lend_buffer`](crate::UdpPort::lend_buffer).
     ///
     /// # Errors
-    /// As [`UdpPort::lend_buffer`].
+    /// As [`UdpPort::lend_buffer`](crate::UdpPort::lend_buffer).
     pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
         self.inner.send_pool.lend(length)
     }
