@@ -56,10 +56,10 @@ impl<R> AnyCore<R> {
     }
 }
 
-/// Evaluates an expression with the core that a half has.
+/// Evaluates an expression with the core of a port.
 macro_rules! with_core {
-    ($half:expr, $core:ident => $result:expr) => {
-        match $half {
+    ($any:expr, $core:ident => $result:expr) => {
+        match $any {
             $crate::port::core::AnyCore::Frames($core) => $result,
             $crate::port::core::AnyCore::Bus($core) => $result,
         }

@@ -34,7 +34,7 @@ use crate::types::PortTypes;
 #[derive(Debug)]
 pub(super) struct Endpoint<R> {
     pub(super) number: PortNumber,
-    pub(super) half: AnyCore<R>,
+    pub(super) core: AnyCore<R>,
     pub(super) statistics: Arc<Statistics>,
     pub(super) spinner: Spinner,
     /// Whether a receive that finds nothing arms the descriptor.
@@ -127,17 +127,17 @@ impl<R> Endpoint<R> {
             waiting: Arc::clone(check.waiting()),
             checked: Arc::clone(check.counters()),
         });
-        let half = AnyCore::new(
+        let core = AnyCore::new(
             (number, opening.types.sent_byte()),
             (opened, protection),
             node.watch(),
             receiver,
         );
-        with_core!(&half, core => core.police(bucket));
+        with_core!(&core, core => core.police(bucket));
         let statistics = Arc::new(Statistics::default());
         let spinner = Spinner::new(node.as_ref(), opening.spin, &statistics);
         node.port_opened();
-        let memory = with_core!(&half, core => core.open_memory());
+        let memory = with_core!(&core, core => core.open_memory());
         let registration = reservation.fill(OpenPort {
             name: opening.name.map(str::to_owned),
             types: opening.types.clone(),
@@ -149,7 +149,7 @@ impl<R> Endpoint<R> {
         });
         Ok(Self {
             number,
-            half,
+            core,
             statistics,
             spinner,
             notify: false,
@@ -166,7 +166,7 @@ impl<R> Endpoint<R> {
         to: PortNumber,
     ) -> Result<Destination, PortError> {
         self.process.check()?;
-        let wait = with_core!(&self.half, core => core.peer_wait());
+        let wait = with_core!(&self.core, core => core.peer_wait());
         if wait.is_zero() {
             return self.resolve(name, to);
         }
@@ -187,20 +187,20 @@ impl<R> Endpoint<R> {
                 self.add(&neighbour, name, to)?
             }
         };
-        with_core!(&self.half, core => core.wait_for_peer(destination, deadline))?;
+        with_core!(&self.core, core => core.wait_for_peer(destination, deadline))?;
         Ok(destination)
     }
 
     pub(super) fn readers(&mut self) -> Result<Destination, PortError> {
         self.process.check()?;
-        let readers = with_core!(&mut self.half, core => core.readers());
+        let readers = with_core!(&mut self.core, core => core.readers());
         readers.unwrap_or_else(|| Err(self.has_no_readers()))
     }
 
     pub(super) fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
         self.process.check()?;
         let _known = self.node.neighbour_named(name)?;
-        let followed = with_core!(&mut self.half, core => core.follow(name, port));
+        let followed = with_core!(&mut self.core, core => core.follow(name, port));
         followed.unwrap_or_else(|| Err(self.has_no_readers()))
     }
 
@@ -213,17 +213,17 @@ impl<R> Endpoint<R> {
 
     fn resolve(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
         if let Some(known) = self.known(name, to) {
-            with_core!(&self.half, core => core.wait_for_attempt(known))?;
+            with_core!(&self.core, core => core.wait_for_attempt(known))?;
             return Ok(known);
         }
         let neighbour = self.node.neighbour_named(name)?;
         let destination = self.add(&neighbour, name, to)?;
-        with_core!(&self.half, core => core.wait_for_attempt(destination))?;
+        with_core!(&self.core, core => core.wait_for_attempt(destination))?;
         Ok(destination)
     }
 
     fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
-        with_core!(&self.half, core => core.known(name, to))
+        with_core!(&self.core, core => core.known(name, to))
     }
 
     fn add(
@@ -233,7 +233,7 @@ impl<R> Endpoint<R> {
         to: PortNumber,
     ) -> Result<Destination, PortError> {
         let way = (self.node.link(), self.node.marking());
-        with_core!(&mut self.half, core => core.add(way, neighbour, (name, to), &self.statistics))
+        with_core!(&mut self.core, core => core.add(way, neighbour, (name, to), &self.statistics))
     }
 
     #[inline]
@@ -244,7 +244,7 @@ impl<R> Endpoint<R> {
         message: &[u8],
     ) -> Result<(), SendError> {
         self.process.check()?;
-        with_core!(&mut self.half, core => core.send(&self.statistics, to, priority, message))
+        with_core!(&mut self.core, core => core.send(&self.statistics, to, priority, message))
     }
 
     /// Sends an answer; on a bus, waits for its receiver's port until the deadline, or for the first attempt.
@@ -256,12 +256,12 @@ impl<R> Endpoint<R> {
     ) -> Result<(), SendError> {
         self.process.check()?;
         let (owner, statistics) = (self.node.as_ref(), &self.statistics);
-        with_core!(&mut self.half, core => core.reply(owner, statistics, to, priority, message))
+        with_core!(&mut self.core, core => core.reply(owner, statistics, to, priority, message))
     }
 
     pub(super) fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
         self.process.check()?;
-        with_core!(&mut self.half, core => core.send_batch(&self.statistics, batch))
+        with_core!(&mut self.core, core => core.send_batch(&self.statistics, batch))
     }
 
     /// Lends the place of the next message.
@@ -274,7 +274,7 @@ impl<R> Endpoint<R> {
     ) -> Result<Loan<'_>, SendError> {
         self.process.check()?;
         let (pool, statistics) = (&self.send_pool, &self.statistics);
-        with_core!(&mut self.half, core => core.lend_place(pool, statistics, (to, priority), length))
+        with_core!(&mut self.core, core => core.lend_place(pool, statistics, (to, priority), length))
     }
 
     pub(super) fn merge(
@@ -284,12 +284,12 @@ impl<R> Endpoint<R> {
         message: &[u8],
     ) -> Result<(), SendError> {
         self.process.check()?;
-        with_core!(&mut self.half, core => core.merge(&self.statistics, to, priority, message))
+        with_core!(&mut self.core, core => core.merge(&self.statistics, to, priority, message))
     }
 
     pub(super) fn flush(&mut self) -> Result<(), SendError> {
         self.process.check()?;
-        with_core!(&mut self.half, core => core.flush(&self.statistics))
+        with_core!(&mut self.core, core => core.flush(&self.statistics))
     }
 
     pub(super) fn set_spin(&mut self, spin: Spin) {
@@ -302,9 +302,9 @@ impl<R> Endpoint<R> {
         self.process.check().ok()?;
         if !self.notify {
             self.notify = true;
-            with_core!(&mut self.half, core => core.arm_descriptor());
+            with_core!(&mut self.core, core => core.arm_descriptor());
         }
-        with_core!(&self.half, core => core.descriptor())
+        with_core!(&self.core, core => core.descriptor())
     }
 }
 

@@ -197,9 +197,9 @@ impl std::fmt::Debug for Loan<'_> {
 /// memory otherwise. It is given back when this value is dropped; until then its place is taken, and nothing is
 /// written there.
 pub struct LentMessage<'p> {
-    /// The message's bytes, in memory that `keeper` holds, or that stays until the port is used again.
+    /// The message's bytes, in memory that `owner` holds, or that stays until the port is used again.
     bytes: DetachedBytes,
-    keeper: BpfPin<'p>,
+    owner: SlotOwner<'p>,
     /// Its priority.
     pub priority: Priority,
     /// Sender of the message.
@@ -211,8 +211,8 @@ pub struct LentMessage<'p> {
     process: OwnerProcess,
 }
 
-/// Ring that gets a message back. As [`LoanWay`], without anything to drop.
-enum BpfPin<'p> {
+/// Ring that gets a message back. Like [`LoanWay`], without anything to drop.
+enum SlotOwner<'p> {
     /// Its sender, on a bus.
     Bus {
         bus: &'p mut BusPort,
@@ -229,7 +229,7 @@ enum BpfPin<'p> {
 }
 
 // SAFETY: `bytes` is read only; what is there belongs to the message, whichever thread has it; and the
-// keeper may change threads itself.
+// owner may change threads itself.
 unsafe impl Send for LentMessage<'_> {}
 // SAFETY: as above; with a shared reference the bytes can only be read.
 unsafe impl Sync for LentMessage<'_> {}
@@ -258,7 +258,7 @@ impl<'p> LentMessage<'p> {
             source: bus.bus_receiver.sender(place),
             arrival: Instant::from_nanos(head.arrival_ns),
             sequence: head.sequence,
-            keeper: BpfPin::Bus { bus, place },
+            owner: SlotOwner::Bus { bus, place },
             process: OwnerProcess::current(),
         }
     }
@@ -273,28 +273,28 @@ impl<'p> LentMessage<'p> {
         message: &Message,
     ) -> Self {
         let bytes = LentBytes::of_slot(record.slot, offset, message.length);
-        let keeper = if is_last {
-            BpfPin::Slot {
+        let owner = if is_last {
+            SlotOwner::Slot {
                 consumer,
                 control,
                 record,
             }
         } else {
-            BpfPin::Nobody
+            SlotOwner::Nobody
         };
-        Self::of(bytes, keeper, message)
+        Self::of(bytes, owner, message)
     }
 
     /// Where its fragments were put together.
     pub(super) fn collected(bytes: &'p [u8], message: &Message) -> Self {
-        Self::of(LentBytes::of_slice(bytes), BpfPin::Nobody, message)
+        Self::of(LentBytes::of_slice(bytes), SlotOwner::Nobody, message)
     }
 
     #[inline]
-    fn of(bytes: LentBytes<'p>, keeper: BpfPin<'p>, message: &Message) -> Self {
+    fn of(bytes: LentBytes<'p>, owner: SlotOwner<'p>, message: &Message) -> Self {
         Self {
             bytes: bytes.detach(),
-            keeper,
+            owner,
             priority: message.priority,
             source: message.source,
             arrival: message.arrival,
@@ -307,8 +307,8 @@ impl<'p> LentMessage<'p> {
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> LentBytes<'_> {
-        // SAFETY: `keeper` borrows for `'p`, which outlives `self`, the port that the slot belongs to and gives it back
-        // only when it is dropped; without a keeper, the constructors' `'p` is the borrow of the bytes themselves.
+        // SAFETY: `owner` borrows for `'p`, which outlives `self`, the port that the slot belongs to and gives it back
+        // only when it is dropped; without a owner, the constructors' `'p` is the borrow of the bytes themselves.
         unsafe { self.bytes.attach() }
     }
 }
@@ -320,14 +320,14 @@ impl Drop for LentMessage<'_> {
             // The parent's to give back.
             return;
         }
-        match &mut self.keeper {
-            BpfPin::Bus { bus, place } => bus.give_back(*place),
-            BpfPin::Slot {
+        match &mut self.owner {
+            SlotOwner::Bus { bus, place } => bus.give_back(*place),
+            SlotOwner::Slot {
                 consumer,
                 control,
                 record,
             } => give_back(consumer, control, *record),
-            BpfPin::Nobody => {}
+            SlotOwner::Nobody => {}
         }
     }
 }

@@ -236,7 +236,7 @@ impl QueuingPort {
     /// was opened. It is told when a look has found out: after it has returned a later message, or none.
     #[must_use]
     pub fn overwritten(&self) -> u64 {
-        with_core!(&self.endpoint.half, core => core.overwritten())
+        with_core!(&self.endpoint.core, core => core.overwritten())
     }
 
     /// Sends a message: one system call a frame; never waits.
@@ -431,7 +431,7 @@ impl QueuingPort {
         endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
         let spinner = &mut endpoint.spinner;
-        with_core!(&mut endpoint.half, core => match wait.deadline() {
+        with_core!(&mut endpoint.core, core => match wait.deadline() {
             None => core.take_next(statistics, notify, buffer),
             Some(deadline) => {
                 wait_for(core, spinner, deadline, |core| core.look(statistics, buffer))
@@ -453,7 +453,7 @@ impl QueuingPort {
         endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
         let spinner = &mut endpoint.spinner;
-        with_core!(&mut endpoint.half, core => match wait.deadline() {
+        with_core!(&mut endpoint.core, core => match wait.deadline() {
             None => core.lend_next(statistics, notify),
             Some(deadline) => {
                 let found = wait_for(core, spinner, deadline, |core| core.seek(statistics))?;
@@ -482,7 +482,7 @@ impl QueuingPort {
 
     /// Makes messages of another type errors of receiving; otherwise they are passed over.
     pub(super) fn make_other_types_errors(&mut self) {
-        if let AnyCore::Frames(frames) = &mut self.endpoint.half {
+        if let AnyCore::Frames(frames) = &mut self.endpoint.core {
             frames.receiver().decoder.make_other_types_errors();
         }
     }

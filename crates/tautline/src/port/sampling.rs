@@ -411,7 +411,7 @@ impl SamplingPort {
         let (endpoint, bytes_max) = (&mut self.endpoint, self.value_bytes_max);
         endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        with_core!(&mut endpoint.half, core => {
+        with_core!(&mut endpoint.core, core => {
             core.bring_in(notify)?;
             let place = core.newest();
             let now = statistics.latency.is_measured().then(|| core.now());
@@ -440,7 +440,7 @@ impl SamplingPort {
         let (endpoint, period) = (&mut self.endpoint, self.refresh_period);
         endpoint.process.check()?;
         let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        with_core!(&mut endpoint.half, core => {
+        with_core!(&mut endpoint.core, core => {
             core.bring_in(notify)?;
             let place = core.newest();
             let Some(place) = place else {
@@ -461,7 +461,7 @@ impl SamplingPort {
     ) -> Result<Option<Sample>, ReceiveError> {
         self.look(buffer)?;
         let is_single = self.is_single;
-        let place = with_core!(&mut self.endpoint.half, core => match is_single {
+        let place = with_core!(&mut self.endpoint.core, core => match is_single {
             true => core.newest().filter(|place| core.source_of(*place) == Some(source)),
             false => core.place_of(source),
         });
@@ -484,7 +484,7 @@ impl SamplingPort {
         };
         check_buffer(buffer, self.value_bytes_max)?;
         while self.wait_for_new(deadline)? {
-            with_core!(&mut self.endpoint.half, core => core.refresh());
+            with_core!(&mut self.endpoint.core, core => core.refresh());
             if let Some(sample) = self.take_unread(buffer)? {
                 return Ok(Some(sample));
             }
@@ -508,15 +508,15 @@ impl SamplingPort {
     #[inline]
     #[must_use]
     pub fn fresh(&self) -> bool {
-        with_core!(&self.endpoint.half, core => core.fresh())
+        with_core!(&self.endpoint.core, core => core.fresh())
     }
 
     /// The sources whose values the port keeps, in no order. A port that keeps one value for all
     /// has at most the one who sent it.
     pub fn sources(&self) -> impl Iterator<Item = Source> {
-        let half = &self.endpoint.half;
-        let places = 0..with_core!(half, core => core.place_count());
-        places.filter_map(move |place| with_core!(half, core => core.source_of(place)))
+        let any = &self.endpoint.core;
+        let places = 0..with_core!(any, core => core.place_count());
+        places.filter_map(move |place| with_core!(any, core => core.source_of(place)))
     }
 
     /// How long a wait spins before it sleeps.
@@ -539,7 +539,7 @@ impl SamplingPort {
 
     /// Makes messages of another type errors of receiving; otherwise they are passed over.
     pub(super) fn make_other_types_errors(&mut self) {
-        if let AnyCore::Frames(frames) = &mut self.endpoint.half {
+        if let AnyCore::Frames(frames) = &mut self.endpoint.core {
             frames.receiver().make_other_types_errors();
         }
     }
@@ -555,13 +555,13 @@ impl SamplingPort {
         check_buffer(buffer, self.value_bytes_max)?;
         self.endpoint.process.check()?;
         let notify = self.endpoint.notify;
-        with_core!(&mut self.endpoint.half, core => core.bring_in(notify))
+        with_core!(&mut self.endpoint.core, core => core.bring_in(notify))
     }
 
     fn wait_for_new(&mut self, deadline: Instant) -> Result<bool, ReceiveError> {
         self.endpoint.process.check()?;
         let spinner = &mut self.endpoint.spinner;
-        let fresh = with_core!(&mut self.endpoint.half, core => {
+        let fresh = with_core!(&mut self.endpoint.core, core => {
             wait_for(core, spinner, deadline, |core| Ok(core.finds_new()?.then_some(())))
         })?;
         Ok(fresh.is_some())
@@ -569,13 +569,13 @@ impl SamplingPort {
 
     #[inline]
     fn first_unread(&mut self) -> Option<usize> {
-        with_core!(&mut self.endpoint.half, core => core.first_unread(self.is_single))
+        with_core!(&mut self.endpoint.core, core => core.first_unread(self.is_single))
     }
 
     #[inline]
     fn take(&mut self, place: usize, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         let (statistics, period) = (&self.endpoint.statistics, self.refresh_period);
-        let sample = with_core!(&mut self.endpoint.half, core => core.take(statistics, place, buffer, period))?;
+        let sample = with_core!(&mut self.endpoint.core, core => core.take(statistics, place, buffer, period))?;
         if let Some(sample) = &sample {
             count_read(statistics, sample);
         }
