@@ -323,8 +323,21 @@ impl<'n> QueuingBuilder<'n> {
     /// [`PortError::OtherKind`], [`PortError::OtherType`], [`PortError::Options`] if an option is beyond the limits or
     /// is not that of the configuration; else [`PortError`].
     pub fn open(mut self) -> Result<QueuingPort, PortError> {
+        let types = self.types.take();
+        self.open_as(types, None)
+    }
+
+    /// Opens the port with these types, and with this size of the largest message, whatever the options say.
+    fn open_as(
+        mut self,
+        types: Option<PortTypes>,
+        message_bytes_max: Option<usize>,
+    ) -> Result<QueuingPort, PortError> {
         let (entry, number) = self.settle()?;
-        let types = settle_types(entry, self.types)?;
+        let types = settle_types(entry, types)?;
+        if let Some(bytes) = message_bytes_max {
+            self.options.message_bytes_max = bytes;
+        }
         let owner = self.node.owner();
         let port = QueuingPort::open(&owner, number, self.id.name, &self.options, &types)?;
         begin_one_to_many(port, entry, QueuingPort::readers, QueuingPort::follow)
@@ -449,8 +462,21 @@ impl<'n> SamplingBuilder<'n> {
     /// # Errors
     /// As [`QueuingBuilder::open`].
     pub fn open(mut self) -> Result<SamplingPort, PortError> {
+        let types = self.types.take();
+        self.open_as(types, None)
+    }
+
+    /// Opens the port with these types, and with this size of the largest value, whatever the options say.
+    fn open_as(
+        mut self,
+        types: Option<PortTypes>,
+        value_bytes_max: Option<usize>,
+    ) -> Result<SamplingPort, PortError> {
         let (entry, number) = self.settle()?;
-        let types = settle_types(entry, self.types)?;
+        let types = settle_types(entry, types)?;
+        if let Some(bytes) = value_bytes_max {
+            self.options.value_bytes_max = bytes;
+        }
         let owner = self.node.owner();
         let port = SamplingPort::open(&owner, number, self.id.name, &self.options, &types)?;
         begin_one_to_many(port, entry, SamplingPort::readers, SamplingPort::follow)
@@ -490,17 +516,10 @@ impl<R: Typed, S: Typed> TypedBuilder<QueuingBuilder<'_>, R, S> {
     /// [`PortError::OtherType`] names the field in which the configuration's type differs; else as
     /// [`QueuingBuilder::open`].
     pub fn open(self) -> Result<TypedQueuingPort<R, S>, PortError> {
-        let mut builder = self.builder;
-        let (entry, number) = builder.settle()?;
-        let types = settle_types(entry, Some(PortTypes::of::<R, S>()?))?;
-        let (owner, name) = (builder.node.owner(), builder.id.name);
-        let port = TypedQueuingPort::open(&owner, number, name, &builder.options, &types)?;
-        begin_one_to_many(
-            port,
-            entry,
-            |typed| typed.untyped().readers(),
-            |typed, name, port| typed.untyped().follow(name, port),
-        )
+        let types = PortTypes::of::<R, S>()?;
+        let bytes = TypedQueuingPort::<R, S>::bytes_max();
+        let port = self.builder.open_as(Some(types), Some(bytes))?;
+        Ok(TypedQueuingPort::over(port))
     }
 }
 
@@ -511,17 +530,10 @@ impl<R: Typed, S: Typed> TypedBuilder<SamplingBuilder<'_>, R, S> {
     /// [`PortError::OtherType`] names the field in which the configuration's type differs; else as
     /// [`QueuingBuilder::open`].
     pub fn open(self) -> Result<TypedSamplingPort<R, S>, PortError> {
-        let mut builder = self.builder;
-        let (entry, number) = builder.settle()?;
-        let types = settle_types(entry, Some(PortTypes::of::<R, S>()?))?;
-        let (owner, name) = (builder.node.owner(), builder.id.name);
-        let port = TypedSamplingPort::open(&owner, number, name, &builder.options, &types)?;
-        begin_one_to_many(
-            port,
-            entry,
-            |typed| typed.untyped().readers(),
-            |typed, name, port| typed.untyped().follow(name, port),
-        )
+        let types = PortTypes::of::<R, S>()?;
+        let bytes = TypedSamplingPort::<R, S>::bytes_max();
+        let port = self.builder.open_as(Some(types), Some(bytes))?;
+        Ok(TypedSamplingPort::over(port))
     }
 }
 

@@ -1,20 +1,17 @@
 //! Typed ports: values of Rust in place of bytes. The wire is that of an untyped port; a value's memory is its message.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
 use tautline_types::{Typed, WithRoom};
 
-use super::owner::PortOwner;
 use super::waiting::Wait;
-use super::{QueuingOptions, QueuingPort, SamplingOptions, SamplingPort};
+use super::{QueuingPort, SamplingPort};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::VALUE_BYTES_DEFAULT;
 use crate::message::{Destination, Message, Sample};
-use crate::types::PortTypes;
 
 /// A queuing port that receives values of `R` and sends values of `S`.
 ///
@@ -77,24 +74,18 @@ pub struct TypedSamplingPort<R: Typed, S: Typed = R> {
 }
 
 impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
-    pub(crate) fn open(
-        node: &Arc<dyn PortOwner>,
-        number: PortNumber,
-        name: Option<&str>,
-        options: &QueuingOptions,
-        types: &PortTypes,
-    ) -> Result<Self, PortError> {
-        let options = QueuingOptions {
-            // A message of the port is a value: a longer one is refused where it arrives.
-            message_bytes_max: size_of::<R>(),
-            ..options.clone()
-        };
-        let mut port = QueuingPort::open(node, number, name, &options, types)?;
+    /// Bytes of the largest message: it is a value, and a longer one is refused where it arrives.
+    pub(crate) const fn bytes_max() -> usize {
+        size_of::<R>()
+    }
+
+    /// Values over an open port, whose types these are.
+    pub(crate) fn over(mut port: QueuingPort) -> Self {
         port.make_other_types_errors();
-        Ok(Self {
+        Self {
             port,
             types: PhantomData,
-        })
+        }
     }
 
     /// Receives the most urgent message; `None` if the wait has ended without one.
@@ -126,23 +117,18 @@ impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
 }
 
 impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
-    pub(crate) fn open(
-        node: &Arc<dyn PortOwner>,
-        number: PortNumber,
-        name: Option<&str>,
-        options: &SamplingOptions,
-        types: &PortTypes,
-    ) -> Result<Self, PortError> {
-        let options = SamplingOptions {
-            value_bytes_max: value_bytes_max(size_of::<R>()),
-            ..options.clone()
-        };
-        let mut port = SamplingPort::open(node, number, name, &options, types)?;
+    /// Bytes of the largest value.
+    pub(crate) const fn bytes_max() -> usize {
+        value_bytes_max(size_of::<R>())
+    }
+
+    /// Values over an open port, whose types these are.
+    pub(crate) fn over(mut port: SamplingPort) -> Self {
         port.make_other_types_errors();
-        Ok(Self {
+        Self {
             port,
             types: PhantomData,
-        })
+        }
     }
 
     /// The last value, seen before or not; `None` while there has never been one. Never waits, never retries.
@@ -185,7 +171,7 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
         read: impl FnOnce(&mut SamplingPort, &mut [u8]) -> Result<Option<Sample>, ReceiveError>,
     ) -> Result<Option<(R, Sample)>, ReceiveError> {
         let mut value = WithRoom::<R>::zeroed();
-        let buffer = &mut value.bytes_mut()[..value_bytes_max(size_of::<R>())];
+        let buffer = &mut value.bytes_mut()[..Self::bytes_max()];
         match read(&mut self.port, buffer)? {
             Some(sample) if sample.length != size_of::<R>() => {
                 self.port.count_other_size();
