@@ -36,7 +36,7 @@ pub struct Cli {
 /// The subcommands; module `help` has their groups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run an unmodified program whose waits end awake, or whose sockets are ports.
+    /// Run an unmodified program whose waits end awake.
     Exec(exec::Arguments),
     /// Send a message.
     Send(send::Arguments),

@@ -284,7 +284,7 @@ enum Before {
     Untouched,
     /// Something is there, and was learned from.
     Found,
-    /// The same, and a datagram is beside a member.
+    /// A datagram is beside a member, and was learned from.
     Beside,
     Interrupted,
 }

@@ -34,7 +34,6 @@ const NOT_YET_IN_COMMENTS: &[&str] = &[
     "tautline",
     "tautline-awake",
     "tautline-awake-preload",
-    "tautline-preload",
     "tautline-sources", // has the list
     "tautline-tasks",
 ];
