@@ -363,13 +363,7 @@ fn lending(pair: &Pair) {
 /// Plain UDP: copied and lent, both ways, long ones too, in batches, in vain, and a pool that is exhausted.
 fn plain_udp(pair: &Pair) {
     let options = UdpOptions::default();
-    let mut sender = pair
-        .on_a(|node| node.udp(5001).options(&options).open())
-        .unwrap();
-    let mut receiver = pair
-        .on_b(|node| node.udp(5002).options(&options).open())
-        .unwrap();
-    let to = sender.destination("peer", 5002).unwrap();
+    let (mut sender, mut receiver, to) = pair.udp_ports([5001, 5002], &options);
     let long = vec![7; 65_507];
     let mut buffer = [0; 1484];
     let mut held: Vec<LentBuffer> = Vec::with_capacity(64);
@@ -437,13 +431,7 @@ fn long_datagrams(pair: &Pair) {
         message_bytes_max: 65_507,
         ..UdpOptions::default()
     };
-    let mut sender = pair
-        .on_a(|node| node.udp(5003).options(&options).open())
-        .unwrap();
-    let mut receiver = pair
-        .on_b(|node| node.udp(5004).options(&options).open())
-        .unwrap();
-    let to = sender.destination("peer", 5004).unwrap();
+    let (mut sender, mut receiver, to) = pair.udp_ports([5003, 5004], &options);
     let mut buffer = vec![0; 65_507];
     let calls = allocations(|| {
         for length in [1473, 8192, 65_507] {

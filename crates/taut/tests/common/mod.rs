@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -16,6 +16,28 @@ use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::am_inside;
 use tautline_testbed::sys;
+
+/// The command that is tested, with nothing on its standard input.
+pub(crate) fn taut(arguments: &[&str]) -> Command {
+    let mut command = Command::new(crate::PROGRAM);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// The output of a whole run.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    taut(arguments).output().unwrap()
+}
+
+/// Standard output, which is text.
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Standard error, which is text.
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
 
 /// Says so where hosts cannot be made.
 pub(crate) fn skipped_without_privilege() -> bool {

@@ -5,34 +5,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdin, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use tautline_state::child::KilledOnDrop;
 
 use serde_json::Value;
+use tautline_state::child::KilledOnDrop;
 use tautline_testbed::sys;
+
+use crate::common::{run, stderr, stdout, taut};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-fn taut(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    taut(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
 
 /// A directory for a bus and the configurations of its nodes, gone when dropped.
 struct BusDirectory(PathBuf);
@@ -186,13 +170,7 @@ fn whoever_comes_and_goes_a_tap_takes_nothing_from_the_receiver() {
 fn tap_of_a_sender_that_stays_sees_every_message() {
     let directory = BusDirectory::new("stays");
     let receiver = directory.receiver(&["--count", "40", "--timeout", "30s"]);
-    let sender = c_sender(&directory);
-    let mut sender = Process::of(
-        Command::new(&sender)
-            .args([directory.bus().as_str(), "motor", "7", "6"])
-            .stdin(Stdio::piped()),
-    );
-    let mut input = sender.0.stdin.take().unwrap();
+    let (_sender, mut input) = c_sender(&directory);
     // The first message is there once the sender has connected.
     input.write_all(b"0\n").unwrap();
     let bus = directory.bus();
@@ -228,8 +206,8 @@ fn tap_of_a_sender_that_stays_sees_every_message() {
     assert_eq!(received, expected);
 }
 
-/// The C example, which connects to a port as any program may.
-fn c_sender(directory: &BusDirectory) -> PathBuf {
+/// The C example, which connects to port 7 of `motor` as any program may, and sends each line of its input.
+fn c_sender(directory: &BusDirectory) -> (Process, ChildStdin) {
     let bindings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c");
     let program = directory.0.join("vbus_send");
     let output = Command::new("cc")
@@ -250,20 +228,18 @@ fn c_sender(directory: &BusDirectory) -> PathBuf {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    program
+    let mut command = Command::new(&program);
+    command.args([directory.bus().as_str(), "motor", "7", "6"]);
+    let mut sender = Process::of(command.stdin(Stdio::piped()));
+    let input = sender.0.stdin.take().unwrap();
+    (sender, input)
 }
 
 #[test]
 fn top_shows_rates_and_what_waits() {
     let directory = BusDirectory::new("top");
     let receiver = directory.receiver(&["--count", "1000", "--timeout", "60s"]);
-    let sender = c_sender(&directory);
-    let mut sender = Process::of(
-        Command::new(&sender)
-            .args([directory.bus().as_str(), "motor", "7", "6"])
-            .stdin(Stdio::piped()),
-    );
-    let mut input = sender.0.stdin.take().unwrap();
+    let (_sender, mut input) = c_sender(&directory);
     input.write_all(b"first\n").unwrap();
     let bus = directory.bus();
     // Other tests have buses, too.

@@ -1,31 +1,12 @@
 //! The commands as a user runs them.
 
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output, Stdio};
 
 use taut::external::is_external;
 
-use crate::common::Scratch;
+use crate::common::{Scratch, run, stderr, stdout, taut};
 
 const NOBODY: u32 = 65_534;
-
-fn taut(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    taut(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
 
 #[test]
 fn the_doctor_speaks_json_and_text() {

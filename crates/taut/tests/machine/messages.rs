@@ -9,19 +9,9 @@ use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 use tautline_testbed::sys::signal_process;
 
-use crate::common::started;
+use crate::common::{run, started, taut};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
-
-fn taut(arguments: &[&str]) -> Command {
-    let mut command = Command::new(TAUT);
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    taut(arguments).output().unwrap()
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()

@@ -18,9 +18,9 @@ use tautline::config::{BusConfig, Vlan};
 use tautline::link::XdpMode;
 use tautline::link::sim::Network;
 use tautline::neighbours::Form;
-use tautline::port::QueuingOptions;
+use tautline::port::{QueuingOptions, UdpOptions};
 use tautline::{
-    Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, QueuingPort,
+    Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, QueuingPort, UdpPort,
     bus_neighbour,
 };
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
@@ -89,6 +89,22 @@ impl Pair {
             .on_b(|node| node.queuing(port(12)).options(options).open())
             .unwrap();
         let to = sender.destination("peer", port(12)).unwrap();
+        (sender, receiver, to)
+    }
+
+    /// A port of plain UDP on each side, of these numbers, and the way from the first to the second.
+    pub fn udp_ports(
+        &self,
+        [from, to]: [u16; 2],
+        options: &UdpOptions,
+    ) -> (UdpPort, UdpPort, tautline::Destination) {
+        let mut sender = self
+            .on_a(|node| node.udp(from).options(options).open())
+            .unwrap();
+        let receiver = self
+            .on_b(|node| node.udp(to).options(options).open())
+            .unwrap();
+        let to = sender.destination("peer", to).unwrap();
         (sender, receiver, to)
     }
 }

@@ -100,13 +100,7 @@ fn each_datagram_of_a_batch_has_its_own_priority() {
     for side in here(SIDES) {
         let Some(pair) = pair(side, side) else { return };
         let options = UdpOptions::default();
-        let mut sender = pair
-            .on_a(|node| node.udp(5001).options(&options).open())
-            .unwrap();
-        let mut receiver = pair
-            .on_b(|node| node.udp(5002).options(&options).open())
-            .unwrap();
-        let to = sender.destination("peer", 5002).unwrap();
+        let (mut sender, mut receiver, to) = pair.udp_ports([5001, 5002], &options);
         // Runs of the same one, and some that stand alone.
         let urgent = [0, 0, 0, 7, 7, 3, 0, 5, 5, 1];
         let numbers: Vec<_> = (0..40u8).map(|number| [number]).collect();
@@ -287,13 +281,7 @@ fn a_batch_ends_where_the_cable_is_full() {
             depth: 1024,
             ..UdpOptions::default()
         };
-        let mut sender = pair
-            .on_a(|node| node.udp(5001).options(&options).open())
-            .unwrap();
-        let mut receiver = pair
-            .on_b(|node| node.udp(5002).options(&options).open())
-            .unwrap();
-        let to = sender.destination("peer", 5002).unwrap();
+        let (mut sender, mut receiver, to) = pair.udp_ports([5001, 5002], &options);
         let filled = thread::scope(|scope| {
             let filling = scope.spawn(|| {
                 pin(cpu).unwrap();

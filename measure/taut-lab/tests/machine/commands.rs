@@ -2,7 +2,7 @@
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,30 +10,12 @@ use rustix::process::Signal;
 use tautline_testbed::hosts::clear_stale;
 use tautline_testbed::sys;
 
-use crate::common::skipped_without_privilege;
+use crate::common::{run, skipped_without_privilege, stderr, stdout, taut};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const NOBODY: u32 = 65_534;
-
-fn taut(arguments: &[&str]) -> Command {
-    let mut command = Command::new(crate::PROGRAM);
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    taut(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
 
 fn namespaces_of(pid: u32) -> [PathBuf; 2] {
     ["a", "b"].map(|letter| Path::new("/run/netns").join(format!("taut-{pid}-{letter}")))
