@@ -356,7 +356,16 @@ fn client(peer: &str) {
         Err(PortError::ControlGone { .. }) => println!("opened: the control process is gone"),
         other => println!("opened: {other:?}"),
     }
-    println!("status: {:?}", changes(&node.status()));
+    // The next interface of this name may come after all this.
+    let told = loop {
+        let (state, told) = changes(&node.status());
+        let named = told.iter().any(|change| change.contains("another one"));
+        if named || tautline::now() >= give_up {
+            break (state, told);
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    println!("status: {told:?}");
     child::ready();
 }
 
