@@ -7,7 +7,7 @@
 #
 #   taut              the command, its manual pages, completions, systemd units, and the library of `taut exec`
 #   taut-lab          the command that measures: lab, benchmarks, the papers' figures, the demonstration
-#   libtautline0      the shared library of the C interface
+#   libtautline1      the shared library of the C interface
 #   libtautline-dev   headers, static library, files for pkg-config and CMake
 #
 # and, where it is named, since it is built in a workspace of its own (make packages-gateway):
@@ -31,7 +31,7 @@ multiarch=
 version=
 
 main() {
-    local package packages=(taut taut-lab libtautline0 libtautline-dev)
+    local package packages=(taut taut-lab libtautline1 libtautline-dev)
     if [[ ${1:-} == --architecture ]]; then
         (($# >= 2)) || usage
         architecture=$2
@@ -117,16 +117,16 @@ Description: real-time networking on stock Linux - measurements
 END
 }
 
-image_libtautline0() {
+image_libtautline1() {
     local root=$1
     install_c
     mkdir -p "$root/usr/lib/$multiarch"
     cp -a "$work"/c/usr/lib/"$multiarch"/libtautline.so.* "$root/usr/lib/$multiarch/"
-    mkdir -p "$root/usr/share/doc/libtautline0"
-    scripts/notices.sh tautline-c >"$root/usr/share/doc/libtautline0/notices"
-    echo "libtautline 0 libtautline0 (>= $version)" >"$root/DEBIAN/shlibs"
+    mkdir -p "$root/usr/share/doc/libtautline1"
+    scripts/notices.sh tautline-c >"$root/usr/share/doc/libtautline1/notices"
+    echo "libtautline 1 libtautline1 (>= $version)" >"$root/DEBIAN/shlibs"
     echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
-    control libtautline0 "$root" <<'END'
+    control libtautline1 "$root" <<'END'
 Section: libs
 Priority: optional
 Multi-Arch: same
@@ -147,7 +147,7 @@ image_libtautline-dev() {
 Section: libdevel
 Priority: optional
 Multi-Arch: same
-Depends: libtautline0 (= $version), libc6-dev
+Depends: libtautline1 (= $version), libc6-dev
 Description: real-time networking on stock Linux - headers
  Carries messages with deadlines past other traffic, on the same cable. These
  are the headers for C and C++, the static library, and the files by which
@@ -322,7 +322,7 @@ libraries_needed() {
     ((${#files[@]})) || return 0
     mkdir -p "$work/shlibs/debian"
     printf 'Source: tautline\n\nPackage: any\nArchitecture: any\n' >"$work/shlibs/debian/control"
-    (cd "$work/shlibs" && DEB_HOST_ARCH=$architecture dpkg-shlibdeps -O -xlibtautline0 "${files[@]}" 2>/dev/null) |
+    (cd "$work/shlibs" && DEB_HOST_ARCH=$architecture dpkg-shlibdeps -O -xlibtautline1 "${files[@]}" 2>/dev/null) |
         sed -n 's/^shlibs:Depends=//p'
 }
 

@@ -20,7 +20,7 @@ main() {
     use_a_bus
     use_the_library
 
-    apt-get -q purge -y --autoremove taut taut-lab libtautline0 libtautline-dev ethtool iproute2 >apt.log 2>&1 || fail_with apt.log
+    apt-get -q purge -y --autoremove taut taut-lab libtautline1 libtautline-dev ethtool iproute2 >apt.log 2>&1 || fail_with apt.log
     all_files >after
     if comm -13 before after | grep .; then
         fail "left behind by the purge"
@@ -74,8 +74,8 @@ use_a_bus() {
 }
 
 use_the_library() {
-    ldconfig -p | grep -q 'libtautline\.so\.0 ' || fail "the dynamic linker does not know the library"
-    step "a program in C with libtautline.so.0: $(./version)"
+    ldconfig -p | grep -q 'libtautline\.so\.1 ' || fail "the dynamic linker does not know the library"
+    step "a program in C with libtautline.so.1: $(./version)"
 }
 
 use_the_static_command() {

@@ -16,8 +16,8 @@ use tautline_c::Code;
 use tautline_c::awake::*;
 use tautline_c::cycle::*;
 use tautline_c::node::*;
+use tautline_c::open::*;
 use tautline_c::port::*;
-use tautline_c::raw::*;
 use tautline_c::socket::*;
 use tautline_c::tasks::*;
 use tautline_c::types::*;
@@ -203,6 +203,22 @@ fn address(port: u16, family: libc::sa_family_t) -> libc::sockaddr_in {
     }
 }
 
+/// Options of a port with a number, and no others.
+fn options(kind: u16, number: u16) -> tautline_port_options {
+    tautline_port_options {
+        kind,
+        number,
+        depth: 0,
+        name: null(),
+        message_bytes_max: 0,
+        sources: 0,
+        refresh_period_ns: 0,
+        spin_ns: 0,
+        police_rate: 0,
+        police_burst: 0,
+    }
+}
+
 unsafe extern "C" fn job(_job: *const tautline_job, _context: *mut c_void) {}
 
 impl World {
@@ -222,26 +238,30 @@ impl World {
             },
             tasks: tautline_tasks { id: 0 },
         };
-        let options = tautline_queuing_options {
+        let queuing = tautline_port_options {
             depth: 16,
             message_bytes_max: MESSAGE_BYTES as u32,
             spin_ns: 1,
+            ..options(TAUTLINE_QUEUING, 3001)
         };
+        let sampling = options(TAUTLINE_SAMPLING, 3002);
+        let closed = options(TAUTLINE_QUEUING, 3004);
         let local = address(15403, libc::AF_INET as libc::sa_family_t);
         let local_bytes = size_of_val(&local) as libc::socklen_t;
         // SAFETY: all pointers are to locals, texts end with a zero byte.
         unsafe {
             assert_eq!(tautline_node_open_text(text.as_ptr(), &mut world.node), 0);
             let node = world.node;
-            let opened = tautline_queuing_port_open(node, 3001, &options, &mut world.queuing);
+            let opened = tautline_port_open(node, &queuing, &mut world.queuing);
             assert_eq!(opened, 0);
-            let opened = tautline_sampling_port_open(node, 3002, null(), &mut world.sampling);
+            let opened = tautline_port_open(node, &sampling, &mut world.sampling);
             assert_eq!(opened, 0);
-            let opened = tautline_queuing_port_open(node, 3004, null(), &mut world.closed);
+            let opened = tautline_port_open(node, &closed, &mut world.closed);
             assert_eq!(opened, 0);
             let name = c"self".as_ptr();
             let to = &mut world.destination;
-            assert_eq!(tautline_destination_of(world.queuing, name, 3001, to), 0);
+            let found = tautline_destination_of(world.queuing, name, 3001, TAUTLINE_FOREVER, to);
+            assert_eq!(found, 0);
             world.socket = rt_socket((&raw const local).cast(), local_bytes, MESSAGE_BYTES);
         }
         assert!(world.socket >= 0);
@@ -255,20 +275,15 @@ impl World {
     fn open_raw(&mut self) {
         let text = CString::new(RAW_CONFIGURATION).expect("no zero byte");
         let mut node = tautline_node { id: 0 };
-        let options = tautline_raw_options {
+        let options = tautline_port_options {
             depth: 16,
-            reserved: 0,
             spin_ns: 1,
+            ..options(TAUTLINE_RAW, ETHERTYPE)
         };
         // SAFETY: all pointers are to locals, texts end with a zero byte.
         unsafe {
             if check(tautline_node_open_text(text.as_ptr(), &mut node)) == 0 {
-                check(tautline_raw_port_open(
-                    node,
-                    ETHERTYPE,
-                    &options,
-                    &mut self.raw,
-                ));
+                check(tautline_port_open(node, &options, &mut self.raw));
                 // Its port keeps it.
                 check(tautline_node_close(node));
             }
@@ -384,7 +399,7 @@ impl World {
                 3 | 4 => {
                     let mut message = std::mem::zeroed();
                     let out = place(&mut message, what);
-                    let received = check(tautline_receive(port, TAUTLINE_NOW, start, length, out));
+                    let received = check(tautline_receive(port, TAUTLINE_POLL, start, length, out));
                     assert!(received != 1 || message.bytes as usize <= length);
                     count(received == 1);
                     received
@@ -394,7 +409,7 @@ impl World {
                     let out = place(&mut sample, what);
                     let read = match call {
                         5 => tautline_read(port, start, length, out),
-                        _ => tautline_read_new(port, u64::from(what), start, length, out),
+                        _ => tautline_next(port, u64::from(what), start, length, out),
                     };
                     assert!(read != 1 || sample.bytes as usize <= length);
                     count(read == 1);
@@ -410,11 +425,16 @@ impl World {
                 8 => {
                     let (to, name, number) = (place(&mut to, what), text(data), what.into());
                     check(match length % 4 {
-                        0 => tautline_destination_of(port, name.as_ptr(), number, to),
-                        1 => tautline_readers_of(port, to),
-                        2 => tautline_follow(port, name.as_ptr(), number),
+                        0 => tautline_readers_of(port, to),
+                        1 => tautline_follow(port, name.as_ptr(), number),
                         // The deadline has passed: nothing waits.
-                        _ => tautline_destination_until(port, name.as_ptr(), number, 1, to),
+                        even => tautline_destination_of(
+                            port,
+                            name.as_ptr(),
+                            number,
+                            (even & 1) as u64,
+                            to,
+                        ),
                     })
                 }
                 9 => {
@@ -473,23 +493,13 @@ impl World {
             // SAFETY: the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), start.cast(), header.len()) };
         }
-        let mut frame = tautline_frame {
-            bytes: 0,
-            priority: 0,
-            reserved: [0; 3],
-            arrival_ns: 0,
-        };
+        // SAFETY: zero is valid in every field.
+        let mut frame: tautline_message = unsafe { std::mem::zeroed() };
         let out = place(&mut frame, what);
         // SAFETY: the caller's promise.
         let received = unsafe {
             check(tautline_send_frame(port, start, length));
-            check(tautline_receive_frame(
-                port,
-                TAUTLINE_NOW,
-                start,
-                length,
-                out,
-            ))
+            check(tautline_receive(port, TAUTLINE_POLL, start, length, out))
         };
         assert!(received != 1 || frame.bytes as usize <= length);
         count(received == 1);
@@ -581,15 +591,14 @@ impl World {
                     }
                 }
                 18 if rarely(data) => {
-                    let options = tautline_queuing_options {
+                    let options = tautline_port_options {
                         depth: 1 << (what & 7),
                         message_bytes_max: length as u32,
-                        spin_ns: 0,
+                        ..options(TAUTLINE_QUEUING, 3010 + u16::from(what))
                     };
                     let mut opened = tautline_port { id: 0 };
-                    let number = 3010 + u16::from(what);
                     let out = place(&mut opened, what);
-                    if check(tautline_queuing_port_open(node, number, &options, out)) == 0 {
+                    if check(tautline_port_open(node, &options, out)) == 0 {
                         check(tautline_port_close(opened));
                     }
                 }
@@ -675,22 +684,28 @@ impl World {
                     }
                 }
                 21 => {
-                    check(tautline_port_open(node, text(data).as_ptr(), out));
+                    let name = text(data);
+                    let mut options = tautline_port_options {
+                        name: name.as_ptr(),
+                        sources: (what >> 6).into(),
+                        ..options((what & 7).into(), 0)
+                    };
+                    check(tautline_port_open(node, place(&mut options, what), out));
                 }
                 22 if rarely(data) && what & 0x80 != 0 => {
-                    let mut options = tautline_raw_options {
+                    let mut options = tautline_port_options {
                         depth: 1 << (what & 7),
-                        reserved: what.into(),
                         spin_ns: length as u64,
+                        police_rate: what.into(),
+                        ..options(TAUTLINE_RAW, u16::from(what) << 8)
                     };
-                    let (options, ethertype) = (place(&mut options, what), u16::from(what) << 8);
-                    if check(tautline_raw_port_open(node, ethertype, options, out)) == 0 {
+                    if check(tautline_port_open(node, place(&mut options, what), out)) == 0 {
                         check(tautline_port_close(opened));
                     }
                 }
                 22 if rarely(data) => {
-                    let number = 15420 + u16::from(what & 3);
-                    if check(tautline_udp_port_open(node, number, null(), out)) == 0 {
+                    let options = options(TAUTLINE_DATAGRAM, 15420 + u16::from(what & 3));
+                    if check(tautline_port_open(node, &options, out)) == 0 {
                         check(tautline_port_close(opened));
                     }
                 }

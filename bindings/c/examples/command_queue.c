@@ -17,13 +17,12 @@ int main(void)
     tautline_node node;
     if (tautline_node_open_text(CONFIGURATION, &node) < 0)
         fail("opening the node");
-    struct tautline_queuing_options options = {.depth = 16, .spin_ns = TAUTLINE_SPIN_DEFAULT};
     tautline_port commander, motor;
-    if (tautline_queuing_port_open(node, OWN_PORT, &options, &commander) < 0 ||
-        tautline_queuing_port_open(node, MOTOR_PORT, &options, &motor) < 0)
+    if (tautline_port_open(node, &(struct tautline_port_options){.number = OWN_PORT}, &commander) < 0 ||
+        tautline_port_open(node, &(struct tautline_port_options){.number = MOTOR_PORT, .depth = 16}, &motor) < 0)
         fail("opening a port");
     tautline_destination to;
-    if (tautline_destination_of(commander, "motor", MOTOR_PORT, &to) < 0)
+    if (tautline_destination_of(commander, "motor", MOTOR_PORT, TAUTLINE_FOREVER, &to) < 0)
         fail("finding the neighbour");
 
     static const struct {

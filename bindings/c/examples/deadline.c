@@ -17,7 +17,7 @@ int main(int count, char **arguments)
     if (tautline_node_open(arguments[1], &node) < 0)
         fail("opening the node");
     tautline_port command;
-    if (tautline_port_open(node, "command", &command) < 0)
+    if (tautline_port_open(node, &(struct tautline_port_options){.name = "command"}, &command) < 0)
         fail("opening the port");
     puts("ready");
     fflush(stdout);

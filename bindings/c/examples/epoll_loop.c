@@ -18,7 +18,7 @@ static int take_all(tautline_port port, int number)
         int value;
         char buffer[1484];
         struct tautline_message message;
-        int received = tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, &message);
+        int received = tautline_receive(port, TAUTLINE_POLL, buffer, sizeof buffer, &message);
         if (received < 0)
             fail("receiving");
         if (received == 0)
@@ -41,7 +41,7 @@ int main(void)
     tautline_port ports[PORTS];
     for (int index = 0; index < PORTS; index++) {
         uint16_t number = (uint16_t)(FIRST_PORT + index);
-        if (tautline_queuing_port_open(node, number, NULL, &ports[index]) < 0)
+        if (tautline_port_open(node, &(struct tautline_port_options){.number = number}, &ports[index]) < 0)
             fail("opening a port");
         int descriptor = tautline_descriptor(ports[index]);
         if (descriptor < 0)
@@ -54,7 +54,7 @@ int main(void)
     }
     tautline_destination to[PORTS];
     for (int index = 0; index < PORTS; index++)
-        if (tautline_destination_of(ports[0], "self", (uint16_t)(FIRST_PORT + index), &to[index]) < 0)
+        if (tautline_destination_of(ports[0], "self", (uint16_t)(FIRST_PORT + index), TAUTLINE_FOREVER, &to[index]) < 0)
             fail("finding the neighbour");
     for (char value = 0; value < MESSAGES; value++)
         if (tautline_send(ports[0], to[value % PORTS], TAUTLINE_PRIORITY_NORMAL, &value, 1) < 0)

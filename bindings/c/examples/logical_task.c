@@ -78,11 +78,12 @@ int main(int count, char **arguments)
         fprintf(stderr, "logical_task FILE\n");
         return EXIT_FAILURE;
     }
+    const struct tautline_port_options state = {.kind = TAUTLINE_SAMPLING, .number = 1242};
+    const struct tautline_port_options force = {.kind = TAUTLINE_SAMPLING, .number = 1243};
     tautline_node node;
     if (tautline_node_open_text(CONFIGURATION, &node) < 0 ||
-        tautline_sampling_port_open(node, 1242, NULL, &ports.state) < 0 ||
-        tautline_sampling_port_open(node, 1243, NULL, &ports.force) < 0 ||
-        tautline_destination_of(ports.force, "self", 1242, &ports.motor) < 0)
+        tautline_port_open(node, &state, &ports.state) < 0 || tautline_port_open(node, &force, &ports.force) < 0 ||
+        tautline_destination_of(ports.force, "self", 1242, TAUTLINE_FOREVER, &ports.motor) < 0)
         fail("opening the ports");
 
     const struct tautline_logical_code code = {

@@ -45,9 +45,9 @@ int main(int count, char **arguments)
     tautline_port commands, sender;
     tautline_destination to;
     if (tautline_node_open_text(CONFIGURATION, &node) < 0 ||
-        tautline_queuing_port_open(node, 1240, NULL, &commands) < 0 ||
-        tautline_queuing_port_open(node, 1241, NULL, &sender) < 0 ||
-        tautline_destination_of(sender, "self", 1240, &to) < 0)
+        tautline_port_open(node, &(struct tautline_port_options){.number = 1240}, &commands) < 0 ||
+        tautline_port_open(node, &(struct tautline_port_options){.number = 1241}, &sender) < 0 ||
+        tautline_destination_of(sender, "self", 1240, TAUTLINE_FOREVER, &to) < 0)
         fail("opening the ports");
 
     tautline_tasks tasks;

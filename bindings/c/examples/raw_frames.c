@@ -32,12 +32,12 @@ static void own_address(tautline_node node, unsigned char address[6])
 static void answer(tautline_port port)
 {
     unsigned char frame[TAUTLINE_FRAME_BYTES_MAX];
-    struct tautline_frame about;
+    struct tautline_message about;
     printf("answering\n");
     fflush(stdout);
     for (int answered = 0; answered < QUESTIONS; answered++) {
         unsigned char asked_by[6];
-        if (tautline_receive_frame(port, TAUTLINE_FOREVER, frame, sizeof frame, &about) < 0)
+        if (tautline_receive(port, TAUTLINE_FOREVER, frame, sizeof frame, &about) < 0)
             fail("receiving");
         /* To whom it came from, from whom it was for. */
         memcpy(asked_by, frame + 6, sizeof asked_by);
@@ -51,7 +51,7 @@ static void answer(tautline_port port)
 static void ask(tautline_node node, tautline_port port, const char *peer)
 {
     unsigned char question[FRAME_BYTES] = {0}, buffer[TAUTLINE_FRAME_BYTES_MAX];
-    struct tautline_frame about;
+    struct tautline_message about;
     if (sscanf(peer, "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx", &question[0], &question[1], &question[2], &question[3],
                &question[4], &question[5]) != 6) {
         fprintf(stderr, "`%s` is no MAC address\n", peer);
@@ -65,7 +65,7 @@ static void ask(tautline_node node, tautline_port port, const char *peer)
         question[HEADER_BYTES] = number;
         if (tautline_send_frame(port, question, sizeof question) < 0)
             fail("asking");
-        int received = tautline_receive_frame(port, asked_ns + ONE_SECOND_NS, buffer, sizeof buffer, &about);
+        int received = tautline_receive(port, asked_ns + ONE_SECOND_NS, buffer, sizeof buffer, &about);
         if (received < 0)
             fail("receiving");
         if (received == 0)
@@ -86,7 +86,8 @@ int main(int count, char **arguments)
     }
     if (tautline_node_open(arguments[1], &node) < 0)
         fail("opening the node");
-    if (tautline_raw_port_open(node, ETHERTYPE, NULL, &port) < 0)
+    const struct tautline_port_options options = {.kind = TAUTLINE_RAW, .number = ETHERTYPE};
+    if (tautline_port_open(node, &options, &port) < 0)
         fail("opening the port");
     if (strcmp(arguments[2], "ask") == 0)
         ask(node, port, arguments[3]);

@@ -30,7 +30,7 @@ static void serve(tautline_port server)
     struct request request;
     struct tautline_message message;
     int received;
-    while ((received = tautline_receive(server, TAUTLINE_NOW, &request, sizeof request, &message)) == 1) {
+    while ((received = tautline_receive(server, TAUTLINE_POLL, &request, sizeof request, &message)) == 1) {
         if (message.bytes != sizeof request)
             continue; /* anybody can send anything */
         struct reply reply = {.number = request.number, .is_done = request.width_mm <= 80};
@@ -61,15 +61,15 @@ int main(void)
     if (tautline_node_open_text(CONFIGURATION, &node) < 0)
         fail("opening the node");
     /* Buffers need no more room than these: larger messages are dropped and counted. */
-    struct tautline_queuing_options requests = {.message_bytes_max = sizeof(struct request)};
-    struct tautline_queuing_options replies = {.message_bytes_max = sizeof(struct reply)};
+    struct tautline_port_options requests = {.number = SERVER_PORT, .message_bytes_max = sizeof(struct request)};
+    struct tautline_port_options replies = {.number = CLIENT_PORT, .message_bytes_max = sizeof(struct reply)};
     tautline_port server, client;
-    if (tautline_queuing_port_open(node, SERVER_PORT, &requests, &server) < 0)
+    if (tautline_port_open(node, &requests, &server) < 0)
         fail("opening the server's port");
-    if (tautline_queuing_port_open(node, CLIENT_PORT, &replies, &client) < 0)
+    if (tautline_port_open(node, &replies, &client) < 0)
         fail("opening the client's port");
     tautline_destination gripper;
-    if (tautline_destination_of(client, "gripper", SERVER_PORT, &gripper) < 0)
+    if (tautline_destination_of(client, "gripper", SERVER_PORT, TAUTLINE_FOREVER, &gripper) < 0)
         fail("finding the neighbour");
 
     const uint32_t widths_mm[] = {40, 90};

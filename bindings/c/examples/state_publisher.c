@@ -19,10 +19,11 @@ int main(int count, char **arguments)
     if (tautline_node_open(arguments[1], &node) < 0)
         fail("opening the node");
     tautline_port port;
-    if (tautline_sampling_port_open(node, OWN_PORT, NULL, &port) < 0)
+    const struct tautline_port_options options = {.kind = TAUTLINE_SAMPLING, .number = OWN_PORT};
+    if (tautline_port_open(node, &options, &port) < 0)
         fail("opening the port");
     tautline_destination controller;
-    if (tautline_destination_of(port, arguments[2], STATE_PORT, &controller) < 0)
+    if (tautline_destination_of(port, arguments[2], STATE_PORT, TAUTLINE_FOREVER, &controller) < 0)
         fail("finding the neighbour");
 
     uint64_t next_ns = tautline_now_ns();

@@ -20,7 +20,8 @@ int main(int count, char **arguments)
     puts(report);
 
     tautline_port state;
-    if (tautline_port_open(node, "state", &state) < 0)
+    const struct tautline_port_options options = {.kind = TAUTLINE_SAMPLING, .name = "state"};
+    if (tautline_port_open(node, &options, &state) < 0)
         fail("opening the port");
     puts("ready");
     fflush(stdout);
@@ -29,7 +30,7 @@ int main(int count, char **arguments)
         unsigned char value[1484];
         struct tautline_sample sample;
         /* A control loop would use tautline_read here, in its own rhythm, which never waits. */
-        int new = tautline_read_new(state, TAUTLINE_FOREVER, value, sizeof value, &sample);
+        int new = tautline_next(state, TAUTLINE_FOREVER, value, sizeof value, &sample);
         if (new < 0)
             fail("reading the state");
         double angle;

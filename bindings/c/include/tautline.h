@@ -4,7 +4,7 @@
  *
  * Two layers that can be mixed:
  *
-  *   rt_...        five calls for programs written against sockets. They use plain UDP, so any peer
+ *   rt_...        five calls for programs written against sockets. They use plain UDP, so any peer
  *                 that speaks UDP will do. Addresses are sockaddr_in, a failure is -1 and errno.
  *   tautline_...  all features of ports: priorities, sampling ports, deadlines, arrival times, a
  *                 descriptor for epoll, counters. A failure is a negative code of enum tautline_code.
@@ -13,7 +13,7 @@
  *
  * - A failure also sets errno, and a text that says what happened and what to do:
  *   tautline_last_error().
-  * - A handle (node, port, socket) is a number. A call with one that is closed or was never given out
+ * - A handle (node, port, socket) is a number. A call with one that is closed or was never given out
  *   fails with TAUTLINE_ERROR_BAD_HANDLE (EBADF), also after its entry was used again. 4,096 nodes
  *   and 4,096 ports and sockets can be open at a time.
  * - One thread at a time uses a port or a socket; it may be another thread each time. A second call
@@ -23,7 +23,7 @@
  *   another opens two ports.
  * - Sending and receiving allocate nothing, and take no lock that another handle's calls take. The
  *   first message to a new address, and everything that opens or asks for status, does allocate.
-  * - A signal does not end a wait, as with SA_RESTART. A thread that must end waits with a deadline.
+ * - A signal does not end a wait, as with SA_RESTART. A thread that must end waits with a deadline.
  * - After fork, a call with a handle that the parent opened fails in the child with
  *   TAUTLINE_ERROR_OTHER_PROCESS (EBADFD). Closing it there leaves the parent's open. The child opens
  *   its own.
@@ -176,7 +176,7 @@ ssize_t rt_sendto(int socket, const void *message, size_t bytes, int flags, cons
                   socklen_t to_bytes);
 
 /* Receives the most urgent datagram, and waits for one unless flags has MSG_DONTWAIT (EAGAIN then). As
-  * with recvfrom, bytes beyond the buffer are lost, and with MSG_TRUNC the result is the datagram's whole
+ * with recvfrom, bytes beyond the buffer are lost, and with MSG_TRUNC the result is the datagram's whole
  * length. A buffer of message_bytes_max saves a copy. `from` may be null. Returns the length, which may be
  * 0, or -1. ECONNREFUSED, EHOSTUNREACH and EMSGSIZE report once that an earlier datagram was not
  * delivered; received datagrams remain for the next call. */
@@ -233,59 +233,45 @@ int tautline_socket_node(tautline_node node);
 
 /* Ports. */
 
-#define TAUTLINE_QUEUING 1  /* keeps every message, the most urgent first */
-#define TAUTLINE_SAMPLING 2 /* keeps the last value */
-#define TAUTLINE_DATAGRAM 3 /* plain UDP, without Tautline's header; keeps every datagram */
-#define TAUTLINE_RAW 4      /* whole Ethernet frames of one EtherType; keeps every frame */
+#define TAUTLINE_QUEUING 0  /* keeps every message, the most urgent first */
+#define TAUTLINE_SAMPLING 1 /* keeps the last value */
+#define TAUTLINE_DATAGRAM 2 /* plain UDP, without Tautline's header; keeps every datagram */
+#define TAUTLINE_RAW 3      /* whole Ethernet frames of one EtherType; keeps every frame */
 
-/* How long a wait spins before it sleeps: where that has paid lately, up to 200 us. 0 is never. */
-#define TAUTLINE_SPIN_DEFAULT UINT64_MAX
+#define TAUTLINE_SPIN_NEVER UINT64_MAX /* a wait sleeps at once */
 
-/* Options of a port. A null pointer takes all defaults, and so does a field that is 0, but for spin_ns. */
-struct tautline_queuing_options {
-    uint32_t depth;             /* slots of each priority, a power of two from 2 to 4,096; 64 */
-    uint32_t message_bytes_max; /* largest message, up to 65,536, on link vbus 16 MiB; 1,484, which is one frame */
-    uint64_t spin_ns;           /* how long a wait spins before it sleeps, or TAUTLINE_SPIN_DEFAULT */
-};
-
-struct tautline_sampling_options {
-    uint64_t refresh_period_ns; /* an older value is not valid; 1,000,000,000 */
-    uint64_t spin_ns;           /* how long a wait spins before it sleeps, or TAUTLINE_SPIN_DEFAULT */
-};
-
-struct tautline_raw_options {
-    uint32_t depth;    /* slots of each priority, a power of two from 2 to 4,096; 64 */
-    uint32_t reserved; /* 0 */
-    uint64_t spin_ns;  /* how long a wait spins before it sleeps, or TAUTLINE_SPIN_DEFAULT */
+/* Options of a port, which has a name, a number, or both. A port with a name has the options of its entry in the
+ * node's configuration; options of the program add to these. A field that is 0 or null has the value of the entry, else
+ * the default. An option that the entry sets to another value, and one that the kind does not have, is refused. */
+struct tautline_port_options {
+    uint16_t kind;              /* TAUTLINE_QUEUING, TAUTLINE_SAMPLING, TAUTLINE_DATAGRAM or TAUTLINE_RAW */
+    uint16_t number;            /* in its node, 1 to 4,095; the UDP port, in plain UDP; the EtherType, of raw frames */
+    uint32_t depth;             /* slots of each priority, a power of two from 2 to 4,096; 64. Not of sampling ports */
+    const char *name;           /* in the configuration */
+    uint32_t message_bytes_max; /* up to 65,536, on link vbus 16 MiB; 1,484, which is one frame. Not of raw ports */
+    uint32_t sources;           /* senders with a value of their own, 1 to 48; 1. Of sampling ports */
+    uint64_t refresh_period_ns; /* an older value is not valid; 1,000,000,000. Of sampling ports */
+    uint64_t spin_ns;           /* how long a wait spins before it sleeps; up to 200 us where that has paid lately */
+    uint32_t police_rate;       /* frames a second that the port takes; all */
+    uint32_t police_burst;      /* frames that it takes at once */
 };
 
 struct tautline_port_info {
-    uint16_t number;            /* in its node, 1 to 4,095; the UDP port, in plain UDP; the EtherType, of raw frames */
-    uint16_t kind;              /* TAUTLINE_QUEUING, TAUTLINE_SAMPLING, TAUTLINE_DATAGRAM or TAUTLINE_RAW */
+    uint16_t number;            /* as in the options */
+    uint16_t kind;
     uint32_t message_bytes_max; /* what a buffer for its messages must hold */
 };
 
-/* Opens a port that the node's configuration names, of the kind and with the options given there. */
-int tautline_port_open(tautline_node node, const char *name, tautline_port *port);
-
-/* Opens a port by its number. All its memory is taken here. */
-int tautline_queuing_port_open(tautline_node node, uint16_t number,
-                               const struct tautline_queuing_options *options, tautline_port *port);
-int tautline_sampling_port_open(tautline_node node, uint16_t number,
-                                const struct tautline_sampling_options *options,
-                                tautline_port *port);
-
-/* Opens a port of plain UDP, for peers that do not run Tautline; number is the UDP port. It is used like a
- * queuing port. The priority is the IP precedence of the datagrams in both directions. */
-int tautline_udp_port_open(tautline_node node, uint16_t number,
-                           const struct tautline_queuing_options *options, tautline_port *port);
-
-/* Opens a raw port: frames of an EtherType that is neither Linux's nor the node's, such as EtherCAT's 0x88a4, on links
- * xdp, xsk and packet, on the first two past the protocol stack (docs/how-to/raw.md). tautline_send_frame() and
- * tautline_receive_frame() are for such ports; sends and receives of messages, and destinations, fail with
- * TAUTLINE_ERROR_WRONG_KIND. */
-int tautline_raw_port_open(tautline_node node, uint16_t ethertype, const struct tautline_raw_options *options,
-                           tautline_port *port);
+/* Opens a port. All its memory is taken here.
+ *
+ *     tautline_port_open(node, &(struct tautline_port_options){.name = "command"}, &port);
+ *     tautline_port_open(node, &(struct tautline_port_options){.kind = TAUTLINE_SAMPLING, .number = 8}, &port);
+ *
+ * A port of plain UDP is used like a queuing port; the priority is the IP precedence of the datagrams in both
+ * directions. A raw port has frames of an EtherType that is neither Linux's nor the node's, such as EtherCAT's 0x88a4,
+ * on links xdp, xsk and packet (docs/how-to/raw.md). It sends with tautline_send_frame(); destinations and the sends of
+ * messages fail with TAUTLINE_ERROR_WRONG_KIND. */
+int tautline_port_open(tautline_node node, const struct tautline_port_options *options, tautline_port *port);
 
 /* The port of a socket, for features that the five calls lack. It is the same object: closing the one
  * closes the other. */
@@ -316,14 +302,10 @@ struct tautline_source {
 /* Sending. */
 
 /* The way to a port of a neighbour that the configuration names; of a port of plain UDP, the way to a
- * UDP port, where `neighbour` may be an IPv4 address too. Not for the hot path. */
-int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t to,
+ * UDP port, where `neighbour` may be an IPv4 address too. On link vbus it waits for the peer's port until a deadline, so
+ * that this program may start before its peer; on other links it does not wait. Not for the hot path. */
+int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t to, uint64_t deadline_ns,
                             tautline_destination *destination);
-
-/* The same, and on link vbus waits until the peer's port is there, or until a deadline (CLOCK_MONOTONIC, in
- * nanoseconds): so this program may start before its peer. On other links it does not wait. */
-int tautline_destination_until(tautline_port port, const char *neighbour, uint16_t to, uint64_t deadline_ns,
-                               tautline_destination *destination);
 
 /* One to many, on link vbus. The destination of all who follow this port: a message or value that is sent there is
  * written once, for up to 64 readers. A send never waits for them: a reader that falls behind loses messages, or misses
@@ -332,7 +314,7 @@ int tautline_readers_of(tautline_port port, tautline_destination *destination);
 
 /* Reads from now on what the port `publisher` of a neighbour sends to its readers, beside what is sent to this port,
  * which is of the same kind. A sampling port gets the last value first; the bus looks for the publisher again when it
- * has gone. Waits for it as tautline_destination_of does. Not for the hot path. */
+ * has gone. Waits up to a second for it. Not for the hot path. */
 int tautline_follow(tautline_port port, const char *neighbour, uint16_t publisher);
 
 #define TAUTLINE_PRIORITY_LOWEST 0
@@ -364,14 +346,14 @@ struct tautline_outgoing {
 #define TAUTLINE_BATCH_MAX 1024 /* messages of a batch */
 
 /* Sends messages in their order, each to its own destination: with one system call for each 32 frames where the link
-  * can, and it never waits. Returns the number that it took: all, unless there is no room or one cannot be sent; or a
+ * can, and it never waits. Returns the number that it took: all, unless there is no room or one cannot be sent; or a
  * code if it took none. The rest may be sent later; the call that begins with it returns the error. */
 int tautline_send_batch(tautline_port port, const struct tautline_outgoing *batch, size_t count);
 
 /* Receiving. */
 
 /* Deadlines are moments on the clock of tautline_now_ns(). */
-#define TAUTLINE_NOW UINT64_C(0)       /* look, and do not wait */
+#define TAUTLINE_POLL UINT64_C(0)      /* do not wait */
 #define TAUTLINE_FOREVER UINT64_MAX    /* wait until there is something */
 
 /* CLOCK_MONOTONIC. */
@@ -379,16 +361,16 @@ uint64_t tautline_now_ns(void);
 
 struct tautline_message {
     uint32_t bytes;      /* in the buffer */
-    uint32_t sequence;   /* of its first frame; a sender counts its frames to one port. 0 in plain UDP */
+    uint32_t sequence;   /* of its first frame; a sender counts its frames to one port. 0 in plain UDP, raw frames */
     uint64_t arrival_ns; /* when its last frame arrived */
-    struct tautline_source source;
-    uint8_t priority;
+    struct tautline_source source; /* all zero of a raw frame */
+    uint8_t priority;              /* of a raw frame, that of its tag; 0 without one, and on link packet */
     uint8_t reserved[7];
 };
 
-/* Takes the most urgent message of a queuing port or a port of plain UDP; waits until a deadline for one, spinning
- * first and then sleeping. The buffer must hold the port's message_bytes_max. Returns 1, 0 if there was none until
- * the deadline, or a code. */
+/* Takes the most urgent message, datagram or raw frame; waits until a deadline for one, spinning first and then
+ * sleeping. The buffer must hold the port's message_bytes_max. Returns 1, 0 if there was none until the deadline, or a
+ * code. For sampling ports there are tautline_read() and tautline_next(). */
 int tautline_receive(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
                      struct tautline_message *message);
 
@@ -412,28 +394,17 @@ int tautline_read(tautline_port port, void *buffer, size_t bytes, struct tautlin
 
 /* Reads the next value that was not seen; waits for one until a deadline. Returns as
  * tautline_receive(). */
-int tautline_read_new(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
-                      struct tautline_sample *sample);
+int tautline_next(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
+                  struct tautline_sample *sample);
 
-/* Raw frames, whole: from the destination's address to the end of the payload. */
+/* Raw frames, whole: from the destination's address to the end of the payload. The tag is not among the received bytes,
+ * padding is. */
 #define TAUTLINE_FRAME_BYTES_MAX 1514
-
-struct tautline_frame {
-    uint32_t bytes;      /* in the buffer; the tag is not among them, padding is */
-    uint8_t priority;    /* of the tag; 0 without one, and on link packet */
-    uint8_t reserved[3];
-    uint64_t arrival_ns;
-};
 
 /* Sends a frame of a raw port's EtherType as it is, with one system call; never waits. The EtherType may stand behind a
  * tag of no VLAN. TAUTLINE_ERROR_BAD_ARGUMENT for another frame, TAUTLINE_ERROR_NOT_ALLOWED for a priority or source
  * address that the control process's policy does not give. */
 int tautline_send_frame(tautline_port port, const void *frame, size_t bytes);
-
-/* Takes the most urgent frame of a raw port; waits until a deadline for one. The buffer must hold
- * TAUTLINE_FRAME_BYTES_MAX. Returns as tautline_receive(). */
-int tautline_receive_frame(tautline_port port, uint64_t deadline_ns, void *buffer, size_t bytes,
-                           struct tautline_frame *frame);
 
 /* A descriptor for poll, select or epoll. It becomes readable when a message arrives after a receive or
  * read that found nothing. So take all messages first, then wait. The descriptor belongs to the port: do

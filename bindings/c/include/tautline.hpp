@@ -53,13 +53,6 @@ public:
         return failed;
     }
 
-    // A failure that this header found.
-    static error of(int code, int number) noexcept {
-        error failed(code, number);
-        std::snprintf(failed.text_, sizeof failed.text_, "%s", tautline_code_text(code));
-        return failed;
-    }
-
     // One of enum tautline_code; TAUTLINE_ERROR_REFUSED for all failures of sockets, which number() tells apart.
     [[nodiscard]] int code() const noexcept { return code_; }
     // The errno of the failure.
@@ -243,7 +236,7 @@ public:
     // A moment of the past, zero among them, is one that is not waited for.
     deadline(time_point until) noexcept {
         const auto ns = std::chrono::duration_cast<nanoseconds>(until.time_since_epoch()).count();
-        ns_ = ns > 0 ? static_cast<std::uint64_t>(ns) : TAUTLINE_NOW;
+        ns_ = ns > 0 ? static_cast<std::uint64_t>(ns) : TAUTLINE_POLL;
     }
     // A duration beyond a hundred years, which nanoseconds may not be able to count, is for ever.
     template <class Rep, class Period>
@@ -253,10 +246,10 @@ public:
             *this = deadline(now() + std::chrono::duration_cast<nanoseconds>(from_now));
     }
 
-    // Looks, and does not wait.
-    static deadline immediately() noexcept { return deadline(TAUTLINE_NOW); }
+    // Does not wait.
+    static deadline poll() noexcept { return deadline(TAUTLINE_POLL); }
     // Waits until there is something.
-    static deadline never() noexcept { return deadline(TAUTLINE_FOREVER); }
+    static deadline forever() noexcept { return deadline(TAUTLINE_FOREVER); }
 
     [[nodiscard]] std::uint64_t ns() const noexcept { return ns_; }
 
@@ -392,16 +385,36 @@ public:
         return filled(found, found);
     }
 
-    // The way to a port of a neighbour. Not for the hot path.
-    result<destination> to(const char *neighbour, std::uint16_t port) const noexcept {
-        tautline_destination found{};
-        const int code = tautline_destination_of(handle_, neighbour, port, &found);
-        return filled(code, destination(found));
+protected:
+    template <class T>
+    static result<T> filled(int code, const T &value) noexcept {
+        if (code < 0)
+            return error::last(code);
+        return value;
     }
-    // The same, and on link vbus waits until the peer's port is there.
-    result<destination> to(const char *neighbour, std::uint16_t port, deadline until) const noexcept {
+
+    // A call that returns 1 for something, 0 for nothing, and fills a struct about the bytes in the buffer.
+    template <class Shown, class Head>
+    static result<std::optional<Shown>> shown(int code, std::span<std::byte> buffer, const Head &head) noexcept {
+        if (code < 0)
+            return error::last(code);
+        if (code == 0)
+            return std::optional<Shown>();
+        return std::optional<Shown>(Shown(buffer.data(), head));
+    }
+
+    tautline_port handle_{};
+};
+
+// Ports that send messages: all but raw ports.
+class message_view : public port_view {
+public:
+    using port_view::port_view;
+
+    // The way to a port of a neighbour. On link vbus it waits until the peer's port is there. Not for the hot path.
+    result<destination> to(const char *neighbour, std::uint16_t port, deadline until = deadline::forever()) const noexcept {
         tautline_destination found{};
-        const int code = tautline_destination_until(handle_, neighbour, port, until.ns(), &found);
+        const int code = tautline_destination_of(handle_, neighbour, port, until.ns(), &found);
         return filled(code, destination(found));
     }
 
@@ -432,33 +445,12 @@ public:
         const int taken = tautline_send_batch(handle_, batch.data(), batch.size());
         return filled(taken, static_cast<std::size_t>(taken < 0 ? 0 : taken));
     }
-
-protected:
-    template <class T>
-    static result<T> filled(int code, const T &value) noexcept {
-        if (code < 0)
-            return error::last(code);
-        return value;
-    }
-
-    // A call that returns 1 for something, 0 for nothing, and fills a struct about the bytes in the buffer.
-    template <class Shown, class Head>
-    static result<std::optional<Shown>> shown(int code, std::span<std::byte> buffer, const Head &head) noexcept {
-        if (code < 0)
-            return error::last(code);
-        if (code == 0)
-            return std::optional<Shown>();
-        return std::optional<Shown>(Shown(buffer.data(), head));
-    }
-
-    tautline_port handle_{};
 };
 
 // Queuing ports, and ports of plain UDP.
-class queuing_view : public port_view {
+class queuing_view : public message_view {
 public:
-    using port_view::port_view;
-    static bool is_kind(std::uint16_t kind) noexcept { return kind == TAUTLINE_QUEUING || kind == TAUTLINE_DATAGRAM; }
+    using message_view::message_view;
 
     // Takes the most urgent message; nothing if there was none until the deadline. The buffer must hold the port's
     // message_bytes_max.
@@ -469,10 +461,9 @@ public:
     }
 };
 
-class sampling_view : public port_view {
+class sampling_view : public message_view {
 public:
-    using port_view::port_view;
-    static bool is_kind(std::uint16_t kind) noexcept { return kind == TAUTLINE_SAMPLING; }
+    using message_view::message_view;
 
     // The last value, seen before or not; nothing if there has never been one. Never waits, and is never torn.
     result<std::optional<sample>> read(std::span<std::byte> buffer) const noexcept {
@@ -481,48 +472,28 @@ public:
         return shown<sample>(code, buffer, head);
     }
     // The next value that was not seen; nothing if there was none until the deadline.
-    result<std::optional<sample>> read_new(std::span<std::byte> buffer, deadline until) const noexcept {
+    result<std::optional<sample>> next(std::span<std::byte> buffer, deadline until) const noexcept {
         tautline_sample head{};
-        const int code = tautline_read_new(handle_, until.ns(), buffer.data(), buffer.size(), &head);
+        const int code = tautline_next(handle_, until.ns(), buffer.data(), buffer.size(), &head);
         return shown<sample>(code, buffer, head);
     }
 };
 
-// A raw frame, in the buffer that was given to the call.
-class frame {
-public:
-    frame(const std::byte *buffer, const tautline_frame &head) noexcept : buffer_(buffer), head_(head) {}
-
-    // From the destination's address to the end of the payload, without a tag.
-    [[nodiscard]] payload bytes() const noexcept { return {buffer_, head_.bytes}; }
-    // Of the tag; the lowest without one, and on link packet.
-    [[nodiscard]] tautline::priority priority() const noexcept {
-        return static_cast<tautline::priority>(head_.priority);
-    }
-    [[nodiscard]] time_point arrival() const noexcept { return moment(head_.arrival_ns); }
-
-private:
-    const std::byte *buffer_;
-    tautline_frame head_;
-};
-
-// Raw ports: whole Ethernet frames of one EtherType. What they inherit for messages fails with
-// TAUTLINE_ERROR_WRONG_KIND.
+// Raw ports: whole Ethernet frames of one EtherType.
 class raw_view : public port_view {
 public:
     using port_view::port_view;
-    static bool is_kind(std::uint16_t kind) noexcept { return kind == TAUTLINE_RAW; }
 
     // Sends a frame of the port's EtherType as it is. Never waits.
     result<done> send(payload whole) const noexcept {
         return detail::checked(tautline_send_frame(handle_, whole.data(), whole.size()));
     }
     // Takes the most urgent frame; nothing if there was none until the deadline. The buffer must hold
-    // TAUTLINE_FRAME_BYTES_MAX.
-    result<std::optional<frame>> receive(std::span<std::byte> buffer, deadline until) const noexcept {
-        tautline_frame head{};
-        const int code = tautline_receive_frame(handle_, until.ns(), buffer.data(), buffer.size(), &head);
-        return shown<frame>(code, buffer, head);
+    // TAUTLINE_FRAME_BYTES_MAX. A frame has no source and no sequence number.
+    result<std::optional<message>> receive(std::span<std::byte> buffer, deadline until) const noexcept {
+        tautline_message head{};
+        const int code = tautline_receive(handle_, until.ns(), buffer.data(), buffer.size(), &head);
+        return shown<message>(code, buffer, head);
     }
 };
 
@@ -559,22 +530,37 @@ using sampling_port = owned<sampling_view>;
 using udp_port = owned<queuing_view>;
 using raw_port = owned<raw_view>;
 
-// How long a wait spins before it sleeps: where that has paid lately, up to 200 us. Zero is never.
-inline constexpr nanoseconds spin_default{-1};
+// A wait sleeps at once.
+inline constexpr nanoseconds spin_never{-1};
 
-// Options of ports; a size or a period of zero is the default.
+// Options of ports. A port has a name, a number, or both; a port with a name has the options of its entry in the
+// configuration, to which these add. Zero is the value of the entry, else the default.
 struct queuing_options {
+    const char *name = nullptr;
+    std::uint16_t number = 0;
     std::uint32_t depth = 0;
     std::uint32_t message_bytes_max = 0;
-    nanoseconds spin = spin_default;
+    nanoseconds spin{0};
+    std::uint32_t police_rate = 0;
+    std::uint32_t police_burst = 0;
 };
 struct sampling_options {
+    const char *name = nullptr;
+    std::uint16_t number = 0;
     nanoseconds refresh_period{0};
-    nanoseconds spin = spin_default;
+    std::uint32_t sources = 0;
+    std::uint32_t value_bytes_max = 0;
+    nanoseconds spin{0};
+    std::uint32_t police_rate = 0;
+    std::uint32_t police_burst = 0;
 };
 struct raw_options {
+    const char *name = nullptr;
+    std::uint16_t ethertype = 0;
     std::uint32_t depth = 0;
-    nanoseconds spin = spin_default;
+    nanoseconds spin{0};
+    std::uint32_t police_rate = 0;
+    std::uint32_t police_burst = 0;
 };
 
 // ---- Nodes ----------------------------------------------------------------------------------------------------------
@@ -608,38 +594,30 @@ public:
     // Sockets that this process opens from now on belong to this node.
     result<done> use_for_sockets() const noexcept { return detail::checked(tautline_socket_node(handle_)); }
 
-    // Ports that the configuration names. TAUTLINE_ERROR_WRONG_KIND if it is of the other kind.
-    result<queuing_port> open_queuing(const char *name) const noexcept { return named<queuing_port>(name); }
-    result<sampling_port> open_sampling(const char *name) const noexcept { return named<sampling_port>(name); }
-    result<raw_port> open_raw(const char *name) const noexcept { return named<raw_port>(name); }
-
-    // Ports by number; all their memory is taken here.
-    result<queuing_port> open_queuing(std::uint16_t number, const queuing_options &options = {}) const noexcept {
-        return queuing(tautline_queuing_port_open, number, options);
+    // Open a port; all its memory is taken here. TAUTLINE_ERROR_WRONG_KIND if the configuration gives the port another
+    // kind.
+    result<queuing_port> queuing(const queuing_options &options) const noexcept {
+        return port<queuing_port>(queuing_in_c(TAUTLINE_QUEUING, options), options);
     }
-    result<udp_port> open_udp(std::uint16_t number, const queuing_options &options = {}) const noexcept {
-        return queuing(tautline_udp_port_open, number, options);
-    }
-    result<sampling_port> open_sampling(std::uint16_t number, const sampling_options &options = {}) const noexcept {
-        tautline_sampling_options in_c{};
+    result<sampling_port> sampling(const sampling_options &options) const noexcept {
+        tautline_port_options in_c{};
+        in_c.kind = TAUTLINE_SAMPLING;
+        in_c.number = options.number;
+        in_c.message_bytes_max = options.value_bytes_max;
+        in_c.sources = options.sources;
         in_c.refresh_period_ns = static_cast<std::uint64_t>(options.refresh_period.count());
-        in_c.spin_ns = options.spin < nanoseconds::zero() ? TAUTLINE_SPIN_DEFAULT : static_cast<std::uint64_t>(options.spin.count());
-        tautline_port opened{};
-        const int code = tautline_sampling_port_open(handle_, number, &in_c, &opened);
-        if (code < 0)
-            return error::last(code);
-        return sampling_port(opened);
+        return port<sampling_port>(in_c, options);
     }
-    // For the frames of one EtherType.
-    result<raw_port> open_raw(std::uint16_t ethertype, const raw_options &options = {}) const noexcept {
-        tautline_raw_options in_c{};
+    // Plain UDP, for peers that do not run Tautline.
+    result<udp_port> udp(const queuing_options &options) const noexcept {
+        return port<udp_port>(queuing_in_c(TAUTLINE_DATAGRAM, options), options);
+    }
+    result<raw_port> raw(const raw_options &options) const noexcept {
+        tautline_port_options in_c{};
+        in_c.kind = TAUTLINE_RAW;
+        in_c.number = options.ethertype;
         in_c.depth = options.depth;
-        in_c.spin_ns = options.spin < nanoseconds::zero() ? TAUTLINE_SPIN_DEFAULT : static_cast<std::uint64_t>(options.spin.count());
-        tautline_port opened{};
-        const int code = tautline_raw_port_open(handle_, ethertype, &in_c, &opened);
-        if (code < 0)
-            return error::last(code);
-        return raw_port(opened);
+        return port<raw_port>(in_c, options);
     }
 
 private:
@@ -652,32 +630,27 @@ private:
         return node(handle);
     }
 
-    template <class Port>
-    result<Port> named(const char *name) const noexcept {
-        tautline_port handle{};
-        const int code = tautline_port_open(handle_, name, &handle);
-        if (code < 0)
-            return error::last(code);
-        Port port(handle);
-        const auto info = port.info();
-        if (!info)
-            return info.error();
-        if (!Port::is_kind(info->kind))
-            return error::of(TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
-        return port;
-    }
-
-    template <class Open>
-    result<queuing_port> queuing(Open how, std::uint16_t number, const queuing_options &options) const noexcept {
-        tautline_queuing_options in_c{};
+    static tautline_port_options queuing_in_c(std::uint16_t kind, const queuing_options &options) noexcept {
+        tautline_port_options in_c{};
+        in_c.kind = kind;
+        in_c.number = options.number;
         in_c.depth = options.depth;
         in_c.message_bytes_max = options.message_bytes_max;
-        in_c.spin_ns = options.spin < nanoseconds::zero() ? TAUTLINE_SPIN_DEFAULT : static_cast<std::uint64_t>(options.spin.count());
+        return in_c;
+    }
+
+    // Opens a port, with the options that all kinds have.
+    template <class Port, class Options>
+    result<Port> port(tautline_port_options in_c, const Options &options) const noexcept {
+        in_c.name = options.name;
+        in_c.spin_ns = options.spin < nanoseconds::zero() ? TAUTLINE_SPIN_NEVER : static_cast<std::uint64_t>(options.spin.count());
+        in_c.police_rate = options.police_rate;
+        in_c.police_burst = options.police_burst;
         tautline_port opened{};
-        const int code = how(handle_, number, &in_c, &opened);
+        const int code = tautline_port_open(handle_, &in_c, &opened);
         if (code < 0)
             return error::last(code);
-        return queuing_port(opened);
+        return Port(opened);
     }
 };
 

@@ -114,7 +114,7 @@ public:
     }
 
     // Whether the descriptor has something to read or an error; false when the time is over.
-    result<bool> wait(deadline until = deadline::never()) noexcept {
+    result<bool> wait(deadline until = deadline::forever()) noexcept {
         const int found = tautline_awake_wait(handle_, until.ns());
         if (found < 0)
             return error::last(found);

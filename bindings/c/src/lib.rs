@@ -2,7 +2,7 @@
 //!
 //! Two layers. The five calls of [`socket`] are for programs written against sockets: an address is a
 //! `sockaddr_in`, a failure is -1 and `errno`. Everything else begins with `tautline_`, answers with a
-//! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`port`], [`raw`]; and loops and
+//! negative [`Code`] on failure, and gives what ports have beyond sockets: [`node`], [`open`], [`port`]; and loops and
 //! tasks that keep their deadlines: [`cycle`], [`tasks`]. [`awake`] needs no node.
 //!
 //! Rules of every call, and the file that enforces each:
@@ -19,11 +19,12 @@ pub mod awake;
 mod border;
 mod code;
 pub mod cycle;
+mod datagram;
 mod handle;
 pub mod node;
+pub mod open;
 mod pointer;
 pub mod port;
-pub mod raw;
 pub mod socket;
 pub mod tasks;
 pub mod types;

@@ -126,18 +126,6 @@ pub(crate) unsafe fn values<'a, T: Copy>(first: *const T, count: usize) -> Resul
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// As [`value`], where null stands for nothing.
-///
-/// # Safety
-/// As [`value`].
-pub(crate) unsafe fn optional<T: Copy>(place: *const T) -> Result<Option<T>, Fault> {
-    if place.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller's promise is the same.
-    unsafe { value(place) }.map(Some)
-}
-
 /// A place for a result, checked before the work is done.
 pub(crate) struct Out<T>(*mut T);
 

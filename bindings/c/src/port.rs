@@ -3,31 +3,26 @@
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
-use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-use tautline::port::{BATCH_FRAMES, QueuingOptions, RAW_FRAME_BYTES_MAX, SamplingOptions};
-use tautline::send_pool::LentBuffer;
+use tautline::port::{BATCH_FRAMES, RAW_FRAME_BYTES_MAX};
 use tautline::status::NodeStatus;
 use tautline::{
     Instant, Node, PortError, PortKey, PortNumber, Priority, QueuingPort, RawPort, SamplingPort,
-    SendError, Source, Spin, UdpPort, Wait,
+    Source, UdpPort, Wait,
 };
 use tautline_state::fork::OwnerProcess;
 use tautline_tasks::MessageHead;
 
 use crate::border::{Fault, coded};
 use crate::code::Code;
+use crate::datagram::{DatagramPort, Socket};
 use crate::handle::{InUse, Table};
-use crate::node::node;
 use crate::pointer::{self, Out, Outgoing};
-use crate::socket::Socket;
 use crate::types::{
-    TAUTLINE_BATCH_MAX, TAUTLINE_BUS, TAUTLINE_DATAGRAM, TAUTLINE_NOW, TAUTLINE_QUEUING,
-    TAUTLINE_RAW, TAUTLINE_SAMPLING, TAUTLINE_SPIN_DEFAULT, tautline_destination, tautline_message,
-    tautline_node, tautline_outgoing, tautline_port, tautline_port_counters, tautline_port_info,
-    tautline_queuing_options, tautline_sample, tautline_sampling_options, tautline_source,
+    TAUTLINE_BATCH_MAX, TAUTLINE_BUS, TAUTLINE_DATAGRAM, TAUTLINE_POLL, TAUTLINE_QUEUING,
+    TAUTLINE_RAW, TAUTLINE_SAMPLING, tautline_destination, tautline_message, tautline_outgoing,
+    tautline_port, tautline_port_counters, tautline_port_info, tautline_sample, tautline_source,
 };
 
 /// Senders on a bus whose names a port remembers: as many as can be connected with it. Lower: answering many in turn
@@ -43,8 +38,7 @@ pub(crate) struct Port {
     kind: Kind,
     /// Senders on a bus that were answered lately, by what C knows of them.
     answered: VecDeque<(tautline_source, Source)>,
-    pub(crate) socket: Option<Socket>,
-    pub(crate) node: Node,
+    node: Node,
     process: OwnerProcess,
 }
 
@@ -53,35 +47,65 @@ pub(crate) struct Port {
 pub(crate) enum Kind {
     Queuing(QueuingPort),
     Sampling(SamplingPort),
-    Datagram(UdpPort),
+    Datagram(DatagramPort),
     Raw(RawPort),
 }
 
+impl Kind {
+    fn message_bytes_max(&self) -> usize {
+        match self {
+            Self::Queuing(port) => port.message_bytes_max(),
+            Self::Sampling(port) => port.value_bytes_max(),
+            Self::Datagram(datagrams) => datagrams.port.message_bytes_max(),
+            Self::Raw(_) => RAW_FRAME_BYTES_MAX,
+        }
+    }
+
+    /// Takes the most urgent message, datagram or frame.
+    fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        wait: Wait,
+    ) -> Result<Option<tautline_message>, Fault> {
+        Ok(match self {
+            Self::Queuing(port) => port.receive_into(buffer, wait)?.map(Into::into),
+            Self::Datagram(datagrams) => {
+                let received = datagrams.port.receive_into(buffer, wait)?;
+                received.map(Into::into)
+            }
+            Self::Raw(port) => port.receive_into(buffer, wait)?.map(Into::into),
+            Self::Sampling(_) => return Err(Code::WrongKind.into()),
+        })
+    }
+}
+
 impl Port {
-    fn new(kind: Kind, node: Node) -> Self {
+    pub(crate) fn new(kind: Kind, node: Node) -> Self {
         Self {
             kind,
             answered: VecDeque::new(),
-            socket: None,
             node,
             process: OwnerProcess::current(),
         }
     }
 
-    /// A socket's port.
-    pub(crate) fn of_socket(port: UdpPort, socket: Socket, node: Node) -> Self {
-        Self {
-            socket: Some(socket),
-            ..Self::new(Kind::Datagram(port), node)
+    /// The port of a socket, and what else a socket has.
+    pub(crate) fn as_socket(&mut self) -> Result<(&mut UdpPort, &mut Socket), Fault> {
+        match &mut self.kind {
+            Kind::Datagram(DatagramPort {
+                port,
+                socket: Some(socket),
+            }) => Ok((port, socket)),
+            // A port, and no socket.
+            _ => Err(Code::BadHandle.into()),
         }
     }
 
-    /// The port of a socket, and what else a socket has.
-    pub(crate) fn as_socket(&mut self) -> Result<(&mut UdpPort, &mut Socket), Fault> {
-        match (&mut self.kind, &mut self.socket) {
-            (Kind::Datagram(port), Some(socket)) => Ok((port, socket)),
-            // A port, and no socket.
-            _ => Err(Code::BadHandle.into()),
+    /// A port of plain UDP.
+    pub(crate) fn datagrams(&mut self) -> Result<&mut DatagramPort, Fault> {
+        match &mut self.kind {
+            Kind::Datagram(port) => Ok(port),
+            _ => Err(Code::WrongKind.into()),
         }
     }
 
@@ -91,7 +115,7 @@ impl Port {
         let descriptor = match &mut self.kind {
             Kind::Queuing(port) => port.descriptor(),
             Kind::Sampling(port) => port.descriptor(),
-            Kind::Datagram(port) => port.descriptor(),
+            Kind::Datagram(datagrams) => datagrams.port.descriptor(),
             Kind::Raw(port) => port.descriptor(),
         };
         Ok(descriptor.ok_or(Code::NoDescriptor)?)
@@ -100,13 +124,6 @@ impl Port {
     fn sampling(&mut self) -> Result<&mut SamplingPort, Fault> {
         match &mut self.kind {
             Kind::Sampling(port) => Ok(port),
-            _ => Err(Code::WrongKind.into()),
-        }
-    }
-
-    pub(crate) fn raw(&mut self) -> Result<&mut RawPort, Fault> {
-        match &mut self.kind {
-            Kind::Raw(port) => Ok(port),
             _ => Err(Code::WrongKind.into()),
         }
     }
@@ -127,7 +144,7 @@ impl Port {
             Kind::Datagram(_) => {
                 let to = source.udp_address()?;
                 // SAFETY: the caller's promise.
-                return unsafe { self.reply_datagram(to, priority, message) };
+                return unsafe { self.datagrams()?.reply(to, priority, message) };
             }
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         };
@@ -143,33 +160,6 @@ impl Port {
             Kind::Datagram(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }
         Ok(())
-    }
-
-    /// Sends a datagram to an address, from where it lies if that is the beginning of a send buffer that C has.
-    ///
-    /// # Safety
-    /// The message is null, or its bytes can be read.
-    pub(crate) unsafe fn reply_datagram(
-        &mut self,
-        to: SocketAddrV4,
-        priority: Priority,
-        message: Outgoing,
-    ) -> Result<(), Fault> {
-        let Self { kind, socket, .. } = self;
-        let Kind::Datagram(port) = kind else {
-            return Err(Code::WrongKind.into());
-        };
-        PortKey::udp(to.port()).map_err(PortError::from)?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            send_datagram(
-                port,
-                socket,
-                message,
-                |port, bytes| port.reply(to, priority, bytes),
-                |port, buffer| port.reply_lent(to, priority, buffer),
-            )
-        }
     }
 
     /// Sender of a message on a bus. C has only a number for its node: that is looked for among the nodes whose ports
@@ -190,7 +180,7 @@ impl Port {
         let key = match &self.kind {
             Kind::Queuing(port) => port.number().into(),
             Kind::Sampling(port) => port.number().into(),
-            Kind::Datagram(port) => PortKey::udp(port.number()).ok()?,
+            Kind::Datagram(datagrams) => PortKey::udp(datagrams.port.number()).ok()?,
             Kind::Raw(port) => port.ethertype().into(),
         };
         let status = self.node.status();
@@ -207,8 +197,10 @@ impl Port {
         one: &tautline_outgoing,
     ) -> Result<tautline::port::Outgoing<'a>, Fault> {
         let message = Outgoing::new(one.message, one.bytes)?;
-        for buffer in self.socket.iter().flat_map(|socket| &socket.lent) {
-            message.offset_in(buffer)?;
+        if let Kind::Datagram(datagrams) = &self.kind {
+            for buffer in datagrams.lent() {
+                message.offset_in(buffer)?;
+            }
         }
         Ok(tautline::port::Outgoing {
             priority: Priority::new(one.priority).ok_or(Code::BadArgument)?,
@@ -236,7 +228,7 @@ impl Port {
         Ok(match &mut self.kind {
             Kind::Queuing(port) => port.send_batch(messages),
             Kind::Sampling(port) => port.send_batch(messages),
-            Kind::Datagram(port) => port.send_batch(messages),
+            Kind::Datagram(datagrams) => datagrams.port.send_batch(messages),
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?)
     }
@@ -255,12 +247,7 @@ pub(crate) fn enter(id: u32) -> Result<InUse<'static, Box<Port>>, Fault> {
 /// A descriptor to wait on for a port's messages, and the length of the longest one.
 pub(crate) fn watched(port: tautline_port) -> Result<(OwnedFd, usize), Fault> {
     let mut entered = enter(port.id)?;
-    let bytes_max = match &entered.kind {
-        Kind::Queuing(port) => port.message_bytes_max(),
-        Kind::Sampling(port) => port.value_bytes_max(),
-        Kind::Datagram(port) => port.message_bytes_max(),
-        Kind::Raw(_) => RAW_FRAME_BYTES_MAX,
-    };
+    let bytes_max = entered.kind.message_bytes_max();
     let descriptor = entered.descriptor()?.try_clone_to_owned();
     let refused = |error: std::io::Error| Fault::new(Code::Refused, error.to_string());
     Ok((descriptor.map_err(refused)?, bytes_max))
@@ -268,171 +255,27 @@ pub(crate) fn watched(port: tautline_port) -> Result<(OwnedFd, usize), Fault> {
 
 /// Takes the next message, or the newest value, and returns its length. `None` too while another thread uses the port.
 pub(crate) fn take_next(port: tautline_port, buffer: &mut [u8]) -> Option<MessageHead> {
-    let head = |length, arrival: Instant| MessageHead::new(length, arrival.as_nanos());
-    match &mut enter(port.id).ok()?.kind {
-        Kind::Queuing(port) => {
-            let message = port.receive_into(buffer, Wait::Poll).ok().flatten()?;
-            Some(head(message.length, message.arrival))
-        }
-        Kind::Datagram(port) => {
-            let datagram = port.receive_into(buffer, Wait::Poll).ok().flatten()?;
-            Some(head(datagram.length, datagram.arrival))
-        }
-        Kind::Raw(port) => {
-            let frame = port.receive_into(buffer, Wait::Poll).ok().flatten()?;
-            Some(head(frame.length, frame.arrival))
-        }
-        Kind::Sampling(port) => {
-            let mut newest = None;
-            // The last of the values that are new, one for each source.
-            for _ in 0..tautline::port::SOURCES_MAX {
-                let Some(sample) = port.next_into(buffer, Wait::Poll).ok()? else {
-                    break;
-                };
-                newest = Some(head(sample.length, sample.arrival));
-            }
-            newest
-        }
+    let mut entered = enter(port.id).ok()?;
+    let Kind::Sampling(port) = &mut entered.kind else {
+        let taken = entered.kind.receive(buffer, Wait::Poll).ok().flatten()?;
+        return Some(MessageHead::new(taken.bytes as usize, taken.arrival_ns));
+    };
+    let mut newest = None;
+    // The last of the values that are new, one for each source.
+    for _ in 0..tautline::port::SOURCES_MAX {
+        let Some(sample) = port.next_into(buffer, Wait::Poll).ok()? else {
+            break;
+        };
+        let arrival_ns = sample.arrival.as_nanos();
+        newest = Some(MessageHead::new(sample.length, arrival_ns));
     }
+    newest
 }
 
 /// Closes a port.
 pub(crate) fn close(id: u32) -> Result<(), Fault> {
     drop(PORTS.remove(id)?);
     Ok(())
-}
-
-/// Opens a port as the node's configuration describes it, of whichever kind.
-///
-/// # Safety
-/// `name` is null or a text; `port` is null or a port can be written there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_port_open(
-    node: tautline_node,
-    name: *const c_char,
-    port: *mut tautline_port,
-) -> c_int {
-    coded(|| {
-        // SAFETY: the caller's promise.
-        let (name, out) = unsafe { (pointer::text(name)?, Out::new(port)?) };
-        let node = self::node(node)?;
-        let kind = match node.queuing(name).open() {
-            Err(PortError::OtherKind { configured, .. }) => match configured {
-                "udp" => Kind::Datagram(node.udp(name).open()?),
-                "raw" => Kind::Raw(node.raw(name).open()?),
-                _ => Kind::Sampling(node.sampling(name).open()?),
-            },
-            queuing => Kind::Queuing(queuing?),
-        };
-        opened(kind, node, out)
-    })
-}
-
-/// Opens a queuing port.
-///
-/// # Safety
-/// `options` is null or points to options; `port` is null or a port can be written there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_queuing_port_open(
-    node: tautline_node,
-    number: u16,
-    options: *const tautline_queuing_options,
-    port: *mut tautline_port,
-) -> c_int {
-    coded(|| {
-        // SAFETY: the caller's promise.
-        let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
-        let node = self::node(node)?;
-        let port = node
-            .queuing(port_number(number)?)
-            .options(&queuing_options(given))
-            .open()?;
-        opened(Kind::Queuing(port), node, out)
-    })
-}
-
-/// Opens a port of plain UDP.
-///
-/// # Safety
-/// As [`tautline_queuing_port_open`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_udp_port_open(
-    node: tautline_node,
-    number: u16,
-    options: *const tautline_queuing_options,
-    port: *mut tautline_port,
-) -> c_int {
-    coded(|| {
-        // SAFETY: the caller's promise.
-        let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
-        let node = self::node(node)?;
-        let port = node
-            .udp(number)
-            .options(&(&queuing_options(given)).into())
-            .open()?;
-        opened(Kind::Datagram(port), node, out)
-    })
-}
-
-fn queuing_options(given: Option<tautline_queuing_options>) -> QueuingOptions {
-    let mut options = QueuingOptions::default();
-    if let Some(given) = given {
-        let message_bytes_max = given.message_bytes_max as usize;
-        set(&mut options.depth, given.depth);
-        set(&mut options.message_bytes_max, message_bytes_max);
-        set_spin(&mut options.spin, given.spin_ns);
-    }
-    options
-}
-
-/// Opens a sampling port.
-///
-/// # Safety
-/// `options` is null or points to options; `port` is null or a port can be written there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_sampling_port_open(
-    node: tautline_node,
-    number: u16,
-    options: *const tautline_sampling_options,
-    port: *mut tautline_port,
-) -> c_int {
-    coded(|| {
-        // SAFETY: the caller's promise.
-        let (given, out) = unsafe { (pointer::optional(options)?, Out::new(port)?) };
-        let node = self::node(node)?;
-        let mut options = SamplingOptions::default();
-        if let Some(given) = given {
-            let refresh_period = Duration::from_nanos(given.refresh_period_ns);
-            set(&mut options.refresh_period, refresh_period);
-            set_spin(&mut options.spin, given.spin_ns);
-        }
-        let port = node
-            .sampling(port_number(number)?)
-            .options(&options)
-            .open()?;
-        opened(Kind::Sampling(port), node, out)
-    })
-}
-
-/// Puts a port that was opened behind a handle.
-pub(crate) fn opened(kind: Kind, node: Node, out: Out<tautline_port>) -> Result<c_int, Fault> {
-    let id = insert(Port::new(kind, node))?;
-    out.put(tautline_port { id });
-    Ok(0)
-}
-
-/// Sets what was given; zero stands for the default.
-pub(crate) fn set<T: Default + PartialEq>(option: &mut T, given: T) {
-    if given != T::default() {
-        *option = given;
-    }
-}
-
-/// Sets the time for which waits spin, which may be 0, unless the default was asked for.
-pub(crate) fn set_spin(spin: &mut Spin, given_ns: u64) {
-    if given_ns != TAUTLINE_SPIN_DEFAULT {
-        *spin = Duration::from_nanos(given_ns).into();
-    }
 }
 
 fn port_number(number: u16) -> Result<PortNumber, Fault> {
@@ -461,24 +304,16 @@ pub unsafe extern "C" fn tautline_port_info(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(info) }?;
         let port = enter(port.id)?;
-        let (kind, number, bytes) = match &port.kind {
-            Kind::Queuing(port) => (
-                TAUTLINE_QUEUING,
-                port.number().get(),
-                port.message_bytes_max(),
-            ),
-            Kind::Sampling(port) => (
-                TAUTLINE_SAMPLING,
-                port.number().get(),
-                port.value_bytes_max(),
-            ),
-            Kind::Datagram(port) => (TAUTLINE_DATAGRAM, port.number(), port.message_bytes_max()),
-            Kind::Raw(port) => (TAUTLINE_RAW, port.ethertype().get(), RAW_FRAME_BYTES_MAX),
+        let (kind, number) = match &port.kind {
+            Kind::Queuing(port) => (TAUTLINE_QUEUING, port.number().get()),
+            Kind::Sampling(port) => (TAUTLINE_SAMPLING, port.number().get()),
+            Kind::Datagram(datagrams) => (TAUTLINE_DATAGRAM, datagrams.port.number()),
+            Kind::Raw(port) => (TAUTLINE_RAW, port.ethertype().get()),
         };
         out.put(tautline_port_info {
             number,
             kind,
-            message_bytes_max: bytes as u32,
+            message_bytes_max: port.kind.message_bytes_max() as u32,
         });
         Ok(0)
     })
@@ -503,7 +338,7 @@ pub unsafe extern "C" fn tautline_port_counters(
     })
 }
 
-/// Resolves a neighbour's port.
+/// Resolves a neighbour's port, and waits for it on a bus until a deadline.
 ///
 /// # Safety
 /// `neighbour` is null or a text; `destination` is null or one can be written there.
@@ -512,16 +347,18 @@ pub unsafe extern "C" fn tautline_destination_of(
     port: tautline_port,
     neighbour: *const c_char,
     to: u16,
+    deadline_ns: u64,
     destination: *mut tautline_destination,
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
         let (name, out) = unsafe { (pointer::text(neighbour)?, Out::new(destination)?) };
+        let deadline = Instant::from_nanos(deadline_ns);
         let mut entered = enter(port.id)?;
         let found = match &mut entered.kind {
-            Kind::Queuing(port) => port.destination(name, port_number(to)?),
-            Kind::Sampling(port) => port.destination(name, port_number(to)?),
-            Kind::Datagram(port) => port.destination(name, to),
+            Kind::Queuing(port) => port.destination_until(name, port_number(to)?, deadline),
+            Kind::Sampling(port) => port.destination_until(name, port_number(to)?, deadline),
+            Kind::Datagram(datagrams) => datagrams.port.destination(name, to),
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }?;
         out.put(found.into());
@@ -571,34 +408,6 @@ pub unsafe extern "C" fn tautline_follow(
             Kind::Sampling(port) => port.follow(name, number)?,
             Kind::Datagram(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }
-        Ok(0)
-    })
-}
-
-/// Resolves a neighbour's port, and waits for it on a bus until a deadline.
-///
-/// # Safety
-/// `neighbour` is null or a text; `destination` is null or one can be written there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_destination_until(
-    port: tautline_port,
-    neighbour: *const c_char,
-    to: u16,
-    deadline_ns: u64,
-    destination: *mut tautline_destination,
-) -> c_int {
-    coded(|| {
-        // SAFETY: the caller's promise.
-        let (name, out) = unsafe { (pointer::text(neighbour)?, Out::new(destination)?) };
-        let deadline = Instant::from_nanos(deadline_ns);
-        let mut entered = enter(port.id)?;
-        let found = match &mut entered.kind {
-            Kind::Queuing(port) => port.destination_until(name, port_number(to)?, deadline),
-            Kind::Sampling(port) => port.destination_until(name, port_number(to)?, deadline),
-            Kind::Datagram(port) => port.destination(name, to),
-            Kind::Raw(_) => return Err(Code::WrongKind.into()),
-        }?;
-        out.put(found.into());
         Ok(0)
     })
 }
@@ -667,24 +476,35 @@ pub unsafe extern "C" fn tautline_send(
         let to = destination.into();
         // SAFETY: the caller's promise. It is used for ports that copy it into memory that C never sees.
         let read = || unsafe { message.read() };
-        let Port { kind, socket, .. } = &mut **entered;
-        match kind {
+        match &mut entered.kind {
             Kind::Queuing(port) => port.send(to, priority, read()?)?,
             Kind::Sampling(port) => port.send(to, priority, read()?)?,
-            Kind::Datagram(port) => {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    send_datagram(
-                        port,
-                        socket,
-                        message,
-                        |port, bytes| port.send_to(to, priority, bytes),
-                        |port, buffer| port.send_lent(to, priority, buffer),
-                    )
-                }?;
-            }
+            // SAFETY: the caller's promise.
+            Kind::Datagram(datagrams) => unsafe { datagrams.send(to, priority, message) }?,
             Kind::Raw(_) => return Err(Code::WrongKind.into()),
         }
+        Ok(0)
+    })
+}
+
+/// Sends a frame as it is.
+///
+/// # Safety
+/// `frame` is null or `bytes` bytes can be read there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tautline_send_frame(
+    port: tautline_port,
+    frame: *const c_void,
+    bytes: usize,
+) -> c_int {
+    coded(|| {
+        let frame = Outgoing::new(frame, bytes)?;
+        let mut entered = enter(port.id)?;
+        let Kind::Raw(port) = &mut entered.kind else {
+            return Err(Code::WrongKind.into());
+        };
+        // SAFETY: the caller's promise. The kernel copies it, and C does not see the slice.
+        port.send(unsafe { frame.read() }?)?;
         Ok(0)
     })
 }
@@ -721,36 +541,7 @@ pub unsafe extern "C" fn tautline_send_batch(
     })
 }
 
-/// Sends a datagram, from where it lies if that is the beginning of a send buffer that C has.
-///
-/// # Safety
-/// The message is null, or its bytes can be read.
-unsafe fn send_datagram(
-    port: &mut UdpPort,
-    socket: &mut Option<Socket>,
-    message: Outgoing,
-    send: impl FnOnce(&mut UdpPort, &[u8]) -> Result<(), SendError>,
-    send_lent: impl FnOnce(&mut UdpPort, &mut LentBuffer) -> Result<(), SendError>,
-) -> Result<(), Fault> {
-    let bytes = message.bytes();
-    for buffer in socket.iter_mut().flat_map(|socket| &mut socket.lent) {
-        let Some(offset) = message.offset_in(buffer)? else {
-            continue;
-        };
-        if offset > 0 {
-            buffer.copy_within(offset..offset + bytes, 0);
-        }
-        buffer.set_length(bytes)?;
-        let sent = send_lent(port, buffer);
-        buffer.set_length(buffer.capacity())?;
-        return Ok(sent?);
-    }
-    // SAFETY: the caller's promise. It is copied into memory that C never sees.
-    send(port, unsafe { message.read() }?)?;
-    Ok(())
-}
-
-/// Receives the most urgent message of a queuing port, and waits for one until a deadline.
+/// Receives the most urgent message, datagram or frame, and waits for one until a deadline.
 ///
 /// # Safety
 /// `buffer` is null or has room for `bytes` bytes; `message` is null or the struct can be written there.
@@ -766,12 +557,7 @@ pub unsafe extern "C" fn tautline_receive(
         // SAFETY: the caller's promise.
         let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(message)?) };
         let mut entered = enter(port.id)?;
-        let wait = wait_of(deadline_ns);
-        let received: Option<tautline_message> = match &mut entered.kind {
-            Kind::Queuing(port) => port.receive_into(buffer, wait)?.map(Into::into),
-            Kind::Datagram(port) => port.receive_into(buffer, wait)?.map(Into::into),
-            Kind::Sampling(_) | Kind::Raw(_) => return Err(Code::WrongKind.into()),
-        };
+        let received = entered.kind.receive(buffer, wait_of(deadline_ns))?;
         Ok(match received {
             Some(received) => {
                 out.put(received);
@@ -806,7 +592,7 @@ pub unsafe extern "C" fn tautline_read(
 /// # Safety
 /// As [`tautline_read`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_read_new(
+pub unsafe extern "C" fn tautline_next(
     port: tautline_port,
     deadline_ns: u64,
     buffer: *mut c_void,
@@ -827,7 +613,7 @@ pub unsafe extern "C" fn tautline_read_new(
 /// The wait that a deadline of C stands for.
 fn wait_of(deadline_ns: u64) -> Wait {
     match deadline_ns {
-        TAUTLINE_NOW => Wait::Poll,
+        TAUTLINE_POLL => Wait::Poll,
         _ => Wait::Until(Instant::from_nanos(deadline_ns)),
     }
 }

@@ -19,8 +19,9 @@ use tautline_state::fork::OwnerProcess;
 
 use crate::border::{Fault, coded, numbered};
 use crate::code::Code;
+use crate::datagram::{DatagramPort, Socket};
 use crate::pointer::{self, Out, Outgoing};
-use crate::port::{self, Port};
+use crate::port::{self, Kind, Port};
 use crate::types::{tautline_node, tautline_port};
 
 /// The variable that names the configuration file of the sockets' node.
@@ -34,17 +35,6 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 const FRAGMENT_BYTES: usize = 1408;
 /// Range for port 0: beyond the ports that the kernel gives to its own sockets.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 61_000..=65_535;
-
-/// State of a socket beyond its port.
-#[derive(Debug)]
-pub(crate) struct Socket {
-    /// Where a message goes first whose buffer may be too short for it.
-    scratch: Box<[u8]>,
-    /// Send buffers that C has, as long as they can be.
-    pub(crate) lent: Vec<LentBuffer>,
-    /// Keeps the node in [`SHARED`].
-    _shared: Option<Arc<Node>>,
-}
 
 /// The node that new sockets belong to, by its handle; 0 while none was named.
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
@@ -115,8 +105,10 @@ pub unsafe extern "C" fn rt_socket(
             lent: Vec::with_capacity(node.send_pool().count()),
             _shared: shared,
         };
+        let socket = Some(socket);
+        let kind = Kind::Datagram(DatagramPort { port, socket });
         // The table's numbers are positive as an `int`.
-        Ok(port::insert(Port::of_socket(port, socket, node))? as c_int)
+        Ok(port::insert(Port::new(kind, node))? as c_int)
     })
 }
 
@@ -256,7 +248,7 @@ pub unsafe extern "C" fn rt_sendto(
         let mut entered = port::enter(socket_id(socket)?)?;
         entered.as_socket()?;
         // SAFETY: the caller's promise.
-        unsafe { entered.reply_datagram(to, Priority::NORMAL, message) }?;
+        unsafe { entered.datagrams()?.reply(to, Priority::NORMAL, message) }?;
         Ok(bytes as isize)
     })
 }

@@ -2,7 +2,7 @@
 //! to it.
 #![allow(non_camel_case_types)] // Named as in C.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -45,8 +45,8 @@ pub struct tautline_tasks {
     pub id: u32,
 }
 
-/// Waits of a port spin where that has paid lately (`spin_ns`).
-pub const TAUTLINE_SPIN_DEFAULT: u64 = u64::MAX;
+/// Waits of a port do not spin (`spin_ns`).
+pub const TAUTLINE_SPIN_NEVER: u64 = u64::MAX;
 
 /// Tasks without real-time scheduling and locked memory, for valgrind and sanitizers.
 pub const TAUTLINE_WITHOUT_REAL_TIME: u32 = 1;
@@ -196,38 +196,30 @@ impl From<tautline_destination> for Destination {
     }
 }
 
-/// How a queuing port is to be; 0 in a field stands for the default.
+/// Options of a port. 0 and null in a field stand for the value of the configuration, or for the default.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct tautline_queuing_options {
+pub struct tautline_port_options {
+    /// [`TAUTLINE_QUEUING`], [`TAUTLINE_SAMPLING`], [`TAUTLINE_DATAGRAM`] or [`TAUTLINE_RAW`].
+    pub kind: u16,
+    /// Its number in its node; its UDP port, of a port of plain UDP; its EtherType, of a raw port.
+    pub number: u16,
     /// Slots of each priority.
     pub depth: u32,
-    /// Largest message.
+    /// Its name in the configuration.
+    pub name: *const c_char,
+    /// Largest message or value.
     pub message_bytes_max: u32,
-    /// How long a wait spins before it sleeps.
-    pub spin_ns: u64,
-}
-
-/// How a sampling port is to be; 0 in a field stands for the default.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct tautline_sampling_options {
-    /// How often a value is due.
+    /// Senders that a sampling port keeps a value of.
+    pub sources: u32,
+    /// Period in which a new value is due.
     pub refresh_period_ns: u64,
     /// How long a wait spins before it sleeps.
     pub spin_ns: u64,
-}
-
-/// How a raw port is to be; 0 in a field stands for the default.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct tautline_raw_options {
-    /// Slots of each priority.
-    pub depth: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// How long a wait spins before it sleeps.
-    pub spin_ns: u64,
+    /// Frames a second that the port takes.
+    pub police_rate: u32,
+    /// Frames that it takes at once.
+    pub police_burst: u32,
 }
 
 /// Description of a port.
@@ -243,13 +235,13 @@ pub struct tautline_port_info {
 }
 
 /// A queuing port.
-pub const TAUTLINE_QUEUING: u16 = 1;
+pub const TAUTLINE_QUEUING: u16 = 0;
 /// A sampling port.
-pub const TAUTLINE_SAMPLING: u16 = 2;
+pub const TAUTLINE_SAMPLING: u16 = 1;
 /// A port of plain UDP.
-pub const TAUTLINE_DATAGRAM: u16 = 3;
+pub const TAUTLINE_DATAGRAM: u16 = 2;
 /// A raw port.
-pub const TAUTLINE_RAW: u16 = 4;
+pub const TAUTLINE_RAW: u16 = 3;
 /// Most bytes of a raw frame.
 pub const TAUTLINE_FRAME_BYTES_MAX: usize = tautline::port::RAW_FRAME_BYTES_MAX;
 /// The message came straight in Ethernet.
@@ -258,13 +250,13 @@ pub const TAUTLINE_ETHERNET: u8 = 1;
 pub const TAUTLINE_UDP: u8 = 2;
 /// The message came over a bus.
 pub const TAUTLINE_BUS: u8 = 3;
-/// A deadline that has come: look and return.
-pub const TAUTLINE_NOW: u64 = 0;
+/// A deadline that has come: poll and return.
+pub const TAUTLINE_POLL: u64 = 0;
 /// A deadline that never comes.
 pub const TAUTLINE_FOREVER: u64 = u64::MAX;
 
-/// Sender of a message. On a bus `mac` and `ip` hold a number that stands for the name of the sender's node, for this
-/// process alone: the name itself is longer than they are.
+/// Sender of a message; all zero of a raw frame. On a bus `mac` and `ip` hold a number that stands for the name of the
+/// sender's node, for this process alone: the name itself is longer than they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct tautline_source {
@@ -318,20 +310,6 @@ pub struct tautline_message {
     pub priority: u8,
     /// Zero.
     pub reserved: [u8; 7],
-}
-
-/// A raw frame that was received.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct tautline_frame {
-    /// Bytes of the frame in the buffer.
-    pub bytes: u32,
-    /// Priority of its tag.
-    pub priority: u8,
-    /// Zero.
-    pub reserved: [u8; 3],
-    /// When it arrived.
-    pub arrival_ns: u64,
 }
 
 /// A value that was read.
@@ -499,14 +477,19 @@ impl From<Message> for tautline_message {
     }
 }
 
-impl From<ReceivedFrame> for tautline_frame {
+impl From<ReceivedFrame> for tautline_message {
     fn from(frame: ReceivedFrame) -> Self {
         Self {
             // A frame has 1,514 bytes at most.
             bytes: frame.length as u32,
-            priority: frame.priority.get(),
-            reserved: [0; 3],
+            sequence: 0,
             arrival_ns: frame.arrival.as_nanos(),
+            source: tautline_source {
+                form: 0,
+                ..tautline_source::plain(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))
+            },
+            priority: frame.priority.get(),
+            reserved: [0; 7],
         }
     }
 }

@@ -21,7 +21,8 @@ static const char CONFIGURATION[] = "link = 'udp'\n"
                                     "[[port]]\n"
                                     "name = 'state'\n"
                                     "number = 1241\n"
-                                    "kind = 'sampling'\n";
+                                    "kind = 'sampling'\n"
+                                    "refresh_period_us = 20000\n";
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \
@@ -34,6 +35,8 @@ static const char CONFIGURATION[] = "link = 'udp'\n"
             exit(EXIT_FAILURE);                                                                    \
         }                                                                                          \
     } while (0)
+
+#define PORT(...) (&(struct tautline_port_options){__VA_ARGS__})
 
 /* A call that must fail with a code, and set errno. */
 #define REFUSED(call, code, number)                                                                \
@@ -91,36 +94,51 @@ static void opening_ports(void)
 {
     tautline_port port = {0};
     tautline_node closed = {0};
-    struct tautline_queuing_options options = {0};
-    REFUSED(tautline_queuing_port_open(closed, 1240, NULL, &port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
-    REFUSED(tautline_queuing_port_open(node, 1240, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    REFUSED(tautline_queuing_port_open(node, 0, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
-    REFUSED(tautline_queuing_port_open(node, 4096, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
-    options.depth = 3;
-    REFUSED(tautline_queuing_port_open(node, 1240, &options, &port), TAUTLINE_ERROR_BAD_OPTIONS,
+    REFUSED(tautline_port_open(closed, PORT(.number = 1240), &port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_port_open(node, PORT(.number = 1240), NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_port_open(node, PORT(.number = 0), &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.number = 4096), &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.number = 1240, .depth = 3), &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    const struct tautline_port_options *large =
+        PORT(.number = 1240, .depth = UINT32_MAX, .message_bytes_max = UINT32_MAX);
+    REFUSED(tautline_port_open(node, large, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    char bytes[sizeof *large + 1];
+    REFUSED(tautline_port_open(node, (void *)(((uintptr_t)bytes & ~7u) + 1), &port), TAUTLINE_ERROR_BAD_ARGUMENT,
             EINVAL);
-    options.depth = UINT32_MAX;
-    options.message_bytes_max = UINT32_MAX;
-    REFUSED(tautline_queuing_port_open(node, 1240, &options, &port), TAUTLINE_ERROR_BAD_OPTIONS,
+    /* No name and no number; a kind that does not exist; options that the kind does not have. */
+    REFUSED(tautline_port_open(node, PORT(.depth = 2), &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.kind = 4, .number = 1240), &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    const struct tautline_port_options unfit[] = {
+        {.number = 1240, .refresh_period_ns = 1},
+        {.number = 1240, .sources = 2},
+        {.kind = TAUTLINE_SAMPLING, .number = 1240, .depth = 4},
+        {.kind = TAUTLINE_RAW, .number = 0x88a4, .message_bytes_max = 100},
+    };
+    for (size_t index = 0; index < sizeof unfit / sizeof *unfit; index++)
+        REFUSED(tautline_port_open(node, &unfit[index], &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    /* The configuration has another number, another kind, and another period. */
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_SAMPLING, .name = "state", .number = 7), &port),
+            TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.name = "state"), &port), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_SAMPLING, .name = "state", .refresh_period_ns = 1), &port),
+            TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.number = 1240, .police_burst = 4), &port), TAUTLINE_ERROR_BAD_OPTIONS,
             EINVAL);
-    char bytes[sizeof options + 1];
-    REFUSED(tautline_queuing_port_open(node, 1240, (void *)(((uintptr_t)bytes & ~7u) + 1), &port),
-            TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
     REFUSED(tautline_port_open(node, NULL, &port), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    REFUSED(tautline_port_open(node, "nobody", &port), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
-    REFUSED(tautline_raw_port_open(node, 0x0800, NULL, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
-    REFUSED(tautline_raw_port_open(node, 0x88b5, NULL, &port), TAUTLINE_ERROR_NOT_ALLOWED, EACCES);
-    struct tautline_raw_options raw_options = {.depth = 3};
-    REFUSED(tautline_raw_port_open(node, 0x88a4, &raw_options, &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
-    REFUSED(tautline_raw_port_open(node, 0x88a4, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    REFUSED(tautline_raw_port_open(node, 0x88a4, NULL, &port), TAUTLINE_ERROR_NOT_OFFERED, EOPNOTSUPP);
+    REFUSED(tautline_port_open(node, PORT(.name = "nobody"), &port), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_RAW, .number = 0x0800), &port), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_RAW, .number = 0x88b5), &port), TAUTLINE_ERROR_NOT_ALLOWED, EACCES);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_RAW, .number = 0x88a4, .depth = 3), &port),
+            TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_RAW, .number = 0x88a4), NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_RAW, .number = 0x88a4), &port), TAUTLINE_ERROR_NOT_OFFERED, EOPNOTSUPP);
     EXPECT(port.id == 0);
 
     tautline_port first, second;
-    EXPECT(tautline_queuing_port_open(node, 1240, NULL, &first) == 0);
-    REFUSED(tautline_queuing_port_open(node, 1240, NULL, &second), TAUTLINE_ERROR_PORT_TAKEN,
+    EXPECT(tautline_port_open(node, PORT(.number = 1240), &first) == 0);
+    REFUSED(tautline_port_open(node, PORT(.number = 1240), &second), TAUTLINE_ERROR_PORT_TAKEN,
             EADDRINUSE);
-    EXPECT(tautline_port_open(node, "state", &second) == 0);
+    EXPECT(tautline_port_open(node, PORT(.kind = TAUTLINE_SAMPLING, .name = "state"), &second) == 0);
     struct tautline_port_info info;
     EXPECT(tautline_port_info(second, &info) == 0);
     EXPECT(info.number == 1241 && info.kind == TAUTLINE_SAMPLING && info.message_bytes_max == 1484);
@@ -160,28 +178,28 @@ static void batches(tautline_port port, tautline_destination to, tautline_destin
         EXPECT(tautline_receive(port, soon_ns, buffer, sizeof buffer, &message) == 1);
         EXPECT(message.bytes == bytes && memcmp(buffer, "0123456789", bytes) == 0);
     }
-    EXPECT(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, &message) == 0);
+    EXPECT(tautline_receive(port, TAUTLINE_POLL, buffer, sizeof buffer, &message) == 0);
 }
 
 static void using_ports(void)
 {
     tautline_port port, other, state;
-    EXPECT(tautline_queuing_port_open(node, 1240, NULL, &port) == 0);
-    EXPECT(tautline_queuing_port_open(node, 1242, NULL, &other) == 0);
-    EXPECT(tautline_port_open(node, "state", &state) == 0);
+    EXPECT(tautline_port_open(node, PORT(.number = 1240), &port) == 0);
+    EXPECT(tautline_port_open(node, PORT(.number = 1242), &other) == 0);
+    EXPECT(tautline_port_open(node, PORT(.kind = TAUTLINE_SAMPLING, .name = "state"), &state) == 0);
     char buffer[1484];
     struct tautline_message message;
     struct tautline_sample sample;
     tautline_destination to, foreign;
 
-    REFUSED(tautline_destination_of(port, "stranger", 1240, &to), TAUTLINE_ERROR_UNKNOWN_PEER,
+    REFUSED(tautline_destination_of(port, "stranger", 1240, TAUTLINE_FOREVER, &to), TAUTLINE_ERROR_UNKNOWN_PEER,
             EHOSTUNREACH);
-    REFUSED(tautline_destination_of(port, NULL, 1240, &to), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    REFUSED(tautline_destination_of(port, "self", 0, &to), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_destination_of(port, NULL, 1240, TAUTLINE_FOREVER, &to), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    REFUSED(tautline_destination_of(port, "self", 0, TAUTLINE_FOREVER, &to), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
     REFUSED(tautline_readers_of(state, &to), TAUTLINE_ERROR_NOT_OFFERED, EOPNOTSUPP);
     REFUSED(tautline_follow(state, "self", 1240), TAUTLINE_ERROR_NOT_OFFERED, EOPNOTSUPP);
-    EXPECT(tautline_destination_of(port, "self", 1240, &to) == 0);
-    EXPECT(tautline_destination_of(other, "self", 1240, &foreign) == 0);
+    EXPECT(tautline_destination_of(port, "self", 1240, TAUTLINE_FOREVER, &to) == 0);
+    EXPECT(tautline_destination_of(other, "self", 1240, TAUTLINE_FOREVER, &foreign) == 0);
     REFUSED(tautline_send(port, foreign, 0, "x", 1), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
     char text[256];
     EXPECT(tautline_last_error(text, sizeof text) > 0 && strstr(text, "belongs to another port") != NULL);
@@ -195,27 +213,24 @@ static void using_ports(void)
     REFUSED(tautline_send(port, to, 0, large, 65537), TAUTLINE_ERROR_MESSAGE_TOO_LARGE, EMSGSIZE);
     free(large);
 
-    EXPECT(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, &message) == 0);
-    REFUSED(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer - 1, &message),
+    EXPECT(tautline_receive(port, TAUTLINE_POLL, buffer, sizeof buffer, &message) == 0);
+    REFUSED(tautline_receive(port, TAUTLINE_POLL, buffer, sizeof buffer - 1, &message),
             TAUTLINE_ERROR_BUFFER_TOO_SMALL, EMSGSIZE);
     EXPECT(tautline_last_error(text, sizeof text) > 0 && strstr(text, "buffer of 1483 bytes") != NULL);
     EXPECT(strstr(text, "messages may have 1484") != NULL);
-    REFUSED(tautline_receive(port, TAUTLINE_NOW, NULL, 0, &message), TAUTLINE_ERROR_BUFFER_TOO_SMALL,
+    REFUSED(tautline_receive(port, TAUTLINE_POLL, NULL, 0, &message), TAUTLINE_ERROR_BUFFER_TOO_SMALL,
             EMSGSIZE);
-    REFUSED(tautline_receive(port, TAUTLINE_NOW, NULL, 1484, &message), TAUTLINE_ERROR_NULL_POINTER,
+    REFUSED(tautline_receive(port, TAUTLINE_POLL, NULL, 1484, &message), TAUTLINE_ERROR_NULL_POINTER,
             EFAULT);
-    REFUSED(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, NULL),
+    REFUSED(tautline_receive(port, TAUTLINE_POLL, buffer, sizeof buffer, NULL),
             TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    struct tautline_frame frame;
     REFUSED(tautline_send_frame(port, buffer, 60), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
-    REFUSED(tautline_receive_frame(port, TAUTLINE_NOW, buffer, sizeof buffer, &frame), TAUTLINE_ERROR_WRONG_KIND,
-            EOPNOTSUPP);
     REFUSED(tautline_read(port, buffer, sizeof buffer, &sample), TAUTLINE_ERROR_WRONG_KIND,
             EOPNOTSUPP);
-    REFUSED(tautline_receive(state, TAUTLINE_NOW, buffer, sizeof buffer, &message),
+    REFUSED(tautline_receive(state, TAUTLINE_POLL, buffer, sizeof buffer, &message),
             TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
     EXPECT(tautline_read(state, buffer, sizeof buffer, &sample) == 0);
-    EXPECT(tautline_read_new(state, TAUTLINE_NOW, buffer, sizeof buffer, &sample) == 0);
+    EXPECT(tautline_next(state, TAUTLINE_POLL, buffer, sizeof buffer, &sample) == 0);
     REFUSED(tautline_read(state, buffer, 1, &sample), TAUTLINE_ERROR_BUFFER_TOO_SMALL, EMSGSIZE);
 
     /* An empty message is one, and null is a good place for it. */
@@ -396,7 +411,7 @@ static void using_sockets(void)
     EXPECT(message.bytes == 1 && message.priority == TAUTLINE_PRIORITY_NORMAL);
     EXPECT(message.source.port == 0 && message.source.udp_port == local.sin_port);
     tautline_destination back;
-    EXPECT(tautline_destination_of(port, "127.0.0.1", ntohs(local.sin_port), &back) == 0);
+    EXPECT(tautline_destination_of(port, "127.0.0.1", ntohs(local.sin_port), TAUTLINE_FOREVER, &back) == 0);
     EXPECT(tautline_reply(port, &message.source, TAUTLINE_PRIORITY_HIGHEST, own, 5) == 0);
     EXPECT(tautline_receive(port, soon_ns, heard, sizeof heard, &message) == 1);
     EXPECT(message.bytes == 5 && message.priority == TAUTLINE_PRIORITY_HIGHEST);
@@ -420,9 +435,9 @@ static void using_sockets(void)
     EXPECT(tautline_port_counters(port, &counters) == 0 && counters.received == counters.sent);
     struct tautline_sample sample;
     REFUSED(tautline_read(port, heard, sizeof heard, &sample), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
-    REFUSED(tautline_udp_port_open(node, 0, NULL, &plain), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
-    REFUSED(tautline_udp_port_open(node, 15251, NULL, &plain), TAUTLINE_ERROR_PORT_TAKEN, EADDRINUSE);
-    EXPECT(tautline_queuing_port_open(node, 1252, NULL, &plain) == 0);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_DATAGRAM, .number = 0), &plain), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
+    REFUSED(tautline_port_open(node, PORT(.kind = TAUTLINE_DATAGRAM, .number = 15251), &plain), TAUTLINE_ERROR_PORT_TAKEN, EADDRINUSE);
+    EXPECT(tautline_port_open(node, PORT(.number = 1252), &plain) == 0);
     REFUSED(rt_recvfrom((int)plain.id, heard, sizeof heard, 0, NULL, NULL), -1, EBADF);
     REFUSED(rt_socket_close((int)plain.id), -1, EBADF);
     REFUSED(tautline_socket_port((int)plain.id, &port), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
@@ -461,10 +476,10 @@ static void two_threads(void)
 {
     tautline_port sender;
     struct waiter waiter = {.received = -100};
-    EXPECT(tautline_queuing_port_open(node, 1260, NULL, &waiter.port) == 0);
-    EXPECT(tautline_queuing_port_open(node, 1261, NULL, &sender) == 0);
+    EXPECT(tautline_port_open(node, PORT(.number = 1260), &waiter.port) == 0);
+    EXPECT(tautline_port_open(node, PORT(.number = 1261), &sender) == 0);
     tautline_destination to;
-    EXPECT(tautline_destination_of(sender, "self", 1260, &to) == 0);
+    EXPECT(tautline_destination_of(sender, "self", 1260, TAUTLINE_FOREVER, &to) == 0);
     pthread_t thread;
     EXPECT(pthread_create(&thread, NULL, wait_for_a_message, &waiter) == 0);
 
@@ -525,11 +540,8 @@ static void publishing_messages_for_many(tautline_node on_bus)
     struct tautline_message message;
     struct tautline_port_counters counters;
     char buffer[1484];
-    struct tautline_queuing_options options;
-    memset(&options, 0, sizeof options);
-    options.depth = 4;
-    EXPECT(tautline_queuing_port_open(on_bus, 13, &options, &publisher) == 0);
-    EXPECT(tautline_queuing_port_open(on_bus, 14, &options, &reader) == 0);
+    EXPECT(tautline_port_open(on_bus, PORT(.number = 13, .depth = 4), &publisher) == 0);
+    EXPECT(tautline_port_open(on_bus, PORT(.number = 14, .depth = 4), &reader) == 0);
     EXPECT(tautline_readers_of(publisher, &to) == 0);
     EXPECT(tautline_send(publisher, to, TAUTLINE_PRIORITY_NORMAL, "nobody", 6) == 0);
     EXPECT(tautline_follow(reader, "self", 13) == 0);
@@ -551,25 +563,25 @@ static void publishing_for_many(tautline_node on_bus, tautline_port queuing)
     tautline_destination to;
     struct tautline_sample sample;
     char buffer[1484];
-    EXPECT(tautline_sampling_port_open(on_bus, 3, NULL, &publisher) == 0);
+    EXPECT(tautline_port_open(on_bus, PORT(.kind = TAUTLINE_SAMPLING, .number = 3), &publisher) == 0);
     REFUSED(tautline_readers_of(publisher, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     EXPECT(tautline_readers_of(publisher, &to) == 0);
     EXPECT(tautline_follow(queuing, "self", 3) < 0);
     EXPECT(tautline_send(publisher, to, TAUTLINE_PRIORITY_NORMAL, "first", 5) == 0);
     for (uint16_t index = 0; index < 2; index++) {
-        EXPECT(tautline_sampling_port_open(on_bus, 4 + index, NULL, &readers[index]) == 0);
+        EXPECT(tautline_port_open(on_bus, PORT(.kind = TAUTLINE_SAMPLING, .number = 4 + index), &readers[index]) == 0);
         REFUSED(tautline_follow(readers[index], NULL, 3), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
         REFUSED(tautline_follow(readers[index], "self", 0), TAUTLINE_ERROR_BAD_OPTIONS, EINVAL);
         REFUSED(tautline_follow(readers[index], "nobody", 3), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
         EXPECT(tautline_follow(readers[index], "self", 3) == 0);
         uint64_t soon_ns = tautline_now_ns() + 5000000000;
-        EXPECT(tautline_read_new(readers[index], soon_ns, buffer, sizeof buffer, &sample) == 1);
+        EXPECT(tautline_next(readers[index], soon_ns, buffer, sizeof buffer, &sample) == 1);
         EXPECT(sample.bytes == 5 && memcmp(buffer, "first", 5) == 0);
     }
     EXPECT(tautline_send(publisher, to, TAUTLINE_PRIORITY_NORMAL, "second", 6) == 0);
     for (int index = 0; index < 2; index++) {
         uint64_t soon_ns = tautline_now_ns() + 5000000000;
-        EXPECT(tautline_read_new(readers[index], soon_ns, buffer, sizeof buffer, &sample) == 1);
+        EXPECT(tautline_next(readers[index], soon_ns, buffer, sizeof buffer, &sample) == 1);
         EXPECT(sample.bytes == 6 && memcmp(buffer, "second", 6) == 0);
         EXPECT(tautline_port_close(readers[index]) == 0);
     }
@@ -580,8 +592,8 @@ static void publishing_for_many(tautline_node on_bus, tautline_port queuing)
 static void answering_on_a_bus(tautline_node on_bus, tautline_port asker)
 {
     tautline_port answerers[2];
-    EXPECT(tautline_queuing_port_open(on_bus, 21, NULL, &answerers[0]) == 0);
-    EXPECT(tautline_sampling_port_open(on_bus, 22, NULL, &answerers[1]) == 0);
+    EXPECT(tautline_port_open(on_bus, PORT(.number = 21), &answerers[0]) == 0);
+    EXPECT(tautline_port_open(on_bus, PORT(.kind = TAUTLINE_SAMPLING, .number = 22), &answerers[1]) == 0);
     for (int index = 0; index < 2; index++) {
         tautline_destination to;
         struct tautline_message question, answer;
@@ -589,13 +601,13 @@ static void answering_on_a_bus(tautline_node on_bus, tautline_port asker)
         struct tautline_source from;
         char buffer[1484];
         uint64_t soon_ns = tautline_now_ns() + 5000000000;
-        EXPECT(tautline_destination_until(asker, "self", (uint16_t)(21 + index), soon_ns, &to) == 0);
+        EXPECT(tautline_destination_of(asker, "self", (uint16_t)(21 + index), soon_ns, &to) == 0);
         EXPECT(tautline_send(asker, to, 0, "question", 8) == 0);
         if (index == 0) {
             EXPECT(tautline_receive(answerers[0], soon_ns, buffer, sizeof buffer, &question) == 1);
             from = question.source;
         } else {
-            EXPECT(tautline_read_new(answerers[1], soon_ns, buffer, sizeof buffer, &value) == 1);
+            EXPECT(tautline_next(answerers[1], soon_ns, buffer, sizeof buffer, &value) == 1);
             from = value.source;
         }
         EXPECT(from.form == TAUTLINE_BUS && from.port == 1);
@@ -629,19 +641,19 @@ static void waiting_for_a_peer(void)
              "[[port]]\nname = 'picture'\nnumber = 9\nkind = 'sampling'\nvalue_bytes_max = 30000\n",
              (long)getpid());
     EXPECT(tautline_node_open_text(text, &on_bus) == 0);
-    EXPECT(tautline_queuing_port_open(on_bus, 1, NULL, &sender) == 0);
+    EXPECT(tautline_port_open(on_bus, PORT(.number = 1), &sender) == 0);
     uint64_t soon_ns = tautline_now_ns() + 10000000;
-    REFUSED(tautline_destination_until(sender, "self", 2, soon_ns, &to), TAUTLINE_ERROR_PEER_ABSENT, ETIMEDOUT);
-    REFUSED(tautline_destination_until(sender, "nobody", 2, soon_ns, &to), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
-    REFUSED(tautline_destination_until(sender, "self", 2, soon_ns, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    EXPECT(tautline_queuing_port_open(on_bus, 2, NULL, &receiver) == 0);
+    REFUSED(tautline_destination_of(sender, "self", 2, soon_ns, &to), TAUTLINE_ERROR_PEER_ABSENT, ETIMEDOUT);
+    REFUSED(tautline_destination_of(sender, "nobody", 2, soon_ns, &to), TAUTLINE_ERROR_UNKNOWN_PEER, EHOSTUNREACH);
+    REFUSED(tautline_destination_of(sender, "self", 2, soon_ns, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    EXPECT(tautline_port_open(on_bus, PORT(.number = 2), &receiver) == 0);
     soon_ns = tautline_now_ns() + 5000000000;
-    EXPECT(tautline_destination_until(sender, "self", 2, soon_ns, &to) == 0);
+    EXPECT(tautline_destination_of(sender, "self", 2, soon_ns, &to) == 0);
     EXPECT(tautline_send(sender, to, 0, "x", 1) == 0);
     answering_on_a_bus(on_bus, sender);
     /* A buffer of the size that the port names is large enough, and one byte less is not. */
     tautline_port large;
-    EXPECT(tautline_port_open(on_bus, "picture", &large) == 0);
+    EXPECT(tautline_port_open(on_bus, PORT(.kind = TAUTLINE_SAMPLING, .name = "picture"), &large) == 0);
     EXPECT(tautline_port_info(large, &info) == 0 && info.message_bytes_max == sizeof picture);
     EXPECT(tautline_read(large, picture, info.message_bytes_max, &sample) == 0);
     REFUSED(tautline_read(large, picture, sizeof picture - 1, &sample), TAUTLINE_ERROR_BUFFER_TOO_SMALL, EMSGSIZE);
@@ -721,9 +733,9 @@ static void waits_that_end_awake(void)
     REFUSED(tautline_awake_open(ends[0], NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     REFUSED(tautline_awake_open(-1, &awake), TAUTLINE_ERROR_BAD_ARGUMENT, EBADF);
     REFUSED(tautline_awake_open(1 << 20, &awake), TAUTLINE_ERROR_BAD_ARGUMENT, EBADF);
-    REFUSED(tautline_awake_wait(awake, TAUTLINE_NOW), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
+    REFUSED(tautline_awake_wait(awake, TAUTLINE_POLL), TAUTLINE_ERROR_BAD_HANDLE, EBADF);
     EXPECT(tautline_awake_open(ends[0], &awake) == 0);
-    EXPECT(tautline_awake_wait(awake, TAUTLINE_NOW) == 0);
+    EXPECT(tautline_awake_wait(awake, TAUTLINE_POLL) == 0);
     EXPECT(tautline_awake_wait(awake, tautline_now_ns() + 1000000) == 0);
     EXPECT(write(ends[1], "x", 1) == 1 && tautline_awake_wait(awake, TAUTLINE_FOREVER) == 1);
     EXPECT(tautline_awake_sent(awake) == 0);

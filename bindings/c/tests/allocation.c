@@ -59,13 +59,14 @@ int main(void)
     tautline_node node;
     tautline_port queuing, sampling;
     tautline_destination to_queuing, to_sampling;
-    struct tautline_queuing_options options = {.message_bytes_max = BYTES};
+    struct tautline_port_options options = {.number = 1301, .message_bytes_max = BYTES};
     expect(tautline_node_open_text(CONFIGURATION, &node) == 0, "the node opens");
     expect(allocations > 0, "opening a node allocates, and the counter counts");
-    expect(tautline_queuing_port_open(node, 1301, &options, &queuing) == 0, "a port opens");
-    expect(tautline_sampling_port_open(node, 1302, NULL, &sampling) == 0, "a port opens");
-    expect(tautline_destination_of(queuing, "self", 1301, &to_queuing) == 0, "the neighbour is known");
-    expect(tautline_destination_of(queuing, "self", 1302, &to_sampling) == 0, "the neighbour is known");
+    expect(tautline_port_open(node, &options, &queuing) == 0, "a port opens");
+    options = (struct tautline_port_options){.kind = TAUTLINE_SAMPLING, .number = 1302};
+    expect(tautline_port_open(node, &options, &sampling) == 0, "a port opens");
+    expect(tautline_destination_of(queuing, "self", 1301, TAUTLINE_FOREVER, &to_queuing) == 0, "the neighbour is known");
+    expect(tautline_destination_of(queuing, "self", 1302, TAUTLINE_FOREVER, &to_sampling) == 0, "the neighbour is known");
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(15303)};
     inet_pton(AF_INET, "127.0.0.8", &address.sin_addr);
     struct sockaddr *self = (struct sockaddr *)&address;
@@ -92,7 +93,7 @@ int main(void)
         expect(tautline_receive(queuing, soon_ns, buffer, BYTES, &received) == 1, "its first is received");
         expect(tautline_receive(queuing, soon_ns, buffer, BYTES, &received) == 1, "and its second");
         expect(tautline_send(queuing, to_sampling, 5, message, 8) == 0, "a value is sent");
-        expect(tautline_read_new(sampling, soon_ns, buffer, BYTES, &sample) == 1, "and read");
+        expect(tautline_next(sampling, soon_ns, buffer, BYTES, &sample) == 1, "and read");
         expect(tautline_read(sampling, buffer, BYTES, &sample) == 1, "and read again");
         expect(rt_sendto(socket, message, DATAGRAM_BYTES, 0, self, sizeof address) == DATAGRAM_BYTES,
                "a message is sent");
@@ -108,8 +109,8 @@ int main(void)
         expect(rt_recvfrom(socket, buffer, 7, 0, (struct sockaddr *)&from, &from_bytes) == 7,
                "and its beginning received");
         /* Failures on the way allocate nothing either. */
-        expect(tautline_receive(queuing, TAUTLINE_NOW, buffer, BYTES, &received) == 0, "none is left");
-        expect(tautline_receive(queuing, TAUTLINE_NOW, buffer, 1, &received) ==
+        expect(tautline_receive(queuing, TAUTLINE_POLL, buffer, BYTES, &received) == 0, "none is left");
+        expect(tautline_receive(queuing, TAUTLINE_POLL, buffer, 1, &received) ==
                    TAUTLINE_ERROR_BUFFER_TOO_SMALL,
                "a short buffer is refused");
         expect(tautline_send(queuing, to_queuing, 9, message, 1) == TAUTLINE_ERROR_BAD_ARGUMENT,

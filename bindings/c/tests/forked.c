@@ -34,11 +34,11 @@ static int in_child(tautline_node node, tautline_port port, tautline_destination
     int wrong = 0;
 
     wrong += REFUSED(tautline_send(port, to, 7, "no", 2));
-    wrong += REFUSED(tautline_receive(port, TAUTLINE_NOW, buffer, sizeof buffer, &message));
+    wrong += REFUSED(tautline_receive(port, TAUTLINE_POLL, buffer, sizeof buffer, &message));
     wrong += REFUSED(tautline_receive(port, tautline_now_ns() + PATIENCE_NS, buffer, sizeof buffer, &message));
     wrong += REFUSED(tautline_descriptor(port));
-    wrong += REFUSED(tautline_destination_of(port, "peer", 42, &to));
-    wrong += REFUSED(tautline_queuing_port_open(node, 43, NULL, &other));
+    wrong += REFUSED(tautline_destination_of(port, "peer", 42, TAUTLINE_FOREVER, &to));
+    wrong += REFUSED(tautline_port_open(node, &(struct tautline_port_options){.number = 43}, &other));
     wrong += tautline_port_close(port) != TAUTLINE_OK;
     wrong += tautline_node_close(node) != TAUTLINE_OK;
     return wrong;
@@ -54,9 +54,10 @@ int main(int argc, char **argv)
     int status;
     pid_t child;
 
-    if (argc != 2 || tautline_node_open(argv[1], &node) || tautline_port_open(node, "port", &port))
+    const struct tautline_port_options options = {.name = "port"};
+    if (argc != 2 || tautline_node_open(argv[1], &node) || tautline_port_open(node, &options, &port))
         return fail("open");
-    if (tautline_destination_of(port, "peer", 41, &to) || tautline_send(port, to, 7, "before", 6))
+    if (tautline_destination_of(port, "peer", 41, TAUTLINE_FOREVER, &to) || tautline_send(port, to, 7, "before", 6))
         return fail("send");
     child = fork();
     if (child == 0)

@@ -150,25 +150,17 @@ fn structs_have_the_same_layout_on_both_sides() {
     layout!(text, tautline_destination { port_id, index });
     layout!(
         text,
-        tautline_queuing_options {
+        tautline_port_options {
+            kind,
+            number,
             depth,
+            name,
             message_bytes_max,
-            spin_ns
-        }
-    );
-    layout!(
-        text,
-        tautline_sampling_options {
+            sources,
             refresh_period_ns,
-            spin_ns
-        }
-    );
-    layout!(
-        text,
-        tautline_raw_options {
-            depth,
-            reserved,
-            spin_ns
+            spin_ns,
+            police_rate,
+            police_burst
         }
     );
     layout!(
@@ -209,15 +201,6 @@ fn structs_have_the_same_layout_on_both_sides() {
             source,
             priority,
             reserved
-        }
-    );
-    layout!(
-        text,
-        tautline_frame {
-            bytes,
-            priority,
-            reserved,
-            arrival_ns
         }
     );
     layout!(
@@ -342,10 +325,10 @@ fn constants_are_the_same_on_both_sides() {
     same("TAUTLINE_ETHERNET", TAUTLINE_ETHERNET.into());
     same("TAUTLINE_UDP", TAUTLINE_UDP.into());
     same("TAUTLINE_BUS", TAUTLINE_BUS.into());
-    same("TAUTLINE_NOW", TAUTLINE_NOW);
+    same("TAUTLINE_POLL", TAUTLINE_POLL);
     same("TAUTLINE_BATCH_MAX", TAUTLINE_BATCH_MAX as u64);
     same("TAUTLINE_FOREVER", TAUTLINE_FOREVER);
-    same("TAUTLINE_SPIN_DEFAULT", TAUTLINE_SPIN_DEFAULT);
+    same("TAUTLINE_SPIN_NEVER", TAUTLINE_SPIN_NEVER);
     same(
         "TAUTLINE_WITHOUT_REAL_TIME",
         TAUTLINE_WITHOUT_REAL_TIME.into(),

@@ -55,22 +55,23 @@ static void nodes_and_ports_are_moved_and_closed() {
     CHECK(second.status().value().front() == '{');
     CHECK(second.publish_status());
     {
-        queuing_port port = *second.open_queuing(1250);
-        CHECK(second.open_queuing(1250).error().code() == TAUTLINE_ERROR_PORT_TAKEN);
+        queuing_port port = *second.queuing({.number = 1250});
+        CHECK(second.queuing({.number = 1250}).error().code() == TAUTLINE_ERROR_PORT_TAKEN);
         queuing_port other = std::move(port);
         CHECK(!port.info() && other.info()->number == 1250);
         port = std::move(other);
         CHECK(port.info()->kind == TAUTLINE_QUEUING && port.info()->message_bytes_max == 1484);
     }
-    queuing_port again = *second.open_queuing(1250, {.depth = 4, .message_bytes_max = 3000, .spin = 10us});
+    queuing_port again = *second.queuing({.number = 1250, .depth = 4, .message_bytes_max = 3000, .spin = 10us});
     CHECK(again.info()->message_bytes_max == 3000);
     CHECK(again.close() && !again.close());
-    const tautline_port raw = second.open_queuing(1250)->release();
+    const tautline_port raw = second.queuing({.number = 1250})->release();
     CHECK(tautline_port_close(raw) == 0);
-    CHECK(second.open_queuing(std::uint16_t{0}).error().code() == TAUTLINE_ERROR_BAD_OPTIONS);
-    CHECK(second.open_queuing("state").error().code() == TAUTLINE_ERROR_WRONG_KIND);
-    CHECK(second.open_queuing("nobody").error().code() == TAUTLINE_ERROR_UNKNOWN_NAME);
-    CHECK(second.open_queuing("commands") && second.open_sampling("state"));
+    CHECK(second.queuing({.depth = 2}).error().code() == TAUTLINE_ERROR_BAD_OPTIONS);
+    CHECK(second.queuing({.name = "state"}).error().code() == TAUTLINE_ERROR_WRONG_KIND);
+    CHECK(second.queuing({.name = "nobody"}).error().code() == TAUTLINE_ERROR_UNKNOWN_NAME);
+    CHECK(second.sampling({.name = "state", .number = 7}).error().code() == TAUTLINE_ERROR_BAD_OPTIONS);
+    CHECK(second.queuing({.name = "commands"}) && second.sampling({.name = "state"}));
     CHECK(second.close());
 }
 
@@ -80,11 +81,11 @@ struct position {
 
 static void messages_come_by_urgency() {
     node own = *node::open_text(configuration);
-    queuing_port motor = *own.open_queuing("commands"), sender = *own.open_queuing(1251);
+    queuing_port motor = *own.queuing({.name = "commands"}), sender = *own.queuing({.number = 1251});
     const destination to = *sender.to("self", 1253);
     CHECK(sender.to("stranger", 1).error().code() == TAUTLINE_ERROR_UNKNOWN_PEER);
     CHECK(sender.to("self", 1253, 1s));
-    CHECK(!*motor.receive(buffer, deadline::immediately()) && !*motor.receive(buffer, now() - 1s));
+    CHECK(!*motor.receive(buffer, deadline::poll()) && !*motor.receive(buffer, now() - 1s));
     CHECK(sender.send(to, bytes_of("slow"), priority::lowest));
     const position where{3, -4};
     CHECK(sender.send(to, bytes_of(where), priority::highest));
@@ -99,7 +100,7 @@ static void messages_come_by_urgency() {
     CHECK(now() - urgent->arrival() < 60s && urgent->sequence() == 1 && urgent->source().port == 1251);
     CHECK((*motor.receive(buffer, std::chrono::hours::max()))->text() == "one");
     CHECK((*motor.receive(buffer, now() + 5s))->text() == "two");
-    const auto slow = *motor.receive(buffer, deadline::never());
+    const auto slow = *motor.receive(buffer, deadline::forever());
     CHECK(slow->text() == "slow" && slow->payload().size() == 4);
 
     CHECK(motor.reply(slow->source(), bytes_of("done")));
@@ -108,26 +109,26 @@ static void messages_come_by_urgency() {
     CHECK(motor.counters()->received == 4 && sender.counters()->sent == 4);
 
     pollfd waits{*motor.descriptor(), POLLIN, 0};
-    CHECK(!*motor.receive(buffer, deadline::immediately()));
+    CHECK(!*motor.receive(buffer, deadline::poll()));
     CHECK(sender.send(to, bytes_of("wake")));
     CHECK(poll(&waits, 1, 5000) == 1 && (*motor.receive(buffer, 0s))->text() == "wake");
 }
 
 static void values_have_age_and_validity() {
     node own = *node::open_text(configuration);
-    sampling_port state = *own.open_sampling("state");
-    sampling_port other = *own.open_sampling(1254, {.refresh_period = 1ns, .spin = 1us});
-    queuing_port sender = *own.open_queuing(1251);
-    CHECK(!*state.read(buffer) && !*state.read_new(buffer, 1ms));
+    sampling_port state = *own.sampling({.name = "state"});
+    sampling_port other = *own.sampling({.number = 1254, .refresh_period = 1ns, .spin = 1us});
+    queuing_port sender = *own.queuing({.number = 1251});
+    CHECK(!*state.read(buffer) && !*state.next(buffer, 1ms));
     for (int value = 0; value < 2; value++)
         CHECK(sender.send(*sender.to("self", 1252), bytes_of(value)));
-    auto last = *state.read_new(buffer, 5s);
+    auto last = *state.next(buffer, 5s);
     while (last->as<int>() != 1)
-        last = *state.read_new(buffer, 5s);
+        last = *state.next(buffer, 5s);
     CHECK(last->fresh() && last->age() < 60s && last->overwritten() <= 1);
     CHECK(!(*state.read(buffer))->fresh());
     CHECK(sender.send(*sender.to("self", 1254), bytes_of("x")));
-    CHECK(*other.read_new(buffer, 5s) && !(*other.read(buffer))->valid());
+    CHECK(*other.next(buffer, 5s) && !(*other.read(buffer))->valid());
 }
 
 static void a_value_for_many_readers_is_published_once() {
@@ -135,16 +136,16 @@ static void a_value_for_many_readers_is_published_once() {
     std::snprintf(text, sizeof text, "link = 'vbus'\nbus = '/tmp/taut-cpp-%ld'\nnode = 'self'\n[[neighbour]]\nname = 'self'\n",
                   static_cast<long>(getpid()));
     node own = *node::open_text(text);
-    sampling_port camera = *own.open_sampling(5), left = *own.open_sampling(6), right = *own.open_sampling(7);
+    sampling_port camera = *own.sampling({.number = 5}), left = *own.sampling({.number = 6}), right = *own.sampling({.number = 7});
     const destination readers = *camera.readers();
     CHECK(camera.send(readers, bytes_of("picture")));
     for (sampling_port *screen : {&left, &right}) {
         CHECK(screen->follow("self", 5));
-        CHECK((*screen->read_new(buffer, 5s))->text() == "picture");
+        CHECK((*screen->next(buffer, 5s))->text() == "picture");
     }
     CHECK(left.follow("nobody", 5).error().code() == TAUTLINE_ERROR_UNKNOWN_PEER);
     node plain = *node::open_text(configuration);
-    sampling_port alone = *plain.open_sampling("state");
+    sampling_port alone = *plain.sampling({.name = "state"});
     CHECK(alone.readers().error().code() == TAUTLINE_ERROR_NOT_OFFERED);
 }
 
@@ -153,7 +154,7 @@ static void a_message_for_many_readers_is_published_once() {
     std::snprintf(text, sizeof text, "link = 'vbus'\nbus = '/tmp/taut-cpq-%ld'\nnode = 'self'\n[[neighbour]]\nname = 'self'\n",
                   static_cast<long>(getpid()));
     node own = *node::open_text(text);
-    queuing_port events = *own.open_queuing(5), log = *own.open_queuing(6);
+    queuing_port events = *own.queuing({.number = 5}), log = *own.queuing({.number = 6});
     const destination readers = *events.readers();
     CHECK(log.follow("self", 5));
     CHECK(events.send(readers, bytes_of("closed")));
@@ -167,7 +168,7 @@ static void a_message_for_many_readers_is_published_once() {
 static void plain_udp_and_sockets() {
     node own = *node::open_text(configuration);
     CHECK(own.use_for_sockets());
-    udp_port port = *own.open_udp(15681);
+    udp_port port = *own.udp({.number = 15681});
     sockaddr_in local{}, peer{};
     local.sin_family = peer.sin_family = AF_INET;
     local.sin_addr.s_addr = peer.sin_addr.s_addr = inet_addr("127.0.0.9");
@@ -198,13 +199,12 @@ static void plain_udp_and_sockets() {
 
 static void raw_frames_are_not_on_every_link() {
     node own = *node::open_text(configuration);
-    CHECK(own.open_raw(0x88a4).error().code() == TAUTLINE_ERROR_NOT_OFFERED);
-    CHECK(own.open_raw(0x0800).error().code() == TAUTLINE_ERROR_BAD_OPTIONS);
-    CHECK(own.open_raw("nobody").error().code() == TAUTLINE_ERROR_UNKNOWN_NAME);
+    CHECK(own.raw({.ethertype = 0x88a4}).error().code() == TAUTLINE_ERROR_NOT_OFFERED);
+    CHECK(own.raw({.ethertype = 0x0800}).error().code() == TAUTLINE_ERROR_BAD_OPTIONS);
+    CHECK(own.raw({.name = "nobody"}).error().code() == TAUTLINE_ERROR_UNKNOWN_NAME);
     raw_port none;
     CHECK(none.send(bytes_of("frame")).error().code() == TAUTLINE_ERROR_BAD_HANDLE);
     CHECK(none.receive(buffer, 0ms).error().code() == TAUTLINE_ERROR_BAD_HANDLE);
-    CHECK(!raw_port::is_kind(TAUTLINE_QUEUING) && raw_port::is_kind(TAUTLINE_RAW));
 }
 
 static void a_cycle_ends_with_its_object() {
@@ -226,7 +226,7 @@ static void a_wait_that_ends_awake_is_an_object() {
     CHECK(pipe(ends) == 0);
     {
         awake waiting = *awake::open(ends[0]);
-        CHECK(!*waiting.wait(1ms) && !*waiting.wait(deadline::immediately()));
+        CHECK(!*waiting.wait(1ms) && !*waiting.wait(deadline::poll()));
         CHECK(write(ends[1], "x", 1) == 1 && *waiting.wait());
         awake moved = std::move(waiting);
         CHECK(waiting.sent().error().code() == TAUTLINE_ERROR_BAD_HANDLE && moved.sent());
@@ -279,7 +279,7 @@ static void values_flow_at_releases_and_deadlines(const char *file) {
 
 static void tasks_are_objects(const char *file) {
     node own = *node::open_text(configuration);
-    queuing_port commands = *own.open_queuing(1255), sender = *own.open_queuing(1251);
+    queuing_port commands = *own.queuing({.number = 1255}), sender = *own.queuing({.number = 1251});
     carry_out run;
     std::atomic<int> rounds{0};
     auto control = [&rounds](const job &) { rounds++; };

@@ -50,7 +50,7 @@ fn a_program_finds_what_the_packages_install() {
         Command::new(here.join("../../scripts/packages.sh"))
             .arg(built.parent().unwrap())
             .arg(&scratch)
-            .args(["libtautline0", "libtautline-dev"])
+            .args(["libtautline1", "libtautline-dev"])
             .env("DPKG_DEB_COMPRESSOR_TYPE", "none"),
     );
     let packages: Vec<PathBuf> = made.lines().map(PathBuf::from).collect();
@@ -64,7 +64,7 @@ fn a_program_finds_what_the_packages_install() {
     let ends_with =
         |files: &BTreeSet<String>, end: &str| files.iter().any(|one| one.ends_with(end));
     for end in [
-        "/libtautline.so.0",
+        "/libtautline.so.1",
         concat!("/libtautline.so.", env!("CARGO_PKG_VERSION")),
         "/copyright",
         "/notices.gz",
@@ -91,7 +91,7 @@ fn a_program_finds_what_the_packages_install() {
         let mut command = Command::new("dpkg-deb");
         said(command.arg("--field").arg(development).arg(name))
     };
-    let same = format!("libtautline0 (= {})", env!("CARGO_PKG_VERSION"));
+    let same = format!("libtautline1 (= {})", env!("CARGO_PKG_VERSION"));
     assert!(field("Depends").contains(&same), "{}", field("Depends"));
 
     let image = scratch.join("image");
@@ -113,7 +113,7 @@ fn builds_and_runs(image: &Path) {
     let sections = said(
         Command::new("readelf")
             .arg("-SW")
-            .arg(lib.join("libtautline.so.0")),
+            .arg(lib.join("libtautline.so.1")),
     );
     assert!(!sections.contains(".debug_info"), "{sections}");
     let flags = said(

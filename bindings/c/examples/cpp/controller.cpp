@@ -8,8 +8,8 @@ using namespace std::chrono_literals;
 int main(int count, char **arguments) {
     const std::string text = configuration("controller", "motor", count > 1 ? arguments[1] : "machine");
     tautline::node node = need(tautline::node::open_text(text.c_str()), "opening the node");
-    tautline::queuing_port commands = need(node.open_queuing(command_port), "opening port 7");
-    tautline::sampling_port states = need(node.open_sampling(state_port, {.refresh_period = 20s}), "opening port 8");
+    tautline::queuing_port commands = need(node.queuing({.number = command_port}), "opening port 7");
+    tautline::sampling_port states = need(node.sampling({.number = state_port, .refresh_period = 20s}), "opening port 8");
     const tautline::destination motor = need(commands.to("motor", command_port, 20s), "finding the motor");
 
     std::byte buffer[1484];
@@ -17,7 +17,7 @@ int main(int count, char **arguments) {
         need(commands.send(motor, tautline::bytes_of(command{degrees})), "sending a command");
         state seen{};
         while (seen.degrees != degrees) {
-            const auto sample = need(states.read_new(buffer, 20s), "waiting for the state");
+            const auto sample = need(states.next(buffer, 20s), "waiting for the state");
             if (!sample || !sample->valid()) {
                 std::fputs("controller: no state for 20 s\n", stderr);
                 return EXIT_FAILURE;

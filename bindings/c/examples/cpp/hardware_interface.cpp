@@ -33,7 +33,7 @@ int main(int count, char **arguments) {
     const std::string bus = count > 1 ? arguments[1] : "machine";
     const std::string text = configuration("arm", "ros2_control", bus.c_str());
     tautline::node arm = need(tautline::node::open_text(text.c_str()), "opening the arm's node");
-    tautline::sampling_port commands = need(arm.open_sampling(arm_port), "opening the arm's port");
+    tautline::sampling_port commands = need(arm.sampling({.number = arm_port}), "opening the arm's port");
 
     arm_ports ports;
     const std::string failed = ports.open(written_configuration(bus).c_str(), "arm", arm_port, 20s);

@@ -41,7 +41,7 @@ public:
         if (!opened)
             return opened.error().text();
         node_ = *std::move(opened);
-        auto state = node_.open_sampling("state");
+        auto state = node_.sampling({.name = "state"});
         if (!state)
             return state.error().text();
         state_ = *std::move(state);

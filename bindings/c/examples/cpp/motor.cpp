@@ -8,8 +8,8 @@ using namespace std::chrono_literals;
 int main(int count, char **arguments) {
     const std::string text = configuration("motor", "controller", count > 1 ? arguments[1] : "machine");
     tautline::node node = need(tautline::node::open_text(text.c_str()), "opening the node");
-    tautline::queuing_port commands = need(node.open_queuing(command_port, {.depth = 16}), "opening port 7");
-    tautline::sampling_port states = need(node.open_sampling(state_port), "opening port 8");
+    tautline::queuing_port commands = need(node.queuing({.number = command_port, .depth = 16}), "opening port 7");
+    tautline::sampling_port states = need(node.sampling({.number = state_port}), "opening port 8");
     std::puts("motor: ready");
     std::fflush(stdout);
     const tautline::destination controller = need(states.to("controller", state_port, 20s), "finding the controller");

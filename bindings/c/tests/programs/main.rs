@@ -145,9 +145,9 @@ fn installing_and_uninstalling() {
     let lib = root.join("usr/lib");
     let link = |name: &str| std::fs::read_link(lib.join(name)).unwrap();
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(link("libtautline.so"), Path::new("libtautline.so.0"));
+    assert_eq!(link("libtautline.so"), Path::new("libtautline.so.1"));
     assert_eq!(
-        link("libtautline.so.0"),
+        link("libtautline.so.1"),
         Path::new(&format!("libtautline.so.{version}"))
     );
     for file in [
