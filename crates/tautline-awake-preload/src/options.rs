@@ -74,7 +74,10 @@ extern "C" fn start() {
         },
         Relaxed,
     );
-    if MODE.load(Relaxed) == AWAKE {
+    // SAFETY: a number of the process's own.
+    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    // The descriptors that it would map are named by a user who has fewer rights than this program.
+    if MODE.load(Relaxed) == AWAKE && !is_secure {
         look::start();
     }
     // SAFETY: a function that may be called in a child.

@@ -437,6 +437,58 @@ fn a_program_that_cannot_be_helped_runs_with_a_line_that_says_why() {
     assert_eq!(text(&output.stderr), "");
 }
 
+/// In a mount namespace, so that the library's copy in the system's folder is nobody else's. Prints what another user
+/// is told, then what the program says for root, and for the user once the remedy has been followed.
+const SETUID: &str = r#"
+set -e
+mount -t tmpfs none "$D"
+mkdir "$D/upper" "$D/work"
+cp "$BIN/taut" $(ls -t "$BIN"/*awake_preload.so "$BIN"/deps/*awake_preload.so 2>/dev/null | head -n 1) "$D"
+echo '#include <unistd.h>
+int main(void) { return usleep(100000); }' | cc -x c -o "$D/sleep" -
+chmod 4755 "$D/sleep"
+stranger="setpriv --reuid 64321 --regid 64321 --clear-groups"
+told=$($stranger "$D/taut" exec --report -- "$D/sleep" 2>&1)
+echo "told: $told"
+echo "root: $("$D/taut" exec --report -- "$D/sleep" 2>&1)"
+remedy=$(echo "$told" | sed -n 's/.*`sudo \(.*\)`.*/\1/p')
+folder=${remedy##* }
+mount -t overlay -o "lowerdir=$folder,upperdir=$D/upper,workdir=$D/work" none "$folder"
+$remedy
+echo "served: $($stranger "$D/taut" exec --report -- "$D/sleep" 2>&1)"
+"#;
+
+#[test]
+fn a_setuid_program_is_served_for_root_and_for_others_once_they_follow_the_remedy() {
+    if skipped_without_privilege() || lacks("setpriv") {
+        return;
+    }
+    let scratch = Scratch::new("exec-setuid");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", SETUID]);
+    let program = Path::new(env!("CARGO_BIN_EXE_taut"));
+    command.env("BIN", program.parent().unwrap());
+    let output = command.env("D", &scratch.0).output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    let part = |from: &str, to: &str| {
+        let rest = said.split(from).nth(1).unwrap_or_default();
+        rest.split(to).next().unwrap_or_default().to_owned()
+    };
+    let (told, root, served) = (
+        part("told: ", "root: "),
+        part("root: ", "served: "),
+        part("served: ", "\0"),
+    );
+    assert!(
+        told.contains("stay as they are: it has rights that this user has not"),
+        "{said}"
+    );
+    for one in [root, served] {
+        let is_served = one.contains("sleeps: late by") && !one.contains("stay as they are");
+        assert!(is_served, "{said}");
+    }
+}
+
 /// Without the privileges the program runs all the same.
 #[test]
 fn a_program_whose_interface_cannot_be_had_runs_with_a_line_that_says_why() {

@@ -1,25 +1,20 @@
 //! `taut exec`: an unmodified program whose waits and sleeps end awake. Any card, any descriptor, no privilege; with an
 //! interface its datagrams also come past the kernel's stack while it looks.
 
+mod library;
 mod look;
 mod program;
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
 use tautline_state::policy::set_policy;
 use tautline_testbed::interface;
 
-use crate::cli::{self, CommandError};
+use crate::cli::CommandError;
 use crate::firewall;
-
-/// File of the library that is loaded into programs, and the package that it is built from.
-const LIBRARY: &str = "libtautline_awake_preload.so";
-const PACKAGE: &str = "tautline-awake-preload";
 
 /// Arguments of `taut exec`.
 #[derive(Debug, Args)]
@@ -54,7 +49,8 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             )
         })?;
     }
-    match program::check(name)? {
+    let library = library::find()?;
+    match program::check(name, &library)? {
         Some(why) => say!(
             "taut exec: the waits of {} stay as they are: {why}",
             program::plain(name)
@@ -65,7 +61,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             let mut words: Vec<String> = set.map(|(_, word)| (*word).to_owned()).collect();
             words.push(std::process::id().to_string());
             command
-                .env("LD_PRELOAD", preloaded(&library()?))
+                .env("LD_PRELOAD", library.preloaded())
                 .env("TAUTLINE_AWAKE", words.join(","));
             if let Some(interface) = &arguments.interface {
                 match look::attach(interface) {
@@ -97,38 +93,4 @@ fn not_run(name: &OsStr, error: &std::io::Error) -> CommandError {
         format!("cannot run {}: {error}", program::plain(name)),
         "name a program that exists and that you may execute",
     )
-}
-
-/// The library lies beside this command, as `cargo build` leaves it (`cargo test`: in `deps`), or in the library
-/// directory beside the command's.
-fn library() -> Result<PathBuf, CommandError> {
-    let own = env::current_exe().unwrap_or_default();
-    let directory = own.parent().unwrap_or(Path::new("/"));
-    let places =
-        ["", "deps", "../lib", "../lib/tautline"].map(|place| directory.join(place).join(LIBRARY));
-    // The newest: cargo may have left an older one.
-    let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified());
-    let found = places
-        .into_iter()
-        .filter_map(|place| Some((written(&place).ok()?, place)));
-    let newest = found.max().map(|(_, place)| place).ok_or_else(|| {
-        CommandError::failed(
-            format!(
-                "{LIBRARY} is neither in {} nor in ../lib",
-                directory.display()
-            ),
-            format!("build it with `cargo build --release -p {PACKAGE}`, or `make build`"),
-        )
-    })?;
-    cli::trusted_code(&newest)
-}
-
-/// Ours first; what else is to be loaded stays.
-fn preloaded(library: &Path) -> OsString {
-    let mut all = library.as_os_str().to_owned();
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        all.push(OsStr::new(":"));
-        all.push(others);
-    }
-    all
 }

@@ -12,6 +12,7 @@ use object::elf::{FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind};
 
+use super::library::Library;
 use crate::cli::CommandError;
 
 /// Bytes of a program that are read: its headers and notes lie at the beginning. Lower: a Go program's note may be
@@ -26,10 +27,10 @@ const GO_NOTE: &[u8] = b"Go\0\0";
 ///
 /// # Errors
 /// There is no such program.
-pub(super) fn check(name: &OsStr) -> Result<Option<String>, CommandError> {
+pub(super) fn check(name: &OsStr, library: &Library) -> Result<Option<String>, CommandError> {
     let mut path = find(name).ok_or_else(|| not_found(name))?;
     for _ in 0..SCRIPTS_MAX {
-        match look(&path) {
+        match look(&path, library) {
             Ok(Some(interpreter)) => path = interpreter,
             Ok(None) => return Ok(None),
             Err(why) => return Ok(Some(why)),
@@ -85,7 +86,7 @@ fn find(name: &OsStr) -> Option<PathBuf> {
 }
 
 /// Looks at a file: the interpreter of a script, nothing for a program that can be taken, or why it cannot.
-fn look(path: &Path) -> Result<Option<PathBuf>, String> {
+fn look(path: &Path, library: &Library) -> Result<Option<PathBuf>, String> {
     let file =
         File::open(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     let found = file.metadata().map_err(|error| error.to_string())?;
@@ -96,13 +97,30 @@ fn look(path: &Path) -> Result<Option<PathBuf>, String> {
     if let Some(rest) = head.strip_prefix(b"#!") {
         return interpreter(rest).map(Some);
     }
-    let changes_user = found.mode() & (libc::S_ISUID | libc::S_ISGID) != 0;
-    if changes_user && !rustix::process::geteuid().is_root() {
-        return Err(
-            "it runs as another user, and the loader takes no libraries from this one".to_owned(),
-        );
+    if gains_rights(path, &found) && !library.is_for_setuid() {
+        return Err(format!(
+            "it has rights that this user has not, and the loader takes no library from there; start it as root, or \
+             `{}`",
+            library.install()
+        ));
     }
     judge(&head).map(|()| None)
+}
+
+/// Whether the kernel would give the program another user, group or capability than this process has: AT_SECURE of
+/// getauxval(3), at which the loader takes libraries of the system's folders alone. Root gains nothing by
+/// capabilities, nor by becoming root.
+fn gains_rights(path: &Path, found: &fs::Metadata) -> bool {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let is_set = |bit| found.mode() & bit != 0;
+    let changes_user = is_set(libc::S_ISUID) && found.uid() != user.as_raw();
+    let changes_group = is_set(libc::S_ISGID) && found.gid() != group.as_raw();
+    let mut value = [0; 64];
+    let mut has_capabilities = || {
+        let value = rustix::fs::getxattr(path, c"security.capability", &mut value[..]);
+        !user.is_root() && value.is_ok()
+    };
+    changes_user || changes_group || has_capabilities()
 }
 
 /// The program that a script's first line names. `env` names another one.
