@@ -7,6 +7,7 @@ mod common;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
 
 mod ethercat;
+mod linuxcnc;
 mod microcontroller;
 mod packages;
 mod supply;
