@@ -302,8 +302,8 @@ struct tautline_source {
 /* Sending. */
 
 /* The way to a port of a neighbour that the configuration names; of a port of plain UDP, the way to a
- * UDP port, where `neighbour` may be an IPv4 address too. On link vbus it waits for the peer's port until a deadline, so
- * that this program may start before its peer; on other links it does not wait. Not for the hot path. */
+ * UDP port, where `neighbour` may be an IPv4 address too. On link vbus it waits for the peer's port until a deadline,
+ * so that this program may start before its peer; on other links it does not wait. Not for the hot path. */
 int tautline_destination_of(tautline_port port, const char *neighbour, uint16_t to, uint64_t deadline_ns,
                             tautline_destination *destination);
 

@@ -51,8 +51,8 @@ class Side:
         self.node = tautline.Node(interface="cable0", link=link, xdp_mode=mode, address=TAUTLINE_IPS[place],
                                   neighbour=[peer])
         # Spins for longer than any wait here lasts, so it never sleeps.
-        self.queuing = self.node.queuing_port(PORT, spin=2 * LOST_AFTER_S)
-        self.udp = self.node.udp_port(UDP_PORT, spin=2 * LOST_AFTER_S)
+        self.queuing = self.node.queuing(PORT, spin=2 * LOST_AFTER_S)
+        self.udp = self.node.udp(UDP_PORT, spin=2 * LOST_AFTER_S)
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((PLAIN_IPS[place], UDP_PORT))
         self.socket.connect((PLAIN_IPS[1 - place], UDP_PORT))

@@ -43,10 +43,10 @@ def main() -> None:
         bus = {"link": "vbus", "bus": f"{directory}/cell"}
         arm = tautline.Node(node="arm", neighbour=[{"name": "desk"}], **bus)
         desk = tautline.Node(node="desk", neighbour=[{"name": "arm"}], **bus)
-        with arm.queuing_port(1) as publisher, desk.sampling_port(2) as state, desk.queuing_port(3) as commands:
+        with arm.queuing(1) as publisher, desk.sampling(2) as state, desk.queuing(3) as commands:
             publisher.send(publisher.destination("desk", 2), JOINT_STATE.pack(JointState(1, (0.0,) * 6)))
             publisher.send(publisher.destination("desk", 3), b"stop", priority=tautline.HIGHEST)
-            state.read_new(timeout=1.0)
+            state.next(timeout=1.0)
             print(latest(state), asyncio.run(first_command(commands)))
 
 

@@ -12,7 +12,7 @@ use tautline_awake::raw::open_descriptor;
 use tautline_awake::sleep;
 
 use crate::errors::{argument, exception};
-use crate::wait::{STEP, instant, look_or_deadline};
+use crate::wait::{STEP, end_of_wait};
 
 /// Gives the places of CPUs back in each child of a fork, where their threads are not.
 pub(crate) fn watch_forks() -> PyResult<()> {
@@ -96,7 +96,7 @@ impl Awake {
     /// Returns whether there is; False when the time is over. Ctrl-C ends it.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let deadline = look_or_deadline(py, timeout)?;
+        let deadline = end_of_wait(py, timeout, None)?;
         self.with(py, |awake| {
             loop {
                 let at = now();
@@ -140,7 +140,7 @@ impl Awake {
 /// True
 #[pyfunction]
 pub(crate) fn sleep_until(py: Python<'_>, moment: f64) -> PyResult<f64> {
-    let end = instant(py, moment)?;
+    let end = end_of_wait(py, None, Some(moment))?;
     while end.saturating_duration_since(now()) > 2 * STEP {
         py.detach(|| std::thread::sleep(STEP));
         py.check_signals()?;

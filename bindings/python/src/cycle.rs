@@ -9,7 +9,7 @@ use tautline::cycle::CycleOptions;
 use tautline::now;
 
 use crate::errors::argument;
-use crate::wait::{STEP, duration, instant, seconds};
+use crate::wait::{STEP, duration, end_of_wait, seconds};
 
 /// One period of a `Cycle`: `number` from 1, `due` when it began and `deadline` when the next one does, in seconds on
 /// `time.monotonic()`, `late` the seconds until the thread ran, `skipped` the periods that were skipped before.
@@ -140,7 +140,7 @@ impl Cycle {
 
     /// Tells a locked cycle when a value arrived: the `arrival` of what a port returned, never the time of the read.
     fn arrived(&mut self, py: Python<'_>, moment: f64) -> PyResult<()> {
-        self.0.arrived(instant(py, moment)?);
+        self.0.arrived(end_of_wait(py, None, Some(moment))?);
         Ok(())
     }
 

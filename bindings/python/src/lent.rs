@@ -16,8 +16,6 @@ use tautline_state::fork::OwnerProcess;
 use crate::buffer::{Extent, Memory, given_back};
 use crate::cell::Cell;
 use crate::errors::Raise;
-use crate::message::{Source, checksum, pair};
-use crate::wait::seconds;
 
 /// Something that borrows a port, with the port.
 pub(crate) struct WithPort<P, T> {
@@ -82,7 +80,7 @@ impl<P, T> Drop for WithPort<P, T> {
 }
 
 /// Memory that is lent to Python, with the view that the program was given.
-struct Lent {
+pub(crate) struct Lent {
     memory: Memory,
     view: Mutex<Option<Py<PyAny>>>,
     bytes: usize,
@@ -91,7 +89,11 @@ struct Lent {
 impl Lent {
     /// # Safety
     /// As [`Memory::new`].
-    unsafe fn new(py: Python<'_>, extent: Extent, keeper: crate::buffer::Keeper) -> PyResult<Self> {
+    pub(crate) unsafe fn new(
+        py: Python<'_>,
+        extent: Extent,
+        keeper: crate::buffer::Keeper,
+    ) -> PyResult<Self> {
         let bytes = extent.bytes;
         Ok(Self {
             // SAFETY: the caller's promise.
@@ -102,7 +104,7 @@ impl Lent {
     }
 
     /// The same view each time, so that giving back can release it.
-    fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    pub(crate) fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if !self.memory.is_kept(py) {
             return Err(given_back(py));
         }
@@ -118,7 +120,7 @@ impl Lent {
     }
 
     /// Ends the loan; its keeper, unless that was done before.
-    fn end(&self, py: Python<'_>) -> PyResult<Option<crate::buffer::Keeper>> {
+    pub(crate) fn end(&self, py: Python<'_>) -> PyResult<Option<crate::buffer::Keeper>> {
         let view = self.view().take();
         if let Some(view) = view
             && let Err(error) = view.call_method0(py, "release")
@@ -130,211 +132,12 @@ impl Lent {
         self.memory.end(py)
     }
 
+    pub(crate) fn is_kept(&self, py: Python<'_>) -> bool {
+        self.memory.is_kept(py)
+    }
+
     fn view(&self) -> std::sync::MutexGuard<'_, Option<Py<PyAny>>> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Makes a class of something that is lent for reading.
-macro_rules! lent_class {
-    ($(#[$attribute:meta])* $class:ident, $head:ty, $what:literal, { $($own:tt)* }) => {
-        $(#[$attribute])*
-        #[pyclass(module = "tautline", frozen)]
-        pub(crate) struct $class {
-            lent: Lent,
-            head: $head,
-        }
-
-        impl $class {
-            /// # Safety
-            /// `start` begins as many bytes as `length` says, readable while `keeper` lives.
-            pub(crate) unsafe fn new(
-                py: Python<'_>,
-                (start, bytes): (*const u8, usize),
-                head: $head,
-                keeper: crate::buffer::Keeper,
-            ) -> PyResult<Self> {
-                let extent = Extent { start: start.cast_mut(), bytes, read_only: true };
-                // SAFETY: the caller's promise.
-                Ok(Self { lent: unsafe { Lent::new(py, extent, keeper) }?, head })
-            }
-        }
-
-        #[pymethods]
-        impl $class {
-            /// The bytes where they lie: a read-only `memoryview`. Raises ClosedError after release().
-            #[getter]
-            fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.lent.data(py)
-            }
-
-            /// Gives the memory back. Raises BufferError while slices of the view, or arrays made of it, are in use.
-            fn release(&self, py: Python<'_>) -> PyResult<()> {
-                self.lent.end(py).map(drop)
-            }
-
-            /// Whether the memory was given back.
-            #[getter]
-            fn released(&self, py: Python<'_>) -> bool {
-                !self.lent.memory.is_kept(py)
-            }
-
-            /// Priority, 0 to 7.
-            #[getter]
-            fn priority(&self) -> u8 {
-                self.head.priority.get()
-            }
-
-            /// Arrival, in seconds on `time.monotonic()`; on a bus, when it was sent.
-            #[getter]
-            fn arrival(&self) -> f64 {
-                seconds(self.head.arrival)
-            }
-
-            fn __bytes__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.lent.data(py)?.call_method0(py, "tobytes")
-            }
-
-            fn __len__(&self) -> usize {
-                self.lent.bytes
-            }
-
-            fn __enter__(slf: Py<Self>) -> Py<Self> {
-                slf
-            }
-
-            #[pyo3(signature = (*_exception))]
-            fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-                self.release(py)
-            }
-
-            fn __repr__(&self, py: Python<'_>) -> String {
-                let state = if self.released(py) { "given back" } else { "lent" };
-                format!("<{} of {} bytes, {state}>", $what, self.lent.bytes)
-            }
-
-            $($own)*
-        }
-    };
-}
-
-/// Facts about a message that is lent.
-pub(crate) struct MessageHead {
-    pub(crate) priority: tautline::Priority,
-    pub(crate) source: tautline::Source,
-    pub(crate) arrival: tautline::Instant,
-    pub(crate) sequence: u32,
-}
-
-/// Facts about a value that is lent.
-pub(crate) struct SampleHead {
-    pub(crate) message: MessageHead,
-    pub(crate) overwritten: u64,
-    pub(crate) new: bool,
-}
-
-impl std::ops::Deref for SampleHead {
-    type Target = MessageHead;
-
-    fn deref(&self) -> &MessageHead {
-        &self.message
-    }
-}
-
-lent_class! {
-    /// A message where it lies: over a bus in its sender's memory, elsewhere in the port's. Nothing is copied.
-    ///
-    /// Until it is given back, its slot is taken and the port does nothing else (BusyError). A view that is left over
-    /// is safe: `data` raises after release(), and release() raises BufferError while a slice or an array is in use.
-    ///
-    /// >>> import tautline
-    /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "eye", "ip": "127.0.0.1"}])
-    /// >>> port, eye = node.queuing_port(3011), node.queuing_port(3012)
-    /// >>> port.send(port.destination("eye", 3012), b"picture")
-    /// >>> with eye.receive_lent() as message:
-    /// ...     print(message.data[0], len(message))
-    /// 112 7
-    /// >>> message.data
-    /// Traceback (most recent call last):
-    ///   ...
-    /// tautline.ClosedError: this message was given back: its memory is the port's again
-    ///   what to do: use it before release() or the end of its `with` block, or keep a copy: bytes(message)
-    LentMessage, MessageHead, "LentMessage", {
-        /// Sender of the message.
-        #[getter]
-        fn source(&self) -> Source {
-            Source(self.head.source)
-        }
-
-        /// Number of the message's first frame, which its sender counts.
-        #[getter]
-        fn sequence(&self) -> u32 {
-            self.head.sequence
-        }
-    }
-}
-
-lent_class! {
-    /// A value where it lies, as `LentMessage`. `new` says whether this read is the first to see it.
-    ///
-    /// >>> import tautline
-    /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "eye", "ip": "127.0.0.1"}])
-    /// >>> port, eye = node.queuing_port(3013), node.sampling_port(3014)
-    /// >>> port.send(port.destination("eye", 3014), b"red")
-    /// >>> _ = eye.read_new()
-    /// >>> with eye.read_lent() as sample:
-    /// ...     print(bytes(sample.data), sample.new)
-    /// b'red' False
-    LentSample, SampleHead, "LentSample", {
-        /// Sender of the value.
-        #[getter]
-        fn source(&self) -> Source {
-            Source(self.head.source)
-        }
-
-        /// Number of the value's frame, which its sender counts.
-        #[getter]
-        fn sequence(&self) -> u32 {
-            self.head.sequence
-        }
-
-        /// Whether this read was the first to see the value.
-        #[getter(new)]
-        fn is_new(&self) -> bool {
-            self.head.new
-        }
-
-        /// Values of this source that were replaced unseen since the last that was read.
-        #[getter]
-        fn overwritten(&self) -> u64 {
-            self.head.overwritten
-        }
-    }
-}
-
-lent_class! {
-    /// A datagram where it lies in the port's memory, as `LentMessage`.
-    ///
-    /// >>> import socket, tautline
-    /// >>> port = tautline.Node(link="udp", address="127.0.0.1").udp_port(15201)
-    /// >>> peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    /// >>> _ = peer.sendto(b"picture", ("127.0.0.1", 15201))
-    /// >>> with port.receive_lent() as datagram:
-    /// ...     print(bytes(datagram.data), datagram.checksum)
-    /// b'picture' valid
-    /// >>> peer.close()
-    LentDatagram, tautline::port::Datagram, "LentDatagram", {
-        /// Sender: its IPv4 address and UDP port.
-        #[getter]
-        fn source(&self) -> (String, u16) {
-            pair(self.head.source)
-        }
-
-        /// State of the checksum: "valid", "absent" or "partial".
-        #[getter]
-        fn checksum(&self) -> String {
-            checksum(&self.head)
-        }
     }
 }
 
@@ -358,7 +161,7 @@ type SendLoan = fn(crate::buffer::Keeper) -> Option<Result<(), SendError>>;
 ///
 /// >>> import tautline
 /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "eye", "ip": "127.0.0.1"}])
-/// >>> port, eye = node.queuing_port(3015), node.queuing_port(3016)
+/// >>> port, eye = node.queuing(3015), node.queuing(3016)
 /// >>> with port.lend(port.destination("eye", 3016), 7) as loan:
 /// ...     loan.data[:] = b"picture"
 /// ...     loan.send()
@@ -431,7 +234,7 @@ impl Loan {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let state = if self.lent.memory.is_kept(py) {
+        let state = if self.lent.is_kept(py) {
             "being filled"
         } else {
             "given back"
@@ -445,7 +248,7 @@ impl Loan {
 /// release().
 ///
 /// >>> import socket, tautline
-/// >>> port = tautline.Node(link="udp", address="127.0.0.1").udp_port(15202)
+/// >>> port = tautline.Node(link="udp", address="127.0.0.1").udp(15202)
 /// >>> peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 /// >>> peer.bind(("127.0.0.1", 0))
 /// >>> camera = port.destination("127.0.0.1", peer.getsockname()[1])
@@ -512,7 +315,7 @@ impl SendBuffer {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let state = if self.lent.memory.is_kept(py) {
+        let state = if self.lent.is_kept(py) {
             "lent"
         } else {
             "given back"

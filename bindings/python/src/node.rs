@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tautline::port::{Policing, QueuingOptions, RawOptions, SamplingOptions};
-use tautline::{EtherType, NodeConfig, OpenError, Spin};
+use tautline::port::Policing;
+use tautline::{EtherType, NodeConfig, OpenError};
 
 use crate::cell::{OfProcess, check_process};
 use crate::errors::{Raise, argument, exception};
 use crate::lent::SendBuffer;
-use crate::port::{port_number, python_value};
+use crate::port::python_value;
 use crate::queuing::QueuingPort;
 use crate::raw::RawPort;
 use crate::sampling::SamplingPort;
@@ -55,6 +55,17 @@ impl Node {
             exception(py, "ClosedError", "this node is closed", remedy)
         })
     }
+}
+
+/// Opens a port by its builder, with the options that were given and the interpreter free.
+macro_rules! open {
+    ($py:ident, $builder:expr, $($option:ident = $given:expr),* $(,)?) => {{
+        let mut builder = $builder;
+        $(if let Some(given) = $given {
+            builder = builder.$option(given);
+        })*
+        $py.detach(|| builder.open()).map_err(|error| error.raise($py))
+    }};
 }
 
 #[pymethods]
@@ -157,17 +168,21 @@ impl Node {
             .map_err(|error| error.raise(py))
     }
 
-    /// Opens a queuing port: by its number, with these options, or by its name as the configuration describes it.
+    /// Opens a queuing port. `port` is its number, or its name in the configuration; with a name it has the options of
+    /// its entry, and those given here add to these. A name that the configuration does not have needs `number`. An
+    /// option that the entry sets to another value is refused.
     ///
     /// `depth` is the slots of each priority, a power of two from 2 to 4,096; `message_bytes_max` the largest message,
     /// up to 65,536, on a bus 16 MiB; `spin` the seconds for which a wait spins before it sleeps; `police_rate` the
     /// messages a second that the port takes, with `police_burst` at once. Raises PortError.
-    #[pyo3(signature = (port, *, depth=None, message_bytes_max=None, spin=None, police_rate=None, police_burst=None))]
+    #[pyo3(signature = (port, *, number=None, depth=None, message_bytes_max=None, spin=None, police_rate=None,
+                        police_burst=None))]
     #[allow(clippy::too_many_arguments)] // Keywords of Python.
-    fn queuing_port(
+    fn queuing(
         &self,
         py: Python<'_>,
-        port: &Bound<'_, PyAny>,
+        port: PortId,
+        number: Option<u16>,
         depth: Option<u32>,
         message_bytes_max: Option<usize>,
         spin: Option<f64>,
@@ -175,36 +190,31 @@ impl Node {
         police_burst: Option<u32>,
     ) -> PyResult<QueuingPort> {
         let node = self.node(py)?;
-        let given = (
-            depth,
-            message_bytes_max,
-            spin,
-            policing(police_rate, police_burst),
-        );
-        let opened = match name_of(py, port, given == (None, None, None, None))? {
-            Some(name) => py.detach(|| node.queuing(&name).open()),
-            None => {
-                let number = port_number(py, port.extract()?)?;
-                let options = queuing_options(py, given)?;
-                py.detach(|| node.queuing(number).options(&options).open())
-            }
-        };
-        let opened = opened.map_err(|error| error.raise(py))?;
+        let opened = open!(
+            py,
+            node.queuing(&port),
+            number = number,
+            depth = depth,
+            message_bytes_max = message_bytes_max,
+            spin = seconds(py, "a spin", spin)?,
+            policing = policing(police_rate, police_burst),
+        )?;
         Ok(QueuingPort::of(&node, opened))
     }
 
-    /// Opens a sampling port: by its number, with these options, or by its name as the configuration describes it.
+    /// Opens a sampling port, by its number or its name as queuing().
     ///
     /// `refresh_period` is the seconds in which a new value is due, 1 unless given; `sources` the peers' ports that
     /// each have a value of their own, 1 to 48; with 1 all share one. `value_bytes_max` is the largest value: one
-    /// frame, 1,484 bytes, on a bus up to 16 MiB. `spin` and `police_…` are as for queuing_port(). Raises PortError.
-    #[pyo3(signature = (port, *, refresh_period=None, sources=None, value_bytes_max=None, spin=None, police_rate=None,
-                        police_burst=None))]
+    /// frame, 1,484 bytes, on a bus up to 16 MiB. Raises PortError.
+    #[pyo3(signature = (port, *, number=None, refresh_period=None, sources=None, value_bytes_max=None, spin=None,
+                        police_rate=None, police_burst=None))]
     #[allow(clippy::too_many_arguments)] // Keywords of Python.
-    fn sampling_port(
+    fn sampling(
         &self,
         py: Python<'_>,
-        port: &Bound<'_, PyAny>,
+        port: PortId,
+        number: Option<u16>,
         refresh_period: Option<f64>,
         sources: Option<usize>,
         value_bytes_max: Option<usize>,
@@ -213,41 +223,28 @@ impl Node {
         police_burst: Option<u32>,
     ) -> PyResult<SamplingPort> {
         let node = self.node(py)?;
-        let policing = policing(police_rate, police_burst);
-        let plain = (refresh_period, sources, value_bytes_max, spin) == (None, None, None, None);
-        let opened = match name_of(py, port, plain && policing.is_none())? {
-            Some(name) => py.detach(|| node.sampling(&name).open()),
-            None => {
-                let number = port_number(py, port.extract()?)?;
-                let mut options = SamplingOptions {
-                    policing,
-                    ..SamplingOptions::default()
-                };
-                set(
-                    &mut options.refresh_period,
-                    seconds(py, "a refresh period", refresh_period)?,
-                );
-                set(&mut options.sources, sources);
-                set(&mut options.value_bytes_max, value_bytes_max);
-                set(
-                    &mut options.spin,
-                    seconds(py, "a spin", spin)?.map(Spin::For),
-                );
-                py.detach(|| node.sampling(number).options(&options).open())
-            }
-        };
-        let opened = opened.map_err(|error| error.raise(py))?;
-        Ok(SamplingPort::of(&node, opened))
+        let opened = open!(
+            py,
+            node.sampling(&port),
+            number = number,
+            refresh_period = seconds(py, "a refresh period", refresh_period)?,
+            sources = sources,
+            value_bytes_max = value_bytes_max,
+            spin = seconds(py, "a spin", spin)?,
+            policing = policing(police_rate, police_burst),
+        )?;
+        SamplingPort::of(py, &node, opened)
     }
 
-    /// Opens a port of plain UDP: by its number, 1 to 65,535, with the options of queuing_port(), or by its name as the
-    /// configuration describes it. Raises PortError.
-    #[pyo3(signature = (port, *, depth=None, message_bytes_max=None, spin=None, police_rate=None, police_burst=None))]
+    /// Opens a port of plain UDP, 1 to 65,535, by its number or its name as queuing(). Raises PortError.
+    #[pyo3(signature = (port, *, number=None, depth=None, message_bytes_max=None, spin=None, police_rate=None,
+                        police_burst=None))]
     #[allow(clippy::too_many_arguments)] // Keywords of Python.
-    fn udp_port(
+    fn udp(
         &self,
         py: Python<'_>,
-        port: &Bound<'_, PyAny>,
+        port: PortId,
+        number: Option<u16>,
         depth: Option<u32>,
         message_bytes_max: Option<usize>,
         spin: Option<f64>,
@@ -255,55 +252,48 @@ impl Node {
         police_burst: Option<u32>,
     ) -> PyResult<UdpPort> {
         let node = self.node(py)?;
-        let given = (
-            depth,
-            message_bytes_max,
-            spin,
-            policing(police_rate, police_burst),
-        );
-        let opened = match name_of(py, port, given == (None, None, None, None))? {
-            Some(name) => py.detach(|| node.udp(&name).open()),
-            None => {
-                let number: u16 = port.extract()?;
-                let options = (&queuing_options(py, given)?).into();
-                py.detach(|| node.udp(number).options(&options).open())
-            }
-        };
-        let opened = opened.map_err(|error| error.raise(py))?;
+        let opened = open!(
+            py,
+            node.udp(&port),
+            number = number,
+            depth = depth,
+            message_bytes_max = message_bytes_max,
+            spin = seconds(py, "a spin", spin)?,
+            policing = policing(police_rate, police_burst),
+        )?;
         Ok(UdpPort::of(&node, opened))
     }
 
-    /// Opens a raw port: by its EtherType, with `depth`, `spin` and `police_…` of queuing_port(), or by its name as the
-    /// configuration describes it. Raises PortError.
-    #[pyo3(signature = (port, *, depth=None, spin=None, police_rate=None, police_burst=None))]
-    fn raw_port(
+    /// Opens a raw port, by its EtherType or its name as queuing(). Raises PortError.
+    #[pyo3(signature = (port, *, ethertype=None, depth=None, spin=None, police_rate=None, police_burst=None))]
+    #[allow(clippy::too_many_arguments)] // Keywords of Python.
+    fn raw(
         &self,
         py: Python<'_>,
-        port: &Bound<'_, PyAny>,
+        port: PortId,
+        ethertype: Option<u16>,
         depth: Option<u32>,
         spin: Option<f64>,
         police_rate: Option<u32>,
         police_burst: Option<u32>,
     ) -> PyResult<RawPort> {
-        let node = self.node(py)?;
-        let policing = policing(police_rate, police_burst);
-        let plain = (depth, spin, policing) == (None, None, None);
-        let opened = match name_of(py, port, plain)? {
-            Some(name) => py.detach(|| node.raw(&name).open()),
-            None => {
-                let number: u16 = port.extract()?;
-                let ethertype = EtherType::new(number)
-                    .map_err(|error| argument(py, &error.to_string(), "use another EtherType"))?;
-                let options = queuing_options(py, (depth, None, spin, policing))?;
-                let options = RawOptions {
-                    depth: options.depth,
-                    spin: options.spin,
-                    policing: options.policing,
-                };
-                py.detach(|| node.raw(ethertype).options(&options).open())
-            }
+        let checked = |number| {
+            EtherType::new(number)
+                .map_err(|error| argument(py, &error.to_string(), "use another EtherType"))
         };
-        let opened = opened.map_err(|error| error.raise(py))?;
+        let node = self.node(py)?;
+        let builder = match &port {
+            PortId::Number(number) => node.raw(checked(*number)?),
+            PortId::Name(name) => node.raw(name),
+        };
+        let opened = open!(
+            py,
+            builder,
+            ethertype = ethertype.map(checked).transpose()?,
+            depth = depth,
+            spin = seconds(py, "a spin", spin)?,
+            policing = policing(police_rate, police_burst),
+        )?;
         Ok(RawPort::of(&node, opened))
     }
 
@@ -378,40 +368,30 @@ fn configuration(py: Python<'_>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<S
     })
 }
 
-/// The name that a port is opened by; `None` for a number. Options are the configuration's then.
-fn name_of(py: Python<'_>, port: &Bound<'_, PyAny>, no_options: bool) -> PyResult<Option<String>> {
-    let Ok(name) = port.cast::<PyString>() else {
-        return Ok(None);
-    };
-    if no_options {
-        return Ok(Some(name.to_string()));
-    }
-    let message = format!("port `{name}` has its options in the configuration");
-    Err(argument(
-        py,
-        &message,
-        "leave the options out, or open the port by its number",
-    ))
+/// Number of a port, or its name.
+enum PortId {
+    Number(u16),
+    Name(String),
 }
 
-/// Options of a queuing port that were given.
-type Given = (Option<u32>, Option<usize>, Option<f64>, Option<Policing>);
+impl<'a, 'py> FromPyObject<'a, 'py> for PortId {
+    type Error = PyErr;
 
-fn queuing_options(
-    py: Python<'_>,
-    (depth, message_bytes_max, spin, policing): Given,
-) -> PyResult<QueuingOptions> {
-    let mut options = QueuingOptions {
-        policing,
-        ..QueuingOptions::default()
-    };
-    set(&mut options.depth, depth);
-    set(&mut options.message_bytes_max, message_bytes_max);
-    set(
-        &mut options.spin,
-        seconds(py, "a spin", spin)?.map(Spin::For),
-    );
-    Ok(options)
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match object.cast::<PyString>() {
+            Ok(name) => Ok(Self::Name(name.to_string())),
+            Err(_) => Ok(Self::Number(object.extract()?)),
+        }
+    }
+}
+
+impl<'n> From<&'n PortId> for tautline::node::PortId<'n, u16> {
+    fn from(id: &'n PortId) -> Self {
+        match id {
+            PortId::Number(number) => (*number).into(),
+            PortId::Name(name) => name.into(),
+        }
+    }
 }
 
 /// Messages at once that a policed port takes, unless given: that of a configuration file.
@@ -426,10 +406,4 @@ fn seconds(py: Python<'_>, what: &str, given: Option<f64>) -> PyResult<Option<Du
     given
         .map(|given| duration(py, what, Some(given)))
         .transpose()
-}
-
-fn set<T>(place: &mut T, given: Option<T>) {
-    if let Some(given) = given {
-        *place = given;
-    }
 }

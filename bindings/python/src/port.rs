@@ -1,18 +1,21 @@
 //! Common parts of the four kinds of port.
+#![allow(unsafe_code)] // Messages that are lent go with their port.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use tautline::port::{AdaptiveSpin, Outgoing};
-use tautline::{Instant, PortError, Priority, SendError, Spin, now};
+use tautline::{Instant, PortError, Priority, ReceiveError, SendError, Spin, Wait, now};
 
-use crate::buffer::Bytes;
+use crate::buffer::{Bytes, Extent};
 use crate::cell::{Cell, InUse};
 use crate::errors::{Raise, argument, exception};
-use crate::message::{Destination, Source, serial};
-use crate::wait::{Spins, deadline};
+use crate::lent::{Lent, WithPort};
+use crate::message::{Body, Destination, Source, serial};
+use crate::wait::{Spins, deadline, wait};
 
 /// Longest message that is sent without leaving the interpreter to others: one frame, one system call. Longer: other
 /// threads of Python wait for as many system calls. Shorter: the two switches cost more than the send.
@@ -24,6 +27,8 @@ pub(crate) struct Held<P> {
     pub(crate) port: P,
     pub(crate) buffer: Box<[u8]>,
     adaptive: AdaptiveSpin,
+    /// Of a sampling port, else zero.
+    refresh_period: Duration,
     /// Closed with the port, not with the object of Python that has been it.
     node: tautline::Node,
 }
@@ -60,6 +65,39 @@ pub(crate) trait Sends: Kind {
         message: &[u8],
     ) -> Result<(), SendError>;
     fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError>;
+}
+
+/// Parts of receiving in which the kinds differ; [`Shell::receive`] and [`Shell::receive_in_place`] are for all.
+pub(crate) trait Receives: Kind + Sized + 'static {
+    /// Facts about what was received.
+    type Head: Send;
+    /// Its class in Python.
+    type Class;
+    /// The message where it lies, as the library lends it. It borrows the port.
+    type Borrowed: Send + 'static;
+
+    /// Takes the next one into a buffer.
+    fn take(&mut self, buffer: &mut [u8], wait: Wait) -> Result<Option<Self::Head>, ReceiveError>;
+
+    /// Takes the next one without waiting, and arms the descriptor, if anybody has it.
+    fn poll(&mut self, buffer: &mut [u8]) -> Result<Option<Self::Head>, ReceiveError> {
+        self.take(buffer, Wait::Poll)
+    }
+
+    /// Takes the next one where it lies; of a sampling port, the last one.
+    ///
+    /// # Safety
+    /// The port stays where it is, and is not used otherwise, while the result lives.
+    unsafe fn borrow(&mut self, wait: Wait) -> Result<Option<Self::Borrowed>, ReceiveError>;
+
+    /// Where the bytes begin, and facts about them. The sender of a value is late after `refresh_period`.
+    fn facts(found: &mut Self::Borrowed, refresh_period: Duration) -> (*const u8, Self::Head);
+
+    /// Number of bytes.
+    fn length(head: &Self::Head) -> usize;
+
+    /// An object of the class.
+    fn show(body: Body, head: Self::Head) -> Self::Class;
 }
 
 /// Implements the calls that the library's ports have under the same names.
@@ -129,6 +167,7 @@ impl<P: Kind + 'static> Shell<P> {
             port,
             buffer: vec![0; bytes_max].into(),
             adaptive: AdaptiveSpin::default(),
+            refresh_period: Duration::ZERO,
             node: node.clone(),
         };
         Self {
@@ -136,6 +175,12 @@ impl<P: Kind + 'static> Shell<P> {
             id: serial(),
             name,
         }
+    }
+
+    /// A value of the port is valid for so long.
+    pub(crate) fn with_refresh_period(self, py: Python<'_>, period: Duration) -> PyResult<Self> {
+        self.enter(py)?.port().refresh_period = period;
+        Ok(self)
     }
 
     #[inline]
@@ -193,6 +238,59 @@ impl<P: Kind + 'static> Shell<P> {
             counters.append(class.call((), Some(&keywords))?)?;
         }
         Ok(counters)
+    }
+}
+
+impl<P: Receives> Shell<P> {
+    /// Receives the next one, until a moment; [`Instant::ZERO`] polls.
+    pub(crate) fn receive(&self, py: Python<'_>, until: Instant) -> PyResult<Option<P::Class>> {
+        let mut entered = self.enter(py)?;
+        let held = entered.port();
+        let found = match until {
+            Instant::ZERO => {
+                let found = held.port.poll(&mut held.buffer);
+                found.map_err(|error| error.raise(py))?
+            }
+            _ => wait(py, held, until, |held, until| {
+                held.port.take(&mut held.buffer, Wait::Until(until))
+            })?,
+        };
+        Ok(found.map(|head| {
+            let body = Body::copied(py, &held.buffer[..P::length(&head)]);
+            P::show(body, head)
+        }))
+    }
+
+    /// Receives the next one, which stays where it lies until it is given back.
+    pub(crate) fn receive_in_place(
+        &self,
+        py: Python<'_>,
+        until: Instant,
+    ) -> PyResult<Option<P::Class>> {
+        let mut refresh_period = Duration::ZERO;
+        let receive = |held: &mut Held<P>| {
+            refresh_period = held.refresh_period;
+            wait(py, held, until, |held, until| {
+                // SAFETY: the result goes into `WithPort`, which keeps the port in its place and from others.
+                unsafe { held.port.borrow(Wait::Until(until)) }
+            })
+        };
+        // SAFETY: the result borrows from the port.
+        let found = unsafe { WithPort::new(py, &self.cell, receive) }?;
+        let Some(mut found) = found else {
+            return Ok(None);
+        };
+        let Some((start, head)) = found.look(|found| P::facts(found, refresh_period)) else {
+            return Ok(None);
+        };
+        let extent = Extent {
+            start: start.cast_mut(),
+            bytes: P::length(&head),
+            read_only: true,
+        };
+        // SAFETY: the bytes lie in the port's memory or its peer's, and stay there as long as `found`.
+        let lent = unsafe { Lent::new(py, extent, Box::new(found)) }?;
+        Ok(Some(P::show(Body::Lent(lent), head)))
     }
 }
 
@@ -389,6 +487,21 @@ macro_rules! port_class {
         crate::port::base_port_class!($class, $name, {
             $($own)*
 
+            /// Sends a message, a value or a datagram: any object with contiguous bytes, such as `bytes` or a numpy
+            /// array. One system call a frame; never waits. `priority` is 0 to 7, 7 most urgent. A peer's sampling port
+            /// takes values of one frame only; a datagram has up to 65,507 bytes. Raises SendError, and FullError if
+            /// trying again may help.
+            #[pyo3(signature = (to, message, priority=3))]
+            fn send(
+                &self,
+                py: Python<'_>,
+                to: &crate::message::Destination,
+                message: &Bound<'_, PyAny>,
+                priority: u8,
+            ) -> PyResult<()> {
+                self.0.send(py, to, message, priority)
+            }
+
             /// Sends messages in their order, with few system calls: `batch` is a sequence of (destination, message,
             /// priority). Returns how many were taken: all, unless the driver's transmit queue is full. Raises
             /// SendError if none was taken.
@@ -399,6 +512,53 @@ macro_rules! port_class {
     };
 }
 pub(crate) use port_class;
+
+/// Makes the methods of a class of ports that keep everything: those of `$make`, and the calls that receive.
+macro_rules! receiving {
+    ($class:ty, $make:ident, ($($arguments:tt)*), { $($own:tt)* }) => {
+        crate::port::$make!($($arguments)*, {
+            /// The most urgent message, datagram or frame. Waits for one: `timeout` seconds, for ever with None, not at
+            /// all with 0; or `until` a moment in seconds on `time.monotonic()`. Returns None when the time is over.
+            /// Spins first, then sleeps. With `in_place` it stays where it lies until it is given back. Raises
+            /// ReceiveError, and on plain UDP UndeliveredError once for each datagram that did not arrive.
+            #[pyo3(signature = (timeout=None, *, until=None, in_place=false))]
+            fn receive(
+                &self,
+                py: Python<'_>,
+                timeout: Option<f64>,
+                until: Option<f64>,
+                in_place: bool,
+            ) -> PyResult<Option<$class>> {
+                let end = crate::wait::end_of_wait(py, timeout, until)?;
+                match in_place {
+                    true => self.0.receive_in_place(py, end),
+                    false => self.0.receive(py, end),
+                }
+            }
+
+            /// The same as receive(), for tasks of `asyncio`: the loop watches the descriptor meanwhile.
+            #[pyo3(signature = (timeout=None))]
+            fn receive_async<'py>(
+                slf: &Bound<'py, Self>,
+                timeout: Option<f64>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                let helper = slf.py().import("tautline._aio")?.getattr("receive")?;
+                helper.call1((slf, timeout))
+            }
+
+            fn __aiter__(slf: Py<Self>) -> Py<Self> {
+                slf
+            }
+
+            fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+                Self::receive_async(slf, None)
+            }
+
+            $($own)*
+        });
+    };
+}
+pub(crate) use receiving;
 
 /// Makes the methods of a class of ports that have numbers: as `port_class`, and destinations by port number.
 macro_rules! numbered_port_class {
@@ -456,11 +616,11 @@ macro_rules! numbered_port_class {
             /// >>> bus = tempfile.mkdtemp() + "/bus"
             /// >>> camera = tautline.Node(link="vbus", bus=bus, node="camera")
             /// >>> viewer = tautline.Node(link="vbus", bus=bus, node="viewer", neighbour=[{"name": "camera"}])
-            /// >>> with camera.sampling_port(5) as lens, viewer.sampling_port(6) as screen:
+            /// >>> with camera.sampling(5) as lens, viewer.sampling(6) as screen:
             /// ...     readers = lens.readers()
             /// ...     screen.follow("camera", 5)
             /// ...     lens.send(readers, b"picture")
-            /// ...     screen.read_new().data
+            /// ...     screen.next().data
             /// b'picture'
             fn readers(&self, py: Python<'_>) -> PyResult<crate::message::Destination> {
                 let name = "readers".to_owned();

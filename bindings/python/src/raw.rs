@@ -1,23 +1,25 @@
 //! The raw port.
+#![allow(unsafe_code)] // Frames that are lent go with their port.
+
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use tautline::port::RAW_FRAME_BYTES_MAX;
-use tautline::{Instant, Wait};
+use tautline::port::{RAW_FRAME_BYTES_MAX, ReceivedFrame};
+use tautline::{ReceiveError, Wait};
 
 use crate::buffer::Bytes;
 use crate::errors::Raise;
-use crate::message::Frame;
-use crate::port::{Shell, base_port_class, kind};
-use crate::wait::{instant, look_or_deadline, wait};
+use crate::message::{Body, Frame};
+use crate::port::{Receives, Shell, kind, receiving};
 
 /// A port for whole Ethernet frames of one EtherType: EtherCAT, LLDP, or a protocol of your own. On links xdp and xsk
 /// the frames bypass the kernel's protocol stack; on packet they come through a packet socket; other links have none.
-/// Frames are kept as in a queuing port; the priority is that of their tag. Made by `Node.raw_port()`.
+/// Frames are kept as in a queuing port; the priority is that of their tag. Made by `Node.raw()`.
 ///
 /// One thread uses a port at a time; a second one gets BusyError.
 ///
 /// >>> node = tautline.Node(interface="eth0", link="xdp")                     # doctest: +SKIP
-/// >>> with node.raw_port(0x88b4) as port:                                    # doctest: +SKIP
+/// >>> with node.raw(0x88b4) as port:                                         # doctest: +SKIP
 /// ...     port.send(bytes.fromhex("ffffffffffff 020000000001 88b4") + b"?")
 /// ...     print(port.receive(timeout=1.0).data[14:])
 /// b'!'
@@ -28,30 +30,50 @@ kind!(tautline::RawPort, |port: &tautline::RawPort| {
     Some(port.ethertype().into())
 });
 
+impl Receives for tautline::RawPort {
+    type Head = ReceivedFrame;
+    type Class = Frame;
+    type Borrowed = tautline::port::Frame<'static>;
+
+    fn take(&mut self, buffer: &mut [u8], wait: Wait) -> Result<Option<Self::Head>, ReceiveError> {
+        self.receive_into(buffer, wait)
+    }
+
+    unsafe fn borrow(&mut self, wait: Wait) -> Result<Option<Self::Borrowed>, ReceiveError> {
+        let found = self.receive(wait)?;
+        let detach = |found| {
+            // SAFETY: the types differ in a lifetime alone; the caller keeps the port in its place and from others.
+            unsafe { std::mem::transmute::<tautline::port::Frame<'_>, Self::Borrowed>(found) }
+        };
+        Ok(found.map(detach))
+    }
+
+    fn facts(found: &mut Self::Borrowed, _: Duration) -> (*const u8, Self::Head) {
+        let head = ReceivedFrame {
+            length: found.len(),
+            priority: found.priority(),
+            arrival: found.arrival(),
+        };
+        (found.as_ptr(), head)
+    }
+
+    fn length(head: &Self::Head) -> usize {
+        head.length
+    }
+
+    fn show(body: Body, head: Self::Head) -> Frame {
+        Frame::new(body, head)
+    }
+}
+
 impl RawPort {
     pub(crate) fn of(node: &tautline::Node, port: tautline::RawPort) -> Self {
         let name = port.ethertype().to_string();
         Self(Shell::new(node, name, port, RAW_FRAME_BYTES_MAX))
     }
-
-    fn receive_by(&self, py: Python<'_>, deadline: Instant) -> PyResult<Option<Frame>> {
-        let mut entered = self.0.enter(py)?;
-        let held = entered.port();
-        let found = match deadline {
-            // Arms the descriptor, too, if anybody has it.
-            Instant::ZERO => {
-                let found = held.port.receive_into(&mut held.buffer, Wait::Poll);
-                found.map_err(|error| error.raise(py))?
-            }
-            _ => wait(py, held, deadline, |held, until| {
-                held.port.receive_into(&mut held.buffer, Wait::Until(until))
-            })?,
-        };
-        Ok(found.map(|head| Frame::new(py, &held.buffer, head)))
-    }
 }
 
-base_port_class!(RawPort, "RawPort", {
+receiving!(Frame, base_port_class, (RawPort, "RawPort"), {
     /// EtherType of its frames.
     #[getter]
     fn ethertype(&self, py: Python<'_>) -> PyResult<u16> {
@@ -66,35 +88,5 @@ base_port_class!(RawPort, "RawPort", {
         let mut entered = self.0.enter(py)?;
         let sent = entered.port().port.send(&frame);
         sent.map_err(|error| error.raise(py))
-    }
-
-    /// The most urgent frame. Waits for one: `timeout` seconds, for ever with None, not at all with 0. Returns None
-    /// when the time is over. Spins first, then sleeps. Raises ReceiveError.
-    #[pyo3(signature = (timeout=None))]
-    fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
-        self.receive_by(py, look_or_deadline(py, timeout)?)
-    }
-
-    /// As receive(), until a moment in seconds on `time.monotonic()`.
-    fn receive_until(&self, py: Python<'_>, deadline: f64) -> PyResult<Option<Frame>> {
-        self.receive_by(py, instant(py, deadline)?)
-    }
-
-    /// As receive(), for tasks of `asyncio`: the loop watches the descriptor meanwhile.
-    #[pyo3(signature = (timeout=None))]
-    fn receive_async<'py>(
-        slf: &Bound<'py, Self>,
-        timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let helper = slf.py().import("tautline._aio")?.getattr("receive")?;
-        helper.call1((slf, timeout))
-    }
-
-    fn __aiter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        Self::receive_async(slf, None)
     }
 });

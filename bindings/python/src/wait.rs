@@ -21,11 +21,6 @@ const SPIN_STEP: Duration = Duration::from_micros(100);
 /// for that, a small part of the 5 ms that they wait for each other.
 const ATTACHED: Duration = Duration::from_micros(20);
 
-/// A moment from seconds on Python's `time.monotonic()`, which is the library's own clock.
-pub(crate) fn instant(py: Python<'_>, seconds: f64) -> PyResult<Instant> {
-    Ok(Instant::ZERO + duration(py, "a deadline", Some(seconds))?)
-}
-
 /// The deadline of a wait of so many seconds from now; without a number it never comes.
 pub(crate) fn deadline(py: Python<'_>, timeout: Option<f64>) -> PyResult<Instant> {
     Ok(match timeout {
@@ -34,11 +29,21 @@ pub(crate) fn deadline(py: Python<'_>, timeout: Option<f64>) -> PyResult<Instant
     })
 }
 
-/// The same for a call that only looks if there is no time at all: `Instant::ZERO` then.
-pub(crate) fn look_or_deadline(py: Python<'_>, timeout: Option<f64>) -> PyResult<Instant> {
-    match timeout {
-        Some(0.0) => Ok(Instant::ZERO),
-        timeout => deadline(py, timeout),
+/// The end of a wait: after so many seconds, or at a moment on Python's `time.monotonic()`, which is the library's own
+/// clock. [`Instant::ZERO`] polls.
+pub(crate) fn end_of_wait(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    until: Option<f64>,
+) -> PyResult<Instant> {
+    match (timeout, until) {
+        (Some(0.0), None) => Ok(Instant::ZERO),
+        (timeout, None) => deadline(py, timeout),
+        (None, until) => Ok(Instant::ZERO + duration(py, "a deadline", until)?),
+        (Some(_), Some(_)) => {
+            let message = "a wait has a timeout or a deadline, not both";
+            Err(argument(py, message, "leave out `timeout` or `until`"))
+        }
     }
 }
 

@@ -113,12 +113,12 @@ class Pair:
     def queuing(self, **options: Any) -> Tuple[tautline.QueuingPort, tautline.QueuingPort, tautline.Destination]:
         """A port on each side, and the way from the first to the second."""
         numbers = next_number(), next_number()
-        sender, receiver = self.a.queuing_port(numbers[0], **options), self.b.queuing_port(numbers[1], **options)
+        sender, receiver = self.a.queuing(numbers[0], **options), self.b.queuing(numbers[1], **options)
         return sender, receiver, sender.destination("b", numbers[1])
 
     def sampling(self, **options: Any) -> Tuple[tautline.QueuingPort, tautline.SamplingPort, tautline.Destination]:
         numbers = next_number(), next_number()
-        sender, receiver = self.a.queuing_port(numbers[0]), self.b.sampling_port(numbers[1], **options)
+        sender, receiver = self.a.queuing(numbers[0]), self.b.sampling(numbers[1], **options)
         return sender, receiver, sender.destination("b", numbers[1])
 
 
@@ -167,7 +167,7 @@ class OnHost:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.node, name)
-        if not name.endswith("_port"):
+        if name not in ("queuing", "sampling", "udp", "raw"):
             return method
 
         def opened(*arguments: Any, **options: Any) -> Any:

@@ -36,9 +36,9 @@ def test_a_configuration_file_opens_ports_by_name(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(TEXT)
     for node in (tautline.Node.from_file(file), tautline.Node.from_text(TEXT)):
-        with node, node.queuing_port("command") as command, node.sampling_port("state") as state:
+        with node, node.queuing("command") as command, node.sampling("state") as state:
             assert command.number == 91 and command.status()["depth"] == 16 and state.number == 92
-            with node.udp_port("setpoints") as setpoints:
+            with node.udp("setpoints") as setpoints:
                 assert setpoints.local == ("127.0.0.1", 15290)
 
 
@@ -53,7 +53,7 @@ def test_arguments_are_the_keys_of_a_file() -> None:
         gateway=None,
     ) as node:
         assert repr(node) == "<Node link udp, 127.0.0.1>"
-        command = node.queuing_port("command")
+        command = node.queuing("command")
         assert repr(command.destination("motor", 94)) == "<Destination motor port 94>"
         assert node.status()["send_pool"]["sizes"][0]["count"] == 2
     assert node.closed
@@ -87,24 +87,26 @@ def test_wrong_arguments_are_refused_by_name() -> None:
 def test_wrong_ports_are_refused_with_a_remedy() -> None:
     node = tautline.Node.from_text(TEXT)
     for wrong, expected in [
-        (lambda: node.queuing_port(0), "out of range"),
-        (lambda: node.queuing_port("commnad"), "no port named"),
-        (lambda: node.queuing_port("state"), "configured as sampling"),
-        (lambda: node.queuing_port(next_number(), depth=3), "power of two"),
-        (lambda: node.sampling_port(next_number(), sources=0), "sources are out of range"),
-        (lambda: node.udp_port(0), "out of range"),
-        (lambda: node.queuing_port(95).destination("nobody", 1), "no neighbour `nobody`"),
+        (lambda: node.queuing(0), "out of range"),
+        (lambda: node.queuing("commnad"), "no port named"),
+        (lambda: node.queuing("state"), "configured as sampling"),
+        (lambda: node.queuing(next_number(), depth=3), "power of two"),
+        (lambda: node.sampling(next_number(), sources=0), "sources are out of range"),
+        (lambda: node.udp(0), "out of range"),
+        (lambda: node.queuing(95).destination("nobody", 1), "no neighbour `nobody`"),
     ]:
         with pytest.raises(tautline.PortError, match=expected) as error:
             wrong()
         assert error.value.remedy and "what to do: " in str(error.value)
-    with pytest.raises(tautline.ArgumentError, match="options in the configuration"):
-        node.queuing_port("command", depth=4)
+    with pytest.raises(tautline.PortError, match="`number`"):
+        node.queuing("command", number=4000)
+    with node.queuing("command", spin=0.0), node.queuing("another", number=next_number()):
+        pass
     with pytest.raises(OverflowError):
-        node.queuing_port(70_000)
+        node.queuing(70_000)
     for spin in (-1.0, float("nan")):
         with pytest.raises(tautline.ArgumentError, match="is not a time"):
-            node.queuing_port(next_number(), spin=spin)
+            node.queuing(next_number(), spin=spin)
 
 
 def test_neighbours_are_entered_until_the_first_port() -> None:
@@ -112,7 +114,7 @@ def test_neighbours_are_entered_until_the_first_port() -> None:
         node.add_neighbour("arm", ip="127.0.0.2")
         with pytest.raises(tautline.ArgumentError, match="no IPv4 address"):
             node.add_neighbour("leg", ip="nowhere")
-        port = node.queuing_port(next_number())
+        port = node.queuing(next_number())
         port.destination("arm", 7)
         with pytest.raises(tautline.NeighbourError):
             node.add_neighbour("leg", ip="127.0.0.3")

@@ -28,7 +28,7 @@ def test_a_socket_on_another_host_is_a_peer(hosts: Hosts, node: tautline.Node) -
     assert node.link == "xdp"
     with hosts.inside(1):
         peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with peer, node.udp_port(17_100, message_bytes_max=60_000) as port:
+    with peer, node.udp(17_100, message_bytes_max=60_000) as port:
         peer.settimeout(PATIENCE_S)
         peer.bind((IPS[1], 17_101))
         to_peer = port.destination("b", 17_101)
@@ -46,14 +46,14 @@ def test_a_socket_on_another_host_is_a_peer(hosts: Hosts, node: tautline.Node) -
             port.send_lent(to_peer, buffer)
         assert peer.recv(100) == b"image"
         peer.sendto(b"picture", port.local)
-        with port.receive_lent(PATIENCE_S) as lent:
-            assert bytes(lent.data) == b"picture" and lent.source == (IPS[1], 17_101)
+        with port.receive(PATIENCE_S, in_place=True) as lent:
+            assert bytes(lent.view) == b"picture" and lent.source == (IPS[1], 17_101)
         assert port.send_batch([(to_peer, b"1", 3), (to_peer, b"2", 3)]) == 2
         assert [peer.recv(10), peer.recv(10)] == [b"1", b"2"]
 
 
 def test_a_datagram_that_nobody_takes_is_told(hosts: Hosts, node: tautline.Node) -> None:
-    with node.udp_port(17_102) as port:
+    with node.udp(17_102) as port:
         port.send(port.destination("b", 17_103), b"anybody?")
         with pytest.raises(tautline.UndeliveredError) as news:
             assert port.receive(PATIENCE_S) is None
@@ -61,7 +61,7 @@ def test_a_datagram_that_nobody_takes_is_told(hosts: Hosts, node: tautline.Node)
 
 
 def test_python_answers_taut_ping(hosts: Hosts, taut: str, node: tautline.Node) -> None:
-    with node.queuing_port(4095) as port:
+    with node.queuing(4095) as port:
         ping = subprocess.Popen(
             hosts.command(1, taut, "ping", IPS[0], "--interface", "taut1", "--count", "50", "--interval", "1ms"),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -83,7 +83,7 @@ def test_messages_to_and_from_the_command(link: str, taut: str, tmp_path: Path) 
     (tmp_path / "own.toml").write_text(f'{own}[[neighbour]]\nname = "cmd"\n{ip.format(4)}')
     (tmp_path / "other.toml").write_text(f'{other}[[neighbour]]\nname = "py"\n{ip.format(3)}')
     config = ["--config", str(tmp_path / "other.toml")]
-    with tautline.Node.from_file(tmp_path / "own.toml") as node, node.queuing_port(21) as port:
+    with tautline.Node.from_file(tmp_path / "own.toml") as node, node.queuing(21) as port:
         subprocess.run([taut, "send", "py", "21", *config, "--priority", "7"], input="from the command", text=True,
                        check=True, timeout=PATIENCE_S)
         message = port.receive(PATIENCE_S)
@@ -106,15 +106,15 @@ def test_messages_to_and_from_the_command(link: str, taut: str, tmp_path: Path) 
 ECHO = """
 import sys, tautline
 node = tautline.Node(link="vbus", bus=sys.argv[1], node="echo", neighbour=[{"name": "asker"}])
-port = node.queuing_port(31)
+port = node.queuing(31)
 print("ready", flush=True)
 while True:
-    with port.receive_lent() as message:
+    with port.receive(in_place=True) as message:
         source, data = message.source, bytes(message)
     port.reply(source, data)
     if data == b"hold":
         print("holding", flush=True)
-        kept = port.receive_lent()
+        kept = port.receive(in_place=True)
         while True: pass
 """
 
@@ -124,13 +124,13 @@ def test_a_killed_peer_leaves_a_port_that_works(tmp_path: Path) -> None:
     with tautline.Node(link="vbus", bus=bus, node="asker", neighbour=[{"name": "echo"}]) as node:
         for _ in range(3):
             numbers = next_number(), next_number()
-            with run_python(ECHO, bus) as echo, node.queuing_port(numbers[0]) as port, \
-                    node.queuing_port(numbers[1]) as other:
+            with run_python(ECHO, bus) as echo, node.queuing(numbers[0]) as port, \
+                    node.queuing(numbers[1]) as other:
                 assert echo.stdout is not None and echo.stdout.readline() == "ready\n"
                 to = port.destination("echo", 31, timeout=PATIENCE_S)
                 for message in (b"hello", b"hold"):
                     port.send(to, message)
-                    answer = port.receive_lent(PATIENCE_S)
+                    answer = port.receive(PATIENCE_S, in_place=True)
                     assert answer is not None and bytes(answer) == message
                     if message == b"hello":
                         answer.release()

@@ -43,7 +43,7 @@ def wire(hosts: Hosts) -> Iterator[socket.socket]:
 
 
 def test_frames_pass_both_ways_as_they_are(node: tautline.Node, wire: socket.socket) -> None:
-    with node.raw_port(ETHERTYPE) as port:
+    with node.raw(ETHERTYPE) as port:
         assert (port.ethertype, repr(port)) == (ETHERTYPE, "<RawPort 0x88b4>")
         for length in (0, 1, 46, 1500):
             sent = frame(ADDRESSES[1], bytes(i % 251 for i in range(length)))
@@ -52,15 +52,18 @@ def test_frames_pass_both_ways_as_they_are(node: tautline.Node, wire: socket.soc
             assert received is not None and received.data == sent and bytes(received) == sent
             assert received.priority == 0 and len(received) == 14 + length
             assert 0 <= time.monotonic() - received.arrival < PATIENCE_S
+            wire.send(sent)
+            with port.receive(PATIENCE_S, in_place=True) as shown:
+                assert bytes(shown.view) == sent and shown.priority == 0
             port.send(memoryview(frame(ADDRESSES[0], b"answer %d" % length)))
             assert wire.recv(2048)[14:] == b"answer %d" % length
         status = port.status()
-        assert (status["key"], status["sent"], status["received"]) == ("raw:0x88b4", 4, 4)
+        assert (status["key"], status["sent"], status["received"]) == ("raw:0x88b4", 4, 8)
     assert port.closed
 
 
 def test_the_most_urgent_frame_comes_first_where_tags_are_seen(node: tautline.Node, wire: socket.socket) -> None:
-    with node.raw_port(ETHERTYPE) as port:
+    with node.raw(ETHERTYPE) as port:
         for priority in (1, 6):
             tag = bytes((0x81, 0, priority << 5, 0))
             wire.send(frame(ADDRESSES[1], b"of priority %d" % priority, tag))
@@ -73,7 +76,7 @@ def test_the_most_urgent_frame_comes_first_where_tags_are_seen(node: tautline.No
 
 
 def test_select_and_asyncio_wait_for_frames(node: tautline.Node, wire: socket.socket) -> None:
-    with node.raw_port(ETHERTYPE) as port:
+    with node.raw(ETHERTYPE) as port:
         assert port.receive(0) is None
         assert select.select([port], [], [], 0) == ([], [], [])
         wire.send(frame(ADDRESSES[1], b"for select"))
@@ -95,7 +98,7 @@ def test_select_and_asyncio_wait_for_frames(node: tautline.Node, wire: socket.so
 
 
 def test_wrong_frames_and_ports_are_refused_with_a_remedy(node: tautline.Node) -> None:
-    with node.raw_port(ETHERTYPE) as port:
+    with node.raw(ETHERTYPE) as port:
         for wrong in (b"", frame(ADDRESSES[0], b"", ethertype=0x88CC), frame(ADDRESSES[0], b"", b"\x81\x00\x00\x05")):
             with pytest.raises(tautline.SendError) as refused:
                 port.send(wrong)
@@ -103,23 +106,23 @@ def test_wrong_frames_and_ports_are_refused_with_a_remedy(node: tautline.Node) -
         with pytest.raises(TypeError):
             port.send("text")  # type: ignore[arg-type]
         with pytest.raises(tautline.PortError, match="is open in this node already"):
-            node.raw_port(ETHERTYPE)
+            node.raw(ETHERTYPE)
     for linux in (0x0800, 0x0806, 0x86DD, 0x8100, 100):
         with pytest.raises(tautline.ArgumentError):
-            node.raw_port(linux)
+            node.raw(linux)
     with pytest.raises(tautline.PortError, match="node's own"):
-        node.raw_port(0x88B5)
+        node.raw(0x88B5)
     with pytest.raises(tautline.PortError):
-        node.raw_port(ETHERTYPE, depth=3)
+        node.raw(ETHERTYPE, depth=3)
     with pytest.raises(tautline.ClosedError):
         port.receive(0)
-    with node.raw_port("fieldbus") as named:
+    with node.raw("fieldbus") as named:
         assert named.ethertype == 0x88A4
-    with pytest.raises(tautline.ArgumentError):
-        node.raw_port("fieldbus", depth=4)
+    with pytest.raises(tautline.PortError, match="depth"):
+        node.raw("fieldbus", depth=4)
 
 
 def test_links_without_raw_frames_say_so() -> None:
     with tautline.Node(link="udp", address="127.0.0.1") as node:
         with pytest.raises(tautline.PortError, match="link `udp` has no raw frames"):
-            node.raw_port(ETHERTYPE)
+            node.raw(ETHERTYPE)

@@ -32,7 +32,7 @@ def test_a_dataclass_travels(pair: Pair) -> None:
     sender.send(to, JOINT_STATE.pack(STATE))
     assert JOINT_STATE.unpack(receiver.receive(PATIENCE_S)) == STATE
     sender.send(to, JOINT_STATE.pack(STATE))
-    with receiver.receive_lent(PATIENCE_S) as message:
+    with receiver.receive(PATIENCE_S, in_place=True) as message:
         assert JOINT_STATE.unpack(message) == STATE
 
 
@@ -60,7 +60,7 @@ def test_numpy_arrays_travel_and_are_looked_at_in_place(pair: Pair) -> None:
             loan.send()
         del place
         loan.send()
-    message = receiver.receive_lent(PATIENCE_S)
+    message = receiver.receive(PATIENCE_S, in_place=True)
     value = ARRAY_STATE.unpack(message)
     assert value["stamp"] == 10 and not value.flags.writeable and not value.flags.owndata
     with pytest.raises(BufferError):

@@ -20,9 +20,9 @@ WAITS = """
 import sys, tautline
 node = tautline.Node(link=sys.argv[1], bus=sys.argv[2] or None, node="a" if sys.argv[2] else None,
                      address=None if sys.argv[2] else "127.0.0.1")
-queuing, sampling = node.queuing_port(3920), node.sampling_port(3921)
-wait = {"receive": lambda: queuing.receive(), "lent": lambda: queuing.receive_lent(), "read": lambda: sampling.read_new(),
-        "spin": lambda: node.queuing_port(3922, spin=3600.0).receive()}[sys.argv[3]]
+queuing, sampling = node.queuing(3920), node.sampling(3921)
+wait = {"receive": lambda: queuing.receive(), "lent": lambda: queuing.receive(in_place=True), "read": lambda: sampling.next(),
+        "spin": lambda: node.queuing(3922, spin=3600.0).receive()}[sys.argv[3]]
 try:
     print("waiting", flush=True)
     wait()
@@ -82,7 +82,7 @@ def test_a_loop_serves_two_ports_and_a_socket(pair: Pair) -> None:
         mine, theirs = socket.socketpair()
         mine.setblocking(False)
         tasks = [asyncio.ensure_future(wait) for wait in
-                 (receiver.receive_async(), values.read_new_async(), loop.sock_recv(mine, 100))]
+                 (receiver.receive_async(), values.next_async(), loop.sock_recv(mine, 100))]
         await asyncio.sleep(0.01)
         assert not any(task.done() for task in tasks)
         sender.send(to, b"message")
@@ -104,7 +104,7 @@ def test_values_wake_their_task_again_and_again(pair: Pair) -> None:
         seen = []
         for number in range(5):
             asyncio.get_running_loop().call_later(0.005, sender.send, to, bytes([number]))
-            sample = await receiver.read_new_async(timeout=PATIENCE_S)
+            sample = await receiver.next_async(timeout=PATIENCE_S)
             assert sample is not None
             seen.append(sample.data)
         return seen
@@ -151,7 +151,7 @@ def test_messages_in_an_async_for(pair: Pair) -> None:
 
 
 def test_a_udp_port_in_asyncio(loopback: Pair, udp_peer: socket.socket) -> None:
-    with loopback.a.udp_port(15_300 + next_number()) as port:
+    with loopback.a.udp(15_300 + next_number()) as port:
 
         async def exchange() -> bytes:
             udp_peer.sendto(b"position?", port.local)

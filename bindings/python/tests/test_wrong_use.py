@@ -23,12 +23,12 @@ def test_a_closed_port_says_so(pair: Pair) -> None:
         lambda: sender.number,
         lambda: sender.fileno(),
         lambda: sender.lend(to, 5),
-        lambda: sender.receive_lent(0),
+        lambda: sender.receive(0, in_place=True),
         lambda: sender.destination("b", 5),
     ):
         with pytest.raises(tautline.ClosedError, match="closed"):
             call()
-    with pair.a.udp_port(15_300 + next_number()) if pair.link != "vbus" else receiver as other:
+    with pair.a.udp(15_300 + next_number()) if pair.link != "vbus" else receiver as other:
         other.close()
 
 
@@ -40,7 +40,7 @@ def test_ports_keep_their_node_open(loopback: Pair) -> None:
     sender.send(to, b"still here")
     assert receiver.receive(PATIENCE_S).data == b"still here"
     with pytest.raises(tautline.ClosedError, match="node is closed"):
-        loopback.a.queuing_port(next_number())
+        loopback.a.queuing(next_number())
 
 
 def test_destinations_belong_to_their_port(pair: Pair) -> None:
@@ -96,14 +96,14 @@ def test_a_port_is_used_by_one_thread_at_a_time(pair: Pair) -> None:
 def test_no_view_outlives_its_loan(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     sender.send(to, b"picture")
-    message = receiver.receive_lent(PATIENCE_S)
-    whole = message.data
+    message = receiver.receive(PATIENCE_S, in_place=True)
+    whole = message.view
     message.release()
     message.release()
     for use in (lambda: whole[0], lambda: bytes(whole), lambda: memoryview(whole)):
         with pytest.raises(ValueError):
             use()
-    for use in (lambda: message.data, lambda: bytes(message)):
+    for use in (lambda: message.data, lambda: message.view, lambda: bytes(message)):
         with pytest.raises(tautline.ClosedError, match="given back"):
             use()
 
@@ -111,9 +111,9 @@ def test_no_view_outlives_its_loan(pair: Pair) -> None:
 def test_a_loan_does_not_end_while_a_view_is_in_use(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     sender.send(to, b"picture")
-    message = receiver.receive_lent(PATIENCE_S)
-    part = message.data[1:4]
-    copy = memoryview(message.data)
+    message = receiver.receive(PATIENCE_S, in_place=True)
+    part = message.view[1:4]
+    copy = memoryview(message.view)
     with pytest.raises(BufferError, match="still in use"):
         message.release()
     with pytest.raises(BufferError), message:
@@ -134,8 +134,8 @@ def test_a_loan_does_not_end_while_a_view_is_in_use(pair: Pair) -> None:
 def test_what_shows_memory_cannot_be_made_or_reached_around(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     sender.send(to, b"picture")
-    message = receiver.receive_lent(PATIENCE_S)
-    memory = message.data.obj
+    message = receiver.receive(PATIENCE_S, in_place=True)
+    memory = message.view.obj
     with pytest.raises(TypeError):
         type(memory)()
     again = memoryview(memory)
@@ -168,23 +168,23 @@ def test_a_port_closes_when_its_message_comes_back(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     number = receiver.number
     sender.send(to, b"picture")
-    message = receiver.receive_lent(PATIENCE_S)
+    message = receiver.receive(PATIENCE_S, in_place=True)
     receiver.close()
     assert receiver.closed and bytes(message) == b"picture"
     message.release()
-    with pair.b.queuing_port(number) as again:
+    with pair.b.queuing(number) as again:
         assert again.receive(0) is None
 
 
 def test_a_fork_does_not_touch_its_parents_ports(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     sender.send(to, b"for the parent")
-    message = receiver.receive_lent(PATIENCE_S)
+    message = receiver.receive(PATIENCE_S, in_place=True)
     child = os.fork()
     if child == 0:
         # Nothing here may reach pytest.
         wrong = 0
-        for call in (lambda: sender.send(to, b"1"), lambda: sender.receive(0), lambda: receiver.receive_lent(0)):
+        for call in (lambda: sender.send(to, b"1"), lambda: sender.receive(0), lambda: receiver.receive(0, in_place=True)):
             try:
                 call()
                 wrong += 1
@@ -210,16 +210,16 @@ chance = random.Random(seed)
 node = tautline.Node(link=sys.argv[2], bus=sys.argv[3] or None, node="a" if sys.argv[3] else None,
                      address=None if sys.argv[3] else "127.0.0.1",
                      neighbour=[{"name": "a"} if sys.argv[3] else {"name": "a", "ip": "127.0.0.1"}])
-ports, kept = [node.queuing_port(3900 + i, depth=4) for i in range(3)], []
+ports, kept = [node.queuing(3900 + i, depth=4) for i in range(3)], []
 to = [port.destination("a", 3900 + (i + 1) % 3) for i, port in enumerate(ports)]
 for _ in range(6000):
     at = chance.randrange(3)
     try:
         case = chance.randrange(9)
         if case == 0: ports[at].send(to[at], bytes([at]) * chance.randrange(1400))
-        elif case == 1: kept.append(ports[at].receive_lent(0))
+        elif case == 1: kept.append(ports[at].receive(0, in_place=True))
         elif case == 2: kept.append(ports[at].lend(to[at], chance.randrange(1, 2000)))
-        elif case == 3 and kept: kept.append(chance.choice(kept).data)
+        elif case == 3 and kept: kept.append(chance.choice(kept).view)
         elif case == 4 and kept: kept.append(chance.choice(kept)[: chance.randrange(9)])
         elif case == 5 and kept: chance.choice(kept).release()
         elif case == 6 and kept: kept.pop(chance.randrange(len(kept)))
@@ -247,7 +247,7 @@ def test_random_use_of_lent_memory_crashes_nothing(link: str, tmp_path: object) 
 THREADS = """
 import sys, threading, tautline
 node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "a", "ip": "127.0.0.1"}])
-port, other = node.queuing_port(3910, depth=64), node.queuing_port(3911, depth=64)
+port, other = node.queuing(3910, depth=64), node.queuing(3911, depth=64)
 to = port.destination("a", 3911)
 busy = 0
 def work(number):

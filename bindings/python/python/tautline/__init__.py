@@ -7,7 +7,7 @@ timeouts as in Python's own sockets.
 
 >>> import tautline
 >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "motor", "ip": "127.0.0.1"}])
->>> port, motor = node.queuing_port(3101), node.queuing_port(3102)
+>>> port, motor = node.queuing(3101), node.queuing(3102)
 >>> port.send(port.destination("motor", 3102), b"hold altitude", priority=tautline.HIGHEST)
 >>> motor.receive(timeout=1.0).data
 b'hold altitude'
@@ -37,9 +37,6 @@ from ._tautline import (
     Datagram,
     Destination,
     Frame,
-    LentDatagram,
-    LentMessage,
-    LentSample,
     Loan,
     Message,
     Node,
@@ -79,9 +76,6 @@ __all__ = [
     "FullError",
     "Layout",
     "LayoutError",
-    "LentDatagram",
-    "LentMessage",
-    "LentSample",
     "Loan",
     "Message",
     "NeighbourError",

@@ -22,9 +22,9 @@ async def receive(
     return await _wait(port, lambda: port.receive(0.0), timeout)
 
 
-async def read_new(port: SamplingPort, timeout: Optional[float]) -> Optional[Sample]:
+async def next_value(port: SamplingPort, timeout: Optional[float]) -> Optional[Sample]:
     """The next value that the port has not seen; None when the time is over."""
-    return await _wait(port, lambda: port.read_new(0.0), timeout)
+    return await _wait(port, lambda: port.next(0.0), timeout)
 
 
 def check_unwatched(number: int) -> None:

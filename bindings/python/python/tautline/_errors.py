@@ -10,7 +10,7 @@ class Error(Exception):
 
     >>> import tautline
     >>> try:
-    ...     tautline.Node(link="udp", address="127.0.0.1").queuing_port(5000)
+    ...     tautline.Node(link="udp", address="127.0.0.1").queuing(5000)
     ... except tautline.Error as error:
     ...     print(error.message, "|", error.remedy)
     port 5000 is out of range, 1 to 4095 | use a number within the range

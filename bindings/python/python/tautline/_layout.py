@@ -8,6 +8,7 @@ import typing
 from typing import Any, Generic, List, Optional, Tuple, Type, TypeVar, Union, overload
 
 from ._errors import LayoutError
+from ._tautline import Datagram, Frame, Message, Sample
 
 T = TypeVar("T")
 
@@ -31,14 +32,14 @@ class Layout(Generic[T]):
         raise NotImplementedError
 
     def unpack(self, message: Any) -> T:
-        """The value in a message: in its bytes, or in anything that has them as `data`."""
+        """The value in a message, or in bytes."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<Layout {self.name}, {self.size} bytes>"
 
     def _checked(self, message: Any) -> Any:
-        data = message if isinstance(message, (bytes, bytearray, memoryview)) else getattr(message, "data", message)
+        data = message.view if isinstance(message, (Message, Sample, Datagram, Frame)) else message
         length = memoryview(data).nbytes
         if length != self.size:
             source = getattr(message, "source", None)

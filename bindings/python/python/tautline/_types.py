@@ -16,7 +16,7 @@ class PeerCounters(NamedTuple):
 
     >>> import tautline
     >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "hub", "ip": "127.0.0.1"}])
-    >>> port, hub = node.queuing_port(3103), node.queuing_port(3104)
+    >>> port, hub = node.queuing(3103), node.queuing(3104)
     >>> port.send(port.destination("hub", 3104), b"1")
     >>> _ = hub.receive()
     >>> peer = hub.losses()[0]
