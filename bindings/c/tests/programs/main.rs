@@ -15,6 +15,7 @@ use tautline::{LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, Wait
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 mod cpp;
+mod hello;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
