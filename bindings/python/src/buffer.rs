@@ -201,18 +201,6 @@ impl Memory {
         }))
     }
 
-    /// Lends the keeper for a call, if it is there and of this type.
-    pub(crate) fn with<T: 'static, R>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut T) -> R,
-    ) -> Option<R> {
-        let exporter = self.exporter(py);
-        // SAFETY: see `exporter`. The keeper is not taken out during `work`, which calls nothing of Python's.
-        let keeper = unsafe { (*exporter).keeper.as_mut() }?;
-        keeper.downcast_mut::<T>().map(work)
-    }
-
     pub(crate) fn is_kept(&self, py: Python<'_>) -> bool {
         // SAFETY: see `exporter`.
         unsafe { !(*self.exporter(py)).keeper.is_null() }

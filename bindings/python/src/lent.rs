@@ -9,13 +9,13 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use tautline::SendError;
 use tautline::send_pool::LentBuffer;
 use tautline_state::fork::OwnerProcess;
 
 use crate::buffer::{Extent, Memory, given_back};
 use crate::cell::Cell;
 use crate::errors::Raise;
+use crate::port::Held;
 
 /// Something that borrows a port, with the port.
 pub(crate) struct WithPort<P, T> {
@@ -152,18 +152,35 @@ pub(crate) unsafe fn detached_loan(
     unsafe { std::mem::transmute::<tautline::port::Loan<'_>, tautline::port::Loan<'static>>(loan) }
 }
 
-/// The last call of a loan.
-type SendLoan = fn(crate::buffer::Keeper) -> Option<Result<(), SendError>>;
+/// The last call of a loan. Nothing if its keeper is another one's.
+type SendLoan = fn(Python<'_>, crate::buffer::Keeper) -> Option<PyResult<()>>;
+
+/// A datagram that is filled in place: its buffer, which borrows nothing, and what it is sent with.
+pub(crate) struct DatagramLoan {
+    pub(crate) buffer: LentBuffer,
+    pub(crate) cell: Arc<Cell<Held<tautline::UdpPort>>>,
+    pub(crate) to: tautline::Destination,
+    pub(crate) priority: tautline::Priority,
+}
+
+impl DatagramLoan {
+    fn send(mut self, py: Python<'_>) -> PyResult<()> {
+        let mut entered = self.cell.enter(py)?;
+        let port = &mut entered.port().port;
+        let sent = port.send_lent(self.to, self.priority, &mut self.buffer);
+        sent.map_err(|error| error.raise(py))
+    }
+}
 
 /// The place of a message that is filled and sent without a copy: over a bus a slot that the receiver looks into,
-/// elsewhere a buffer of the node's pool. `data` is a writable `memoryview`; at first it holds what an earlier message
-/// has left. Without send() nothing is sent.
+/// elsewhere a buffer of the node's pool. `view` is a writable `memoryview`; at first it holds what an earlier message
+/// has left. Without send() nothing is sent. A port of plain UDP can lend several places at a time.
 ///
 /// >>> import tautline
 /// >>> node = tautline.Node(link="udp", address="127.0.0.1", neighbour=[{"name": "eye", "ip": "127.0.0.1"}])
 /// >>> port, eye = node.queuing(3015), node.queuing(3016)
 /// >>> with port.lend(port.destination("eye", 3016), 7) as loan:
-/// ...     loan.data[:] = b"picture"
+/// ...     loan.view[:] = b"picture"
 /// ...     loan.send()
 /// >>> eye.receive().data
 /// b'picture'
@@ -189,12 +206,27 @@ impl Loan {
             // SAFETY: a loan's bytes are writable while it lives, and they are not in it, but in the port's memory or
             // the pool's.
             lent: unsafe { Lent::new(py, extent, Box::new(loan)) }?,
-            send: |keeper| {
+            send: |py, keeper| {
                 let loan = keeper
                     .downcast::<WithPort<P, tautline::port::Loan<'static>>>()
                     .ok()?;
-                loan.finish(tautline::port::Loan::send)
+                let sent = loan.finish(tautline::port::Loan::send)?;
+                Some(sent.map_err(|error| error.raise(py)))
             },
+        })
+    }
+
+    /// A loan of a port of plain UDP.
+    pub(crate) fn of_datagram(py: Python<'_>, mut loan: DatagramLoan) -> PyResult<Self> {
+        let extent = Extent {
+            start: loan.buffer.as_mut_ptr(),
+            bytes: loan.buffer.len(),
+            read_only: false,
+        };
+        Ok(Self {
+            // SAFETY: the bytes are the pool's, and the buffer's alone while it lives, wherever it is moved.
+            lent: unsafe { Lent::new(py, extent, Box::new(loan)) }?,
+            send: |py, keeper| Some(keeper.downcast::<DatagramLoan>().ok()?.send(py)),
         })
     }
 }
@@ -203,7 +235,7 @@ impl Loan {
 impl Loan {
     /// The place to fill: a writable `memoryview`. Raises ClosedError after send() or release().
     #[getter]
-    fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn view(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.lent.data(py)
     }
 
@@ -211,8 +243,7 @@ impl Loan {
     /// made of it, are in use, and SendError.
     fn send(&self, py: Python<'_>) -> PyResult<()> {
         let keeper = self.lent.end(py)?.ok_or_else(|| given_back(py))?;
-        let sent = (self.send)(keeper).unwrap_or(Ok(()));
-        sent.map_err(|error| error.raise(py))
+        (self.send)(py, keeper).unwrap_or(Ok(()))
     }
 
     /// Gives the place back without sending.
@@ -240,86 +271,5 @@ impl Loan {
             "given back"
         };
         format!("<Loan of {} bytes, {state}>", self.lent.bytes)
-    }
-}
-
-/// A send buffer of the node's pool: fill `data`, and send it with `UdpPort.send_lent()`, as often as you like. A
-/// datagram longer than a frame is cut in place, which destroys the content. The buffer goes back to the pool on
-/// release().
-///
-/// >>> import socket, tautline
-/// >>> port = tautline.Node(link="udp", address="127.0.0.1").udp(15202)
-/// >>> peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-/// >>> peer.bind(("127.0.0.1", 0))
-/// >>> camera = port.destination("127.0.0.1", peer.getsockname()[1])
-/// >>> with port.lend_buffer(5) as buffer:
-/// ...     buffer.data[:] = b"image"
-/// ...     port.send_lent(camera, buffer)
-/// >>> peer.recv(100)
-/// b'image'
-/// >>> peer.close()
-#[pyclass(module = "tautline", frozen)]
-pub(crate) struct SendBuffer {
-    lent: Lent,
-}
-
-impl SendBuffer {
-    pub(crate) fn of(py: Python<'_>, mut buffer: LentBuffer) -> PyResult<Self> {
-        let extent = Extent {
-            start: buffer.as_mut_ptr(),
-            bytes: buffer.len(),
-            read_only: false,
-        };
-        // SAFETY: the bytes are the pool's, and the buffer's alone while it lives, wherever it is moved.
-        let lent = unsafe { Lent::new(py, extent, Box::new(buffer)) }?;
-        Ok(Self { lent })
-    }
-
-    /// Does something with the library's buffer.
-    pub(crate) fn with<R>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut LentBuffer) -> R,
-    ) -> PyResult<R> {
-        self.lent
-            .memory
-            .with(py, work)
-            .ok_or_else(|| given_back(py))
-    }
-}
-
-#[pymethods]
-impl SendBuffer {
-    /// The place to fill: a writable `memoryview`. Raises ClosedError after release().
-    #[getter]
-    fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.lent.data(py)
-    }
-
-    /// Gives the buffer back to the pool. Raises BufferError while slices or arrays made of the view are in use.
-    fn release(&self, py: Python<'_>) -> PyResult<()> {
-        self.lent.end(py).map(drop)
-    }
-
-    fn __len__(&self) -> usize {
-        self.lent.bytes
-    }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.release(py)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> String {
-        let state = if self.lent.is_kept(py) {
-            "lent"
-        } else {
-            "given back"
-        };
-        format!("<SendBuffer of {} bytes, {state}>", self.lent.bytes)
     }
 }

@@ -32,7 +32,7 @@ mod _tautline {
     #[pymodule_export]
     use crate::cycle::{Cycle, Tick};
     #[pymodule_export]
-    use crate::lent::{Loan, SendBuffer};
+    use crate::lent::Loan;
     #[pymodule_export]
     use crate::message::{Datagram, Destination, Frame, Message, Sample, Source};
     #[pymodule_export]

@@ -10,7 +10,6 @@ use tautline::{EtherType, NodeConfig, OpenError};
 
 use crate::cell::{OfProcess, check_process};
 use crate::errors::{Raise, argument, exception};
-use crate::lent::SendBuffer;
 use crate::port::python_value;
 use crate::queuing::QueuingPort;
 use crate::raw::RawPort;
@@ -295,12 +294,6 @@ impl Node {
             policing = policing(police_rate, police_burst),
         )?;
         Ok(RawPort::of(&node, opened))
-    }
-
-    /// Lends a send buffer for a datagram of `length` bytes, as UdpPort.lend_buffer().
-    fn lend_buffer(&self, py: Python<'_>, length: usize) -> PyResult<SendBuffer> {
-        let buffer = self.node(py)?.lend_buffer(length);
-        SendBuffer::of(py, buffer.map_err(|error| error.raise(py))?)
     }
 
     /// Closes the node. Ports that are open go on, and close it with the last of them.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // Datagrams that are lent go with their port.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -9,7 +10,7 @@ use tautline::port::LentDatagram;
 use tautline::{ReceiveError, Wait};
 
 use crate::errors::{Raise, argument};
-use crate::lent::SendBuffer;
+use crate::lent::{DatagramLoan, Loan};
 use crate::message::{Body, Datagram, Destination, pair};
 use crate::port::{ATTACHED_BYTES_MAX, Receives, Shell, kind, priority, receiving, sends};
 
@@ -132,28 +133,26 @@ receiving!(Datagram, port_class, (UdpPort, "UdpPort"), {
         )
     }
 
-    /// Lends a buffer of the node's pool for a datagram of `length` bytes, to be filled in place and sent with
-    /// send_lent(). Raises FullError if all of that size are lent.
-    fn lend_buffer(&self, py: Python<'_>, length: usize) -> PyResult<SendBuffer> {
-        let mut entered = self.0.enter(py)?;
-        let buffer = entered.port().port.lend_buffer(length);
-        SendBuffer::of(py, buffer.map_err(|error| error.raise(py))?)
-    }
-
-    /// Sends the content of a lent buffer from where it lies. Raises as send().
-    #[pyo3(signature = (to, buffer, priority=3))]
-    fn send_lent(
+    /// Lends the place of the next datagram, of `length` bytes, up to 65,507, to be filled and sent without a copy.
+    /// Raises FullError if all places of that size are lent.
+    #[pyo3(signature = (to, length, priority=3))]
+    fn lend(
         &self,
         py: Python<'_>,
         to: &Destination,
-        buffer: &SendBuffer,
+        length: usize,
         priority: u8,
-    ) -> PyResult<()> {
-        let (to, priority) = (to.to, self::priority(py, priority)?);
+    ) -> PyResult<Loan> {
+        let priority = self::priority(py, priority)?;
         let mut entered = self.0.enter(py)?;
-        let held = entered.port();
-        let sent = buffer.with(py, |buffer| held.port.send_lent(to, priority, buffer))?;
-        sent.map_err(|error| error.raise(py))
+        let buffer = entered.port().port.lend_buffer(length);
+        let loan = DatagramLoan {
+            buffer: buffer.map_err(|error| error.raise(py))?,
+            cell: Arc::clone(&self.0.cell),
+            to: to.to,
+            priority,
+        };
+        Loan::of_datagram(py, loan)
     }
 
     /// Sends shorter packets from now on to an address and UDP port, such as an UndeliveredError's `destination`: 68 to

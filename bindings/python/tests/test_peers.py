@@ -41,10 +41,13 @@ def test_a_socket_on_another_host_is_a_peer(hosts: Hosts, node: tautline.Node) -
             assert datagram.data == message and datagram.source == (IPS[1], 17_101)
             assert datagram.checksum in ("valid", "partial")
         # Both ways without a copy in this process.
-        with port.lend_buffer(5) as buffer:
-            buffer.data[:] = b"image"
-            port.send_lent(to_peer, buffer)
-        assert peer.recv(100) == b"image"
+        with port.lend(to_peer, 5) as loan, port.lend(to_peer, 6, priority=7) as urgent:
+            urgent.view[:] = b"urgent"
+            urgent.send()
+            loan.view[:] = b"image"
+            loan.send()
+        assert [peer.recv(100), peer.recv(100)] == [b"urgent", b"image"]
+        port.lend(to_peer, 5).release()
         peer.sendto(b"picture", port.local)
         with port.receive(PATIENCE_S, in_place=True) as lent:
             assert bytes(lent.view) == b"picture" and lent.source == (IPS[1], 17_101)

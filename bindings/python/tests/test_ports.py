@@ -104,7 +104,7 @@ def test_each_source_has_a_value_of_its_own(pair: Pair) -> None:
 def test_messages_are_lent_and_filled_in_place(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     with sender.lend(to, 7, priority=6) as loan:
-        loan.data[:] = b"picture"
+        loan.view[:] = b"picture"
         loan.send()
     with receiver.receive(PATIENCE_S, in_place=True) as message:
         assert message.data == bytes(message.view) == b"picture" and message.priority == 6 and message.view.readonly

@@ -54,7 +54,7 @@ def test_numpy_arrays_travel_and_are_looked_at_in_place(pair: Pair) -> None:
     sender.send(to, state)
     assert ARRAY_STATE.unpack(receiver.receive(PATIENCE_S)) == state
     with sender.lend(to, ARRAY_STATE.size) as loan:
-        place = np.frombuffer(loan.data, dtype=DTYPE)
+        place = np.frombuffer(loan.view, dtype=DTYPE)
         place["stamp"] = 10
         with pytest.raises(BufferError):
             loan.send()

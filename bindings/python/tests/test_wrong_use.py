@@ -150,15 +150,15 @@ def test_what_shows_memory_cannot_be_made_or_reached_around(pair: Pair) -> None:
 def test_a_loan_is_sent_once(pair: Pair) -> None:
     sender, receiver, to = pair.queuing()
     loan = sender.lend(to, 5)
-    view = loan.data
+    view = loan.view
     view[:] = b"first"
     part = view[:2]
     with pytest.raises(BufferError):
         loan.send()
     part.release()
-    loan.data[:] = b"first"
+    loan.view[:] = b"first"
     loan.send()
-    for use in (loan.send, lambda: loan.data):
+    for use in (loan.send, lambda: loan.view):
         with pytest.raises(tautline.ClosedError):
             use()
     assert receiver.receive(PATIENCE_S).data == b"first"
