@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Cycles of an EtherCAT main device that nobody here wrote (ethercrab) between two network namespaces, against a chain
 # of simulated sub-devices: through its own packet socket, through the same socket under `taut exec`, and through a raw
-# port; each also beside a TCP stream on the same cable.
+# port; each also beside a TCP stream on the same cable, or beside a busy process on each CPU.
 #
 #   sudo scripts/ethercat-speed.sh [ROUNDS [CYCLES]]
 #
 # The ways take turns; the packet socket, with and without `taut exec`, has a cable that nothing is attached to. Prints
-# the medians over the rounds of p50, p99 and the maximum of a cycle's round trip in microseconds, how many of all
-# cycles had no answer when the next one began, and how many turns failed. Needs root, ip, taskset, iperf3 for the
-# stream, `taut` and its library, and the programs of measure/ethercrab. Release builds, if TAUT and ETHERCRAB (a
-# directory) do not name others. MODE is the demux's: native, generic or tc. HOWS, LOADS and WAYS name fewer of them;
-# DEVICES is the length of the chain. With PRIORITY, main device and sub-devices run at that real-time priority
-# (SCHED_FIFO).
+# the medians over the rounds of p50, p99 and p99.9 of a cycle's round trip in microseconds, how many of all
+# cycles had no answer when the next one began, how many came back with a wrong working counter, and how many turns
+# failed. Needs root, ip, taskset, iperf3 for the stream, `taut` and its library, and the programs of
+# measure/ethercrab. Release builds, if TAUT and ETHERCRAB (a directory) do not name others. MODE is the demux's:
+# native, generic or tc. HOWS, LOADS and WAYS name fewer of them; DEVICES is the length of the chain. With PRIORITY,
+# main device and sub-devices run at that real-time priority (SCHED_FIFO).
 set -euo pipefail
 
 rounds=${1:-5}
@@ -92,6 +92,12 @@ turn() {
         ip netns exec "$near" iperf3 -c "10.79.$cable.2" -t 600 --bidir >/dev/null 2>&1 &
         running+=($!)
     fi
+    if [[ $load == busy ]]; then
+        for one in 0 1; do
+            taskset -c $one sh -c 'while :; do :; done' &
+            running+=($!)
+        done
+    fi
     sleep 0.5
     # shellcheck disable=SC2086
     if ! ip netns exec "$near" taskset -c 0 $above timeout 300 $command $spin >>"$work/$how-$load-$way"; then
@@ -117,7 +123,7 @@ sum() {
 }
 
 for ((round = 0; round < rounds; round++)); do
-    for load in ${LOADS:-none tcp}; do
+    for load in ${LOADS:-none tcp busy}; do
         for how in ${HOWS:-spin sleep}; do
             for way in ${WAYS:-socket exec port}; do
                 turn "$way" "$how" "$load"
@@ -125,14 +131,15 @@ for ((round = 0; round < rounds; round++)); do
         done
     done
 done
-printf '%-24s %10s %10s %10s %8s %8s %8s\n' "$(uname -r), $mode" "p50 us" "p99 us" "max us" missed lost failed
-for load in ${LOADS:-none tcp}; do
+printf '%-24s %10s %10s %10s %8s %8s %9s %8s\n' "$(uname -r), $mode" "p50 us" "p99 us" "p99.9 us" \
+    missed lost uncounted failed
+for load in ${LOADS:-none tcp busy}; do
     for how in ${HOWS:-spin sleep}; do
         for way in ${WAYS:-socket exec port}; do
             file=$work/$how-$load-$way
-            printf '%-24s %10s %10s %10s %8s %8s %8s\n' "$load $how $way" "$(median "$file" p50_ns)" \
-                "$(median "$file" p99_ns)" "$(median "$file" max_ns)" "$(sum "$file" missed)" "$(sum "$file" lost)" \
-                "$(sum "$file" failed)"
+            printf '%-24s %10s %10s %10s %8s %8s %9s %8s\n' "$load $how $way" "$(median "$file" p50_ns)" \
+                "$(median "$file" p99_ns)" "$(median "$file" p999_ns)" "$(sum "$file" missed)" "$(sum "$file" lost)" \
+                "$(sum "$file" uncounted)" "$(sum "$file" failed)"
         done
     done
 done

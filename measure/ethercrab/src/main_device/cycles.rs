@@ -105,7 +105,7 @@ fn line(figures: &Figures, devices: usize, is_op: bool) -> String {
     let at = |percentile| figures.round_trips.value_at_quantile(percentile);
     format!(
         "{{\"devices\":{devices},\"op\":{is_op},\"cycles\":{},\"missed\":{},\"lost\":{},\
-         \"uncounted\":{},\"wrong\":{},\"p50_ns\":{},\"p99_ns\":{},\"max_ns\":{}}}",
+         \"uncounted\":{},\"wrong\":{},\"p50_ns\":{},\"p99_ns\":{},\"p999_ns\":{},\"max_ns\":{}}}",
         figures.round_trips.len(),
         figures.missed,
         figures.lost,
@@ -113,6 +113,7 @@ fn line(figures: &Figures, devices: usize, is_op: bool) -> String {
         figures.wrong,
         at(0.5),
         at(0.99),
+        at(0.999),
         figures.round_trips.max(),
     )
 }
