@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{IMAGE, STRICT, succeeded};
+use crate::{IMAGE, PATIENCE, STRICT, succeeded};
 
 /// Fewer lines than this has each program.
 const LINES: usize = 20;
@@ -77,6 +77,13 @@ fn python_package() -> PathBuf {
     site
 }
 
+/// A program that finds the library, and ends after a while if its peer failed.
+fn timed(program: &[&Path]) -> Command {
+    let mut command = IMAGE.run(Path::new("timeout"));
+    command.arg(PATIENCE.as_secs().to_string()).args(program);
+    command
+}
+
 /// Words of a program, and the command that starts it.
 type Program = (&'static str, Box<dyn Fn() -> Command>);
 
@@ -98,16 +105,16 @@ fn programs() -> [Program; 4] {
     );
     let rust = built("examples/hello", &["-p", "tautline", "--example", "hello"]);
     let site = python_package();
+    let python = root().join("bindings/python/examples/hello.py");
     [
-        ("hello from C", Box::new(move || IMAGE.run(&c))),
-        ("hello from C++", Box::new(move || IMAGE.run(&cpp))),
-        ("hello from Rust", Box::new(move || Command::new(&rust))),
+        ("hello from C", Box::new(move || timed(&[&c]))),
+        ("hello from C++", Box::new(move || timed(&[&cpp]))),
+        ("hello from Rust", Box::new(move || timed(&[&rust]))),
         (
             "hello from Python",
             Box::new(move || {
-                let mut command = Command::new("python3");
+                let mut command = timed(&[Path::new("python3"), &python]);
                 command.env("PYTHONPATH", &site);
-                command.arg(root().join("bindings/python/examples/hello.py"));
                 command
             }),
         ),
