@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Cell, Network, Program, eventually, origin, participant, program, program_apart};
 use serde_json::{Value, json};
-use tautline::Priority;
+use tautline::{Priority, SendError};
 use tautline_bridge::election::Heartbeat;
 use tautline_bridge::testing::checked;
 use tautline_state::TemporaryDirectory;
@@ -72,7 +72,14 @@ fn two_cells_meet() {
             (2, "slower".to_owned())
         ]
     );
-    near.publish(1, &[1; STATE_BYTES + 1]);
+    // The port has room for a value of its type: a longer one is refused at its sender, a shorter one here.
+    let longer = near.try_publish(1, &[1; STATE_BYTES + 1]);
+    let room = SendError::LargerThanReceiver {
+        bytes: STATE_BYTES + 1,
+        largest: STATE_BYTES,
+    };
+    assert_eq!(longer, Err(room));
+    near.publish(1, &[1; STATE_BYTES - 1]);
     eventually("a value of another size is counted", || {
         first.count("state", "other_size") == 1
     });
