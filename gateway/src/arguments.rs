@@ -3,43 +3,26 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Subcommand;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
-use clap::{Args, Subcommand};
+use tautline_bridge::arguments::{ConfigFile, JsonFile};
 
 use crate::units;
-
-/// Arguments of `taut-gateway`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// Command to run.
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
 
 /// Subcommands of `taut-gateway`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Publish ports on Zenoh and deliver what comes from there, until a signal.
-    Run {
-        /// Configuration file of the gateway (TOML).
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
+    Run(ConfigFile),
     /// Check the configuration file and the two that it names.
     Check {
-        /// Configuration file of the gateway (TOML).
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-        /// Write JSON to standard output in place of the table; with =FILE, into a file beside it.
-        #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-        json: Option<PathBuf>,
+        #[command(flatten)]
+        file: ConfigFile,
+        #[command(flatten)]
+        output: JsonFile,
     },
     /// Show the gateways that run here: active or standing by, publications, subscriptions, what they dropped.
-    Status {
-        /// Write JSON to standard output in place of the table; with =FILE, into a file beside it.
-        #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-        json: Option<PathBuf>,
-    },
+    Status(JsonFile),
     /// Write what the gateways of a fleet tell, each picture a line of JSON. `taut status --fleet` makes a table of it.
     Fleet {
         /// Configuration file of a gateway (TOML): its fleet, and its way into Zenoh.

@@ -275,7 +275,11 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         .into_iter()
         .map(|entry| ask(entry, &mut ports))
         .collect::<Result<_, _>>()?;
-    check_keys(&publications, &subscriptions)?;
+    config::check_names(
+        "key",
+        publications.iter().map(|one| one.key.as_str()),
+        subscriptions.iter().map(|one| one.key.as_str()),
+    )?;
     check_queries(&publications, &answers, &asks)?;
     Ok(Config {
         answers,
@@ -289,22 +293,6 @@ fn check(document: Document, node: NodeConfig, zenoh: zenoh::Config) -> Result<C
         node,
         zenoh,
     })
-}
-
-/// Refuses keys that are published twice, and those that would bring back to the cell what it publishes.
-fn check_keys(publications: &[Publication], subscriptions: &[Subscription]) -> Result<(), String> {
-    for (place, one) in publications.iter().enumerate() {
-        let key = &one.key;
-        if publications[..place].iter().any(|other| other.key == *key) {
-            return Err(format!("two [[publish]] entries have the key `{key}`"));
-        }
-        if subscriptions.iter().any(|other| other.key == *key) {
-            return Err(format!(
-                "`{key}` is published and subscribed to: what the cell sends would come back to it"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Refuses keys whose queries two entries would answer, and those for which the cell would ask itself.
@@ -403,12 +391,7 @@ fn subscription(entry: SubscribeEntry, ports: &mut Ports<'_>) -> Result<Subscrip
     let port = take(ports, &entry.port)?;
     let wrong = |what: String| format!("[[subscribe]] to `{}`: {what}", entry.key);
     let to = ports.receivers(&port, &entry.to).map_err(wrong)?;
-    let priority_max = Priority::new(entry.priority_max).ok_or_else(|| {
-        wrong(format!(
-            "priority_max is 0 to 7, not {}",
-            entry.priority_max
-        ))
-    })?;
+    let priority_max = config::priority("priority_max", entry.priority_max).map_err(wrong)?;
     let bucket = config::bucket(entry.rate, entry.burst).map_err(wrong)?;
     let validity = config::validity(entry.validity_ms).map_err(wrong)?;
     Ok(Subscription {
@@ -452,8 +435,7 @@ fn answer(
     let to = ports.peer(&entry.to).map_err(wrong)?;
     let mut known = node.neighbours.iter().map(|(_, neighbour)| neighbour);
     let neighbour = known.find(|known| known.name == to.neighbour);
-    let priority = Priority::new(entry.priority)
-        .ok_or_else(|| wrong(format!("priority is 0 to 7, not {}", entry.priority)))?;
+    let priority = config::priority("priority", entry.priority).map_err(wrong)?;
     Ok(Answer {
         key: key(&format!("{prefix}/{below}"))?,
         neighbour: neighbour.cloned().expect("it was found before"),

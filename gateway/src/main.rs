@@ -44,26 +44,31 @@ use tautline_bridge::standby::Standby;
 use tautline_capture::recording::RecordingError;
 use tautline_state::Existing;
 
-use arguments::{Arguments, Command};
+use arguments::Command;
 use config::Config;
 
 /// Publish the ports of a cell on Zenoh, and deliver what comes from there.
 #[derive(Debug, Parser)]
 #[command(name = "taut-gateway", version)]
 struct Cli {
-    #[command(flatten)]
-    arguments: Arguments,
+    #[command(subcommand)]
+    command: Command,
 }
 
 fn main() -> ExitCode {
     log::start();
-    let ended = match Cli::parse().arguments.command {
-        Command::Run { config } => {
+    let ended = match Cli::parse().command {
+        Command::Run(file) => {
             threads::choose();
-            run(&config)
+            run(&file.config)
         }
-        Command::Check { config, json } => check(&config, json.as_deref()),
-        Command::Status { json } => show(json.as_deref()),
+        Command::Check { file, output } => check(&file.config, output.json.as_deref()),
+        Command::Status(output) => tautline_bridge::status::show(
+            status::FAMILY,
+            ("gateways", "no gateway runs in this network namespace\n"),
+            status::GatewayStatus::text,
+            output.json.as_deref(),
+        ),
         Command::Fleet {
             config,
             zenoh,
@@ -242,13 +247,4 @@ fn verdict_line(verdict: &fleet::Verdict) -> String {
         fleet::Verdict::Judged(judged) => format!("  verdict of the lab: {}\n", judged.words),
         fleet::Verdict::Unreadable { error } => format!("  no verdict of the lab: {error}\n"),
     }
-}
-
-fn show(json: Option<&Path>) -> Result<(), Failed> {
-    let all = status::all();
-    let text = match all.is_empty() {
-        true => "no gateway runs in this network namespace\n".to_owned(),
-        false => all.iter().map(status::GatewayStatus::text).collect(),
-    };
-    output(json, &serde_json::json!({ "gateways": all }), &text)
 }

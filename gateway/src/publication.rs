@@ -10,7 +10,7 @@ use tautline::{Priority, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::Failure;
-use tautline_bridge::publication::{Engine, Fate, Limits, Right, Value};
+use tautline_bridge::publication::{Engine, Fate, Limits, Published, Right, Value};
 use zenoh::bytes::Encoding;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Publisher;
@@ -20,7 +20,7 @@ use zenoh::{Session, Wait};
 
 use crate::config::{Publication, message_bytes};
 use crate::origin::Origin;
-use crate::status::{PublicationStatus, Published};
+use crate::status::{PublicationStatus, Queried};
 use crate::words;
 
 /// State of a publication that its thread, queries and the status share.
@@ -30,6 +30,7 @@ pub(crate) struct Outbound {
     encoding: Encoding,
     activity: Arc<Activity>,
     counters: Published,
+    queries: Queried,
     last: Mutex<Last>,
 }
 
@@ -65,6 +66,7 @@ impl Outbound {
             config,
             activity,
             counters: Published::default(),
+            queries: Queried::default(),
             last: Mutex::new(Last {
                 bytes: Vec::with_capacity(bytes),
                 value: None,
@@ -79,6 +81,7 @@ impl Outbound {
             key: self.config.key.to_string(),
             alive: self.is_alive(),
             counters: self.counters.told(),
+            queries: self.queries.told(),
         }
     }
 
@@ -168,7 +171,7 @@ impl Outbound {
         });
         let answered = match found {
             Some((right, value, bytes)) => {
-                self.counters.answered.fetch_add(1, Relaxed);
+                self.queries.answered.fetch_add(1, Relaxed);
                 let origin = self.origin(&right, value, 0).bytes();
                 let reply = query
                     .reply(&self.config.key, bytes)
@@ -176,7 +179,7 @@ impl Outbound {
                 reply.attachment(&origin[..]).wait()
             }
             None => {
-                self.counters.unanswered.fetch_add(1, Relaxed);
+                self.queries.unanswered.fetch_add(1, Relaxed);
                 query.reply_err("no valid value").wait()
             }
         };
@@ -286,19 +289,7 @@ impl Engine for Sender<'_> {
     }
 
     fn count(&self, fate: Fate, more: u64) {
-        let counters = &self.outbound.counters;
-        let counter = match fate {
-            Fate::Published => &counters.published,
-            Fate::Decimated => &counters.decimated,
-            Fate::Unchanged => &counters.unchanged,
-            Fate::Thinned => &counters.thinned,
-            Fate::Stale => &counters.stale,
-            Fate::Standby => &counters.standby,
-            Fate::OtherSize => &counters.other_size,
-            Fate::Unfit | Fate::Refused => &counters.refused,
-            Fate::Overwritten => &counters.overwritten,
-        };
-        counter.fetch_add(more, Relaxed);
+        self.outbound.counters.count(fate, more);
     }
 }
 

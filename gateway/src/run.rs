@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tautline::{Instant, Node, QueuingPort, now};
+use tautline::{Instant, QueuingPort, now};
 use tautline_bridge::activity::Activity;
 use tautline_bridge::destinations::look;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::{Failure, join, say, start};
-use tautline_bridge::standby::{LastShown, Votes, process_number};
+use tautline_bridge::standby::{LastShown, Votes, open_node, process_number};
+use tautline_bridge::status::{self, Standing};
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
 
@@ -19,7 +20,7 @@ use crate::config::Config;
 use crate::fleet;
 use crate::publication::{Declared, Outbound};
 use crate::request::{Answering, Asking, Waiting};
-use crate::status::{self, GatewayStatus};
+use crate::status::{FAMILY, GatewayStatus};
 use crate::subscription::Inbound;
 
 /// Time between two looks at connections and declarations.
@@ -59,12 +60,8 @@ impl Shared {
         GatewayStatus {
             name: self.name.clone(),
             prefix: self.prefix.clone(),
-            process: std::process::id(),
-            state: shown.state.to_owned(),
-            term: self.activity.term(),
+            standing: Standing::now(&self.activity, shown),
             gateways_standing_by: shown.others,
-            heartbeats_refused: shown.refused,
-            heartbeats_unplaced: shown.unplaced,
             foreign_gateways: neighbours
                 .iter()
                 .filter(|(other, _)| *other != cell)
@@ -83,16 +80,10 @@ impl Shared {
 /// # Errors
 /// Its node or one of its ports cannot be opened, or Zenoh refuses a declaration.
 pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    // A real-time thread may start a gateway; a gateway never is one.
-    let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
     let gateway = process_number()?;
     let own_key = config.own_key();
-    let mut node = config.node;
-    if let Some(standby) = &config.standby {
-        standby.prepare(&mut node);
-    }
-    let node = Node::open(node)?;
-    say(&format!("gateway {}: {}", config.name, node.report()));
+    let program = format!("gateway {}", config.name);
+    let node = open_node(&program, config.node, config.standby.as_ref())?;
     let activity = Arc::new(Activity::new(gateway));
     let mut ports = Vec::new();
     let mut outbound = Vec::new();
@@ -121,7 +112,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     let shared = Arc::new(Shared {
         answering,
         asking,
-        shown: LastShown::new(format!("gateway {}", config.name), "connecting"),
+        shown: LastShown::new(program, "connecting"),
         name: config.name,
         prefix: config.prefix,
         activity,
@@ -131,7 +122,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         inbound,
     });
     let telling = Arc::clone(&shared);
-    let status = status::serve(Arc::clone(stop), move || telling.status())?;
+    let status = status::tell(FAMILY, Arc::clone(stop), move || telling.status())?;
     say(&format!("gateway {}: connecting", shared.name));
     let Some(session) = open_session(&config.zenoh, &shared.name, stop) else {
         return Ok(());

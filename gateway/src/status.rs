@@ -1,49 +1,28 @@
 //! Counters of a gateway, and its state for queries: `taut gateway status`, or a query to its own key.
 
 use std::fmt::Write as _;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tautline_bridge::counters;
-use tautline_bridge::status::listed;
-use tautline_state::query::StateServer;
+use tautline_bridge::publication::PublishedTold;
+use tautline_bridge::status::{Standing, listed};
 
 /// Beginning of the sockets' names.
-const FAMILY: &str = "tautline-gateway";
+pub(crate) const FAMILY: &str = "tautline-gateway";
 
 counters! {
-    /// Counters of a publication. Each value or message that the port hands out is in one of them.
-    Published, PublishedTold {
-        /// Given to Zenoh.
-        published,
-        /// Not the one in so many (`every`).
-        decimated,
-        /// Equal to the last published one (`on_change`).
-        unchanged,
-        /// Replaced by a newer one before its time came (`period_min_ms`).
-        thinned,
-        /// Older than its validity.
-        stale,
-        /// Come while another gateway was active, or before this one took over.
-        standby,
-        /// Of another size than the port's type.
-        other_size,
-        /// Refused by Zenoh.
-        refused,
-        /// Replaced in the port before the gateway read them.
-        overwritten,
-        /// Queries for the last value that were answered.
+    /// Counters of the queries for a publication's last value.
+    pub(crate) Queried, QueriedTold {
+        /// Answered.
         answered,
-        /// Queries that found no valid value.
+        /// Without a valid value.
         unanswered,
     }
 }
 
 counters! {
     /// Counters of a subscription. Each sample is in one of them but `lost`, `unknown_origin`.
-    Received, ReceivedTold {
+    pub(crate) Received, ReceivedTold {
         /// Sent to all ports of `to`.
         delivered,
         /// Above the rate.
@@ -75,7 +54,7 @@ counters! {
 
 counters! {
     /// Counters of the queries that a port of the cell answers. Each query is in one of them but `late`, `strays`.
-    Answered, AnsweredTold {
+    pub(crate) Answered, AnsweredTold {
         /// Answered by the port.
         answered,
         /// Without a reply in time.
@@ -103,7 +82,7 @@ counters! {
 
 counters! {
     /// Counters of the requests that programs of the cell send to others. Each request is in one of them.
-    Asked, AskedTold {
+    pub(crate) Asked, AskedTold {
         /// Answered, and the reply delivered.
         answered,
         /// Without a reply in time.
@@ -128,18 +107,10 @@ counters! {
 pub(crate) struct GatewayStatus {
     pub(crate) name: String,
     pub(crate) prefix: String,
-    pub(crate) process: u32,
-    /// `active`, `standing by` or `listening`.
-    pub(crate) state: String,
-    pub(crate) term: u32,
+    #[serde(flatten)]
+    pub(crate) standing: Standing,
     /// Others of the same cell that were heard of late.
     pub(crate) gateways_standing_by: usize,
-    /// Values on the heartbeats' port that are no heartbeats of a peer.
-    #[serde(default)]
-    pub(crate) heartbeats_refused: u64,
-    /// Heartbeats of more programs than are remembered.
-    #[serde(default)]
-    pub(crate) heartbeats_unplaced: u64,
     /// Gateways of another cell below the same prefix.
     pub(crate) foreign_gateways: usize,
     /// Routers and peers of Zenoh that the session is connected to.
@@ -158,6 +129,8 @@ pub(crate) struct PublicationStatus {
     pub(crate) alive: bool,
     #[serde(flatten)]
     pub(crate) counters: PublishedTold,
+    #[serde(flatten)]
+    pub(crate) queries: QueriedTold,
 }
 
 /// State of a subscription.
@@ -189,10 +162,11 @@ pub(crate) struct AskStatus {
     pub(crate) counters: AskedTold,
 }
 
-impl PublishedTold {
+impl PublicationStatus {
     /// Values that were lost or could not be published; not those that were left out because the file says so.
     pub(crate) fn dropped(&self) -> u64 {
-        let all = [self.stale, self.other_size, self.refused, self.overwritten];
+        let of = &self.counters;
+        let all = [of.stale, of.other_size, of.refused, of.overwritten];
         all.into_iter().fold(0, u64::saturating_add)
     }
 }
@@ -236,24 +210,20 @@ impl AskedTold {
 impl GatewayStatus {
     /// Lines for a terminal.
     pub(crate) fn text(&self) -> String {
+        let Standing {
+            state,
+            term,
+            process,
+            ..
+        } = &self.standing;
         let mut text = format!(
-            "gateway {}: {}, term {}, {} connections, prefix {}, process {}\n",
-            self.name, self.state, self.term, self.connections, self.prefix, self.process
+            "gateway {}: {state}, term {term}, {} connections, prefix {}, process {process}\n",
+            self.name, self.connections, self.prefix
         );
         if self.gateways_standing_by > 0 {
             let _ = writeln!(text, "  {} more of this cell", self.gateways_standing_by);
         }
-        if self.heartbeats_refused > 0 {
-            let refused = self.heartbeats_refused;
-            let _ = writeln!(text, "  {refused} heartbeats refused: not of a peer");
-        }
-        if self.heartbeats_unplaced > 0 {
-            let unplaced = self.heartbeats_unplaced;
-            let _ = writeln!(
-                text,
-                "  {unplaced} heartbeats of more programs than are remembered"
-            );
-        }
+        text += &self.standing.heartbeats();
         if self.foreign_gateways > 0 {
             let _ = writeln!(
                 text,
@@ -263,7 +233,8 @@ impl GatewayStatus {
         }
         for one in &self.publications {
             let alive = if one.alive { " (alive)" } else { " (silent)" };
-            text += &mapping(&one.port, &one.key, alive, &one.counters.counted());
+            let counted = [one.counters.counted(), one.queries.counted()].concat();
+            text += &mapping(&one.port, &one.key, alive, &counted);
         }
         for one in &self.subscriptions {
             text += &mapping(&one.key, &one.port, "", &one.counters.counted());
@@ -284,20 +255,4 @@ pub(crate) const AND_BACK: &str = " and back";
 /// A line of what goes where, with its counters.
 fn mapping(from: &str, to: &str, more: &str, counted: &[(&str, u64)]) -> String {
     format!("  {from} -> {to}{more}{}\n", listed(": ", counted))
-}
-
-/// Answers until the result is dropped; `stop` is set when the thread that does so ends.
-///
-/// # Errors
-/// There is no socket.
-pub(crate) fn serve(
-    stop: Arc<AtomicBool>,
-    status: impl Fn() -> GatewayStatus + Send + 'static,
-) -> io::Result<StateServer> {
-    tautline_bridge::status::tell(FAMILY, stop, status)
-}
-
-/// States of all gateways of this user and of root in this network namespace; root sees everybody's.
-pub(crate) fn all() -> Vec<GatewayStatus> {
-    tautline_bridge::status::all(FAMILY)
 }

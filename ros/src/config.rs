@@ -249,7 +249,11 @@ fn check(document: Document, node: NodeConfig) -> Result<Config, String> {
     let subscriptions: Vec<Subscription> = subscriptions
         .map(|entry| entries.subscription(entry))
         .collect::<Result<_, _>>()?;
-    check_topics(&publications, &subscriptions)?;
+    config::check_names(
+        "topic",
+        publications.iter().map(|one| one.topic.name.as_str()),
+        subscriptions.iter().map(|one| one.topic.name.as_str()),
+    )?;
     Ok(Config {
         name: document.name,
         domain: document.domain,
@@ -260,28 +264,6 @@ fn check(document: Document, node: NodeConfig) -> Result<Config, String> {
         namespace,
         node,
     })
-}
-
-/// Refuses topics that are published twice, and those that would bring back to the cell what it publishes.
-fn check_topics(
-    publications: &[Publication],
-    subscriptions: &[Subscription],
-) -> Result<(), String> {
-    for (place, one) in publications.iter().enumerate() {
-        let name = &one.topic.name;
-        if publications[..place]
-            .iter()
-            .any(|other| other.topic.name == *name)
-        {
-            return Err(format!("two [[publish]] entries have the topic `{name}`"));
-        }
-        if subscriptions.iter().any(|other| other.topic.name == *name) {
-            return Err(format!(
-                "`{name}` is published and subscribed to: what the cell sends would come back to it"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// A name of ROS, relative: parts with `/` between them.
@@ -429,8 +411,7 @@ impl Entries<'_> {
         let topic = self
             .topic(&port, wanted, Direction::Subscribe)
             .map_err(wrong)?;
-        let priority = Priority::new(entry.priority)
-            .ok_or_else(|| wrong(format!("priority is 0 to 7, not {}", entry.priority)))?;
+        let priority = config::priority("priority", entry.priority).map_err(wrong)?;
         let bucket = config::bucket(entry.rate, entry.burst).map_err(wrong)?;
         let validity = config::validity(entry.validity_ms).map_err(wrong)?;
         Ok(Subscription {

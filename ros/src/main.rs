@@ -35,7 +35,7 @@ use clap::Parser;
 use tautline_bridge::program::{self, Failed, output, signals};
 use tautline_bridge::standby::Standby;
 
-use arguments::{Arguments, Command};
+use arguments::Command;
 use config::Config;
 
 /// Exit status after a panic, which is Rust's own.
@@ -49,15 +49,20 @@ const MEMORY_BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug, Parser)]
 #[command(name = "taut-ros", version)]
 struct Cli {
-    #[command(flatten)]
-    arguments: Arguments,
+    #[command(subcommand)]
+    command: Command,
 }
 
 fn main() -> ExitCode {
-    let ended = match Cli::parse().arguments.command {
-        Command::Run { config } => run(&config),
-        Command::Check { config, json } => check(&config, json.as_deref()),
-        Command::Status { json } => show(json.as_deref()),
+    let ended = match Cli::parse().command {
+        Command::Run(file) => run(&file.config),
+        Command::Check { file, output } => check(&file.config, output.json.as_deref()),
+        Command::Status(output) => tautline_bridge::status::show(
+            status::FAMILY,
+            ("programs", "no `taut ros run` in this network namespace\n"),
+            status::RosStatus::text,
+            output.json.as_deref(),
+        ),
     };
     program::ended("taut ros", ended)
 }
@@ -119,13 +124,4 @@ fn check(file: &Path, json: Option<&Path>) -> Result<(), Failed> {
         "standby": standby.map(Standby::told),
     });
     output(json, &told, &text)
-}
-
-fn show(json: Option<&Path>) -> Result<(), Failed> {
-    let all = status::all();
-    let text = match all.is_empty() {
-        true => "no `taut ros run` in this network namespace\n".to_owned(),
-        false => all.iter().map(status::RosStatus::text).collect(),
-    };
-    output(json, &serde_json::json!({ "programs": all }), &text)
 }

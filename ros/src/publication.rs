@@ -10,12 +10,12 @@ use tautline::Priority;
 use tautline_bridge::activity::Activity;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::Failure;
-use tautline_bridge::publication::{Engine, Fate, Limits, Right, Value};
+use tautline_bridge::publication::{Engine, Fate, Limits, Published, Right, Value};
 
 use crate::cdr;
 use crate::config::Publication;
 use crate::dds::{Announcement, Participant, Writer};
-use crate::status::{PublicationStatus, Published};
+use crate::status::{PublicationStatus, Unfit};
 
 /// One publication.
 pub(crate) struct Outbound {
@@ -26,6 +26,7 @@ pub(crate) struct Outbound {
     participant: Arc<Participant>,
     activity: Arc<Activity>,
     counters: Published,
+    unfit: Unfit,
 }
 
 /// The topic's writer, by the publication's thread.
@@ -59,6 +60,7 @@ impl Outbound {
             participant: Arc::clone(participant),
             activity: Arc::clone(activity),
             counters: Published::default(),
+            unfit: Unfit::default(),
             config,
         };
         Ok((Arc::new(outbound), writer))
@@ -82,6 +84,7 @@ impl Outbound {
             readers_of_other_type: others.other_type,
             other_writers: self.participant.writers(topic, &self.quality).all(),
             counters: self.counters.told(),
+            unfit: self.unfit.told(),
         }
     }
 
@@ -150,20 +153,10 @@ impl Engine for Feed<'_> {
     }
 
     fn count(&self, fate: Fate, more: u64) {
-        let counters = &self.outbound.counters;
-        let counter = match fate {
-            Fate::Published => &counters.published,
-            Fate::Decimated => &counters.decimated,
-            Fate::Unchanged => &counters.unchanged,
-            Fate::Thinned => &counters.thinned,
-            Fate::Stale => &counters.stale,
-            Fate::Standby => &counters.standby,
-            Fate::OtherSize => &counters.other_size,
-            Fate::Unfit => &counters.unfit,
-            Fate::Refused => &counters.refused,
-            Fate::Overwritten => &counters.overwritten,
-        };
-        counter.fetch_add(more, Relaxed);
+        match fate {
+            Fate::Unfit => _ = self.outbound.unfit.unfit.fetch_add(more, Relaxed),
+            fate => self.outbound.counters.count(fate, more),
+        }
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use tautline::Node;
 use tautline_bridge::activity::Activity;
 use tautline_bridge::destinations::look;
 use tautline_bridge::port::Port;
 use tautline_bridge::program::{Failure, join, run_again, say, start};
-use tautline_bridge::standby::{LastShown, Votes, process_number};
+use tautline_bridge::standby::{LastShown, Votes, open_node, process_number};
+use tautline_bridge::status::{self, Standing};
 
 use crate::config::Config;
 use crate::dds::{Announcement, LOOK, Participant, Threads};
@@ -46,13 +46,9 @@ impl Shared {
         RosStatus {
             name: self.name.clone(),
             domain: self.domain,
-            process: std::process::id(),
-            state: shown.state.to_owned(),
-            term: self.activity.term(),
+            standing: Standing::now(&self.activity, shown),
             peers: self.peers,
             peers_heard: shown.others,
-            heartbeats_refused: shown.refused,
-            heartbeats_unplaced: shown.unplaced,
             datagrams_refused: crate::receive::refused(),
             publications: self.outbound.iter().map(|one| one.status()).collect(),
             subscriptions: self.inbound.iter().map(|one| one.status()).collect(),
@@ -86,16 +82,10 @@ impl Shared {
 /// # Errors
 /// The node or one of its ports cannot be opened, or DDS finds no sockets.
 pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    // A real-time thread may start this program, which never is one.
-    let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
     let name = config.full_name();
     let process = process_number()?;
-    let mut node = config.node;
-    if let Some(standby) = &config.standby {
-        standby.prepare(&mut node);
-    }
-    let node = Node::open(node)?;
-    say(&format!("ros {name}: {}", node.report()));
+    let program = format!("ros {name}");
+    let node = open_node(&program, config.node, config.standby.as_ref())?;
     let activity = Arc::new(match config.standby {
         Some(_) => Activity::new(process),
         None => Activity::alone(process),
@@ -126,7 +116,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
         None => "active",
     };
     let shared = Arc::new(Shared {
-        shown: LastShown::new(format!("ros {name}"), first),
+        shown: LastShown::new(program, first),
         name,
         domain: config.domain,
         participant,
@@ -139,7 +129,7 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     });
     let telling = Arc::clone(&shared);
     let told = move || telling.status();
-    let status = tautline_bridge::status::tell(FAMILY, Arc::clone(stop), told)?;
+    let teller = status::tell(FAMILY, Arc::clone(stop), told)?;
     let mut threads = Vec::new();
     let mut election = None;
     if let Some(standby) = &config.standby {
@@ -197,5 +187,5 @@ pub(crate) fn run(config: Config, stop: &Arc<AtomicBool>) -> Result<(), Failure>
     for thread in threads {
         ended = ended.and(join(thread));
     }
-    ended.and(tautline_bridge::status::end(status))
+    ended.and(status::end(teller))
 }

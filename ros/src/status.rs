@@ -4,40 +4,24 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use tautline_bridge::counters;
-use tautline_bridge::status::listed;
+use tautline_bridge::publication::PublishedTold;
+use tautline_bridge::status::{Standing, listed};
 
 /// Beginning of the sockets' names.
 pub(crate) const FAMILY: &str = "tautline-ros";
 
 counters! {
-    /// Counters of a publication. Each value or message that the port hands out is in one of them.
-    Published, PublishedTold {
-        /// Given to DDS.
-        published,
-        /// Not the one in so many (`every`).
-        decimated,
-        /// Equal to the last published one (`on_change`).
-        unchanged,
-        /// Replaced by a newer one before its time came (`period_min_ms`).
-        thinned,
-        /// Older than their validity.
-        stale,
-        /// Come while another program was active, or before this one took over.
-        standby,
-        /// Of another size than the port's type.
-        other_size,
+    /// Counter of a publication beyond those of every program; `refused` values had no room, because a reliable
+    /// participant does not acknowledge.
+    pub(crate) Unfit, UnfitTold {
         /// Numbers or texts that the message cannot hold.
         unfit,
-        /// No room, because a reliable participant does not acknowledge.
-        refused,
-        /// Replaced in the port before they were read.
-        overwritten,
     }
 }
 
 counters! {
     /// Counters of a subscription. Each message is in one of them.
-    Received, ReceivedTold {
+    pub(crate) Received, ReceivedTold {
         /// Sent to all ports of `to`.
         delivered,
         /// Above the rate.
@@ -69,19 +53,11 @@ pub(crate) struct RosStatus {
     /// Name of the node, with its namespace.
     pub(crate) name: String,
     pub(crate) domain: u16,
-    pub(crate) process: u32,
-    /// `active`, `standing by` or `listening`.
-    pub(crate) state: String,
-    /// Number of its last takeover.
-    pub(crate) term: u32,
+    #[serde(flatten)]
+    pub(crate) standing: Standing,
     /// Others of the same cell that the file names, and those that were heard of late.
     pub(crate) peers: usize,
     pub(crate) peers_heard: usize,
-    /// Values on the heartbeats' port that are no heartbeats of a peer.
-    pub(crate) heartbeats_refused: u64,
-    /// Heartbeats of more programs than are remembered.
-    #[serde(default)]
-    pub(crate) heartbeats_unplaced: u64,
     /// Datagrams of DDS that claim more than this program takes.
     #[serde(default)]
     pub(crate) datagrams_refused: u64,
@@ -105,6 +81,8 @@ pub(crate) struct PublicationStatus {
     pub(crate) other_writers: usize,
     #[serde(flatten)]
     pub(crate) counters: PublishedTold,
+    #[serde(flatten)]
+    pub(crate) unfit: UnfitTold,
 }
 
 /// State of a subscription.
@@ -129,10 +107,10 @@ impl RosStatus {
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
             "node {}: domain {}, process {}",
-            self.name, self.domain, self.process
+            self.name, self.domain, self.standing.process
         );
         if self.peers > 0 {
-            let (state, term) = (&self.state, self.term);
+            let (state, term) = (&self.standing.state, self.standing.term);
             let (peers, heard) = (self.peers, self.peers_heard);
             let _ = write!(
                 text,
@@ -140,17 +118,7 @@ impl RosStatus {
             );
         }
         text.push('\n');
-        if self.heartbeats_refused > 0 {
-            let refused = self.heartbeats_refused;
-            let _ = writeln!(text, "  {refused} heartbeats refused: not of a peer");
-        }
-        if self.heartbeats_unplaced > 0 {
-            let unplaced = self.heartbeats_unplaced;
-            let _ = writeln!(
-                text,
-                "  {unplaced} heartbeats of more programs than are remembered"
-            );
-        }
+        text += &self.standing.heartbeats();
         if self.datagrams_refused > 0 {
             let refused = self.datagrams_refused;
             let _ = writeln!(text, "  {refused} datagrams refused: they claim too much");
@@ -169,7 +137,10 @@ impl RosStatus {
                     one.readers_of_other_type
                 ),
                 beside(one.other_writers),
-                listed(", ", &one.counters.counted())
+                listed(
+                    ", ",
+                    &[one.counters.counted(), one.unfit.counted()].concat()
+                )
             );
         }
         for one in &self.subscriptions {
@@ -211,9 +182,4 @@ fn others(what: &str, matched: usize, incompatible: usize, other_type: usize) ->
         let _ = write!(text, ", {other_type} of another type");
     }
     text
-}
-
-/// States of all programs of this user and of root in this network namespace; root sees everybody's.
-pub(crate) fn all() -> Vec<RosStatus> {
-    tautline_bridge::status::all(FAMILY)
 }

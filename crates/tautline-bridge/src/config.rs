@@ -1,11 +1,12 @@
 //! The parts of a program's file that do not depend on its engine.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tautline::config::{PortConfig, PortOptions};
-use tautline::{NodeConfig, PortNumber};
+use tautline::{NodeConfig, PortNumber, Priority};
 use tautline_shm::police::Bucket;
 use tautline_state::{Others, parse_error};
 
@@ -216,6 +217,38 @@ impl Thinning {
             period_min: Duration::from_millis(self.period_min_ms),
         })
     }
+}
+
+/// Refuses names of the other network (`what`: key, topic) that are published twice, and those that would bring back to
+/// the cell what it publishes.
+///
+/// # Errors
+/// There is one; in words.
+pub fn check_names<'n>(
+    what: &str,
+    published: impl Iterator<Item = &'n str>,
+    subscribed: impl Iterator<Item = &'n str>,
+) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in published {
+        if !seen.insert(name) {
+            return Err(format!("two [[publish]] entries have the {what} `{name}`"));
+        }
+    }
+    match subscribed.into_iter().find(|name| seen.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "`{name}` is published and subscribed to: what the cell sends would come back to it"
+        )),
+    }
+}
+
+/// Priority that the key `name` has.
+///
+/// # Errors
+/// There is no such priority; in words.
+pub fn priority(name: &str, value: u8) -> Result<Priority, String> {
+    Priority::new(value).ok_or_else(|| format!("{name} is 0 to 7, not {value}"))
 }
 
 /// Limit of a subscription: `rate` messages a second, `burst` of them at once.

@@ -7,6 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`arguments`] | arguments of subcommands |
 //! | [`program`] | signals, output, threads whose end is the program's |
 //! | [`config`] | the file: ports of the node, rules, rates |
 //! | [`port`] | a port of either kind |
@@ -21,6 +22,7 @@
 //! | `testing` | cells, and third-party participants; feature `testing` |
 
 pub mod activity;
+pub mod arguments;
 pub mod baseline;
 pub mod clocks;
 pub mod config;

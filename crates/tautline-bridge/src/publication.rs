@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use tautline::{Instant, Priority, QueuingPort, SamplingPort, Wait, now};
 
 use crate::activity::{Activity, Grant};
+use crate::counters;
 use crate::gate::{Decision, Gate, Rules};
 use crate::port::Port;
 use crate::program::Failure;
@@ -62,6 +63,48 @@ pub enum Fate {
     Refused,
     /// Replaced in the port before it was read.
     Overwritten,
+}
+
+counters! {
+    /// Counters of a publication. Each value or message that the port hands out is in one of them.
+    pub Published, PublishedTold {
+        /// Given to the engine.
+        published,
+        /// Not the one in so many (`every`).
+        decimated,
+        /// Equal to the last published one (`on_change`).
+        unchanged,
+        /// Replaced by a newer one before its time came (`period_min_ms`).
+        thinned,
+        /// Older than its validity.
+        stale,
+        /// Come while another program was active, or before this one took over.
+        standby,
+        /// Of another size than the port's type.
+        other_size,
+        /// Refused by the engine.
+        refused,
+        /// Replaced in the port before they were read.
+        overwritten,
+    }
+}
+
+impl Published {
+    /// Counts values. Those that the network's message cannot hold count as refused.
+    pub fn count(&self, fate: Fate, more: u64) {
+        let counter = match fate {
+            Fate::Published => &self.published,
+            Fate::Decimated => &self.decimated,
+            Fate::Unchanged => &self.unchanged,
+            Fate::Thinned => &self.thinned,
+            Fate::Stale => &self.stale,
+            Fate::Standby => &self.standby,
+            Fate::OtherSize => &self.other_size,
+            Fate::Unfit | Fate::Refused => &self.refused,
+            Fate::Overwritten => &self.overwritten,
+        };
+        counter.fetch_add(more, Relaxed);
+    }
 }
 
 /// Limits of a publication.

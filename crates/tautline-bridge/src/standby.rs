@@ -12,7 +12,9 @@ use tautline::address::Address;
 use tautline::config::PortOptions;
 use tautline::neighbours::NeighbourTable;
 use tautline::port::SOURCES_MAX;
-use tautline::{Destination, Instant, Node, NodeConfig, Priority, SamplingPort, Source, Wait, now};
+use tautline::{
+    Destination, Instant, Node, NodeConfig, OpenError, Priority, SamplingPort, Source, Wait, now,
+};
 
 use crate::activity::Activity;
 use crate::clocks::Moment;
@@ -113,8 +115,8 @@ impl Standby {
         self.peers.iter().map(ToString::to_string).collect()
     }
 
-    /// Gives the heartbeats' port a place for each peer and some for others, before the node is opened.
-    pub fn prepare(&self, node: &mut NodeConfig) {
+    /// Gives the heartbeats' port a place for each peer and some for others.
+    fn prepare(&self, node: &mut NodeConfig) {
         let wanted = self.peers.len() + SPARE_SOURCES;
         for port in node.ports.iter_mut().filter(|one| one.name == self.port) {
             if let PortOptions::Sampling(options) = &mut port.kind {
@@ -122,6 +124,25 @@ impl Standby {
             }
         }
     }
+}
+
+/// Opens the node of a program, which standard error shows as `program`, and leaves real-time scheduling: a real-time
+/// thread may start a program, which never is one.
+///
+/// # Errors
+/// Those of the node.
+pub fn open_node(
+    program: &str,
+    mut node: NodeConfig,
+    standby: Option<&Standby>,
+) -> Result<Node, OpenError> {
+    let _unchanged = tautline_state::policy::set_policy(0, libc::SCHED_OTHER, 0);
+    if let Some(standby) = standby {
+        standby.prepare(&mut node);
+    }
+    let node = Node::open(node)?;
+    say(&format!("{program}: {}", node.report()));
+    Ok(node)
 }
 
 /// Number of a process, which no other one has.

@@ -2,21 +2,24 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tautline_state::query::{self, StateServer};
 
-use crate::program::{End, Failure};
+use crate::activity::Activity;
+use crate::program::{End, Failed, Failure, output};
+use crate::standby::Shown;
 
 /// Declares counters that several threads add to, and a structure of their values, which serde reads and writes.
 ///
 /// ```
 /// tautline_bridge::counters! {
 ///     /// Counters of a door.
-///     Door, DoorTold {
+///     pub(crate) Door, DoorTold {
 ///         /// Times that it was opened.
 ///         opened,
 ///     }
@@ -28,24 +31,27 @@ use crate::program::{End, Failure};
 /// ```
 #[macro_export]
 macro_rules! counters {
-    ($(#[$about:meta])* $name:ident, $told:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+    ($(#[$about:meta])* $vis:vis $name:ident, $told:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
         $(#[$about])*
         #[derive(Debug, Default)]
-        pub(crate) struct $name { $($(#[$doc])* pub(crate) $field: ::std::sync::atomic::AtomicU64,)* }
+        $vis struct $name { $($(#[$doc])* $vis $field: ::std::sync::atomic::AtomicU64,)* }
 
         #[doc = concat!("Values of [`", stringify!($name), "`].")]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
-        pub(crate) struct $told { $(pub(crate) $field: u64,)* }
+        $vis struct $told { $($(#[$doc])* $vis $field: u64,)* }
 
         impl $name {
-            pub(crate) fn told(&self) -> $told {
+            /// The values of now.
+            #[must_use]
+            $vis fn told(&self) -> $told {
                 $told { $($field: self.$field.load(::std::sync::atomic::Ordering::Relaxed),)* }
             }
         }
 
         impl $told {
             /// Counters above 0, in their order.
-            pub(crate) fn counted(&self) -> ::std::vec::Vec<(&'static str, u64)> {
+            #[must_use]
+            $vis fn counted(&self) -> ::std::vec::Vec<(&'static str, u64)> {
                 let all = [$((stringify!($field), self.$field),)*];
                 all.into_iter().filter(|(_, count)| *count > 0).collect()
             }
@@ -90,9 +96,72 @@ pub fn end(teller: StateServer) -> Result<(), Failure> {
     teller.end().map_err(panicked)
 }
 
+/// State that all programs have, as a part of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Its process.
+    pub process: u32,
+    /// `active`, `standing by`, `listening`, or what a program without others does.
+    pub state: String,
+    /// Number of its last takeover.
+    pub term: u32,
+    /// Values on the heartbeats' port that are no heartbeats of a peer.
+    #[serde(default)]
+    pub heartbeats_refused: u64,
+    /// Heartbeats of more programs than are remembered.
+    #[serde(default)]
+    pub heartbeats_unplaced: u64,
+}
+
+impl Standing {
+    /// That of this process.
+    #[must_use]
+    pub fn now(activity: &Activity, shown: Shown) -> Self {
+        Self {
+            process: std::process::id(),
+            state: shown.state.to_owned(),
+            term: activity.term(),
+            heartbeats_refused: shown.refused,
+            heartbeats_unplaced: shown.unplaced,
+        }
+    }
+
+    /// Lines for a terminal, of the heartbeats that were not taken.
+    #[must_use]
+    pub fn heartbeats(&self) -> String {
+        let line = |count: u64, why: &str| match count {
+            0 => String::new(),
+            count => format!("  {count} heartbeats {why}\n"),
+        };
+        line(self.heartbeats_refused, "refused: not of a peer")
+            + &line(
+                self.heartbeats_unplaced,
+                "of more programs than are remembered",
+            )
+    }
+}
+
+/// Writes the state of all programs of a family: in the list `list` of JSON, or as `text` has each, and as `nobody` if
+/// there is none.
+///
+/// # Errors
+/// Those of [`output`].
+pub fn show<S: Serialize + DeserializeOwned>(
+    family: &str,
+    (list, nobody): (&str, &str),
+    text: impl Fn(&S) -> String,
+    json: Option<&Path>,
+) -> Result<(), Failed> {
+    let all: Vec<S> = all(family);
+    let told = match all.is_empty() {
+        true => nobody.to_owned(),
+        false => all.iter().map(text).collect(),
+    };
+    output(json, &serde_json::json!({ list: all }), &told)
+}
+
 /// States of all programs of a family, of this user and of root, in this network namespace; root sees everybody's.
-#[must_use]
-pub fn all<S: DeserializeOwned>(family: &str) -> Vec<S> {
+fn all<S: DeserializeOwned>(family: &str) -> Vec<S> {
     let texts = query::all(family).into_iter();
     texts
         .filter_map(|text| serde_json::from_slice(&text).ok())

@@ -148,8 +148,8 @@ fn look_at(
     report.totals = totals;
     report.host = host();
     report.verdict = verdict;
-    report.process = status.process;
-    report.term = status.term;
+    report.process = status.standing.process;
+    report.term = status.standing.term;
     report.connections = status.connections as u64;
     report.standing_by = status.gateways_standing_by as u64;
     report.foreign = status.foreign_gateways as u64;
@@ -160,7 +160,7 @@ fn look_at(
         .subscriptions
         .iter()
         .map(|one| one.counters.delivered));
-    let dropped = status.publications.iter().map(|one| one.counters.dropped());
+    let dropped = status.publications.iter().map(|one| one.dropped());
     let of_subscriptions = status
         .subscriptions
         .iter()
@@ -169,7 +169,7 @@ fn look_at(
     let of_asks = status.asks.iter().map(|one| one.counters.dropped());
     let all = dropped.chain(of_subscriptions).chain(of_answers);
     report.totals.dropped = sum(all.chain(of_asks));
-    report.state = status.state;
+    report.state = status.standing.state;
     report.look_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     whole
 }
