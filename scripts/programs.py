@@ -267,7 +267,7 @@ def measure(machine, options, found, rates, watched):
     for name in options.program:
         try:
             _, said = turn(machine, name, "watch", WATCHED_S)
-            watched[name] = "yes" if "taut exec: watched" in said else "no report"
+            watched[name] = "yes" if "watched" in said else "no report"
         except Failed as failure:
             watched[name] = f"no: {failure}"
 

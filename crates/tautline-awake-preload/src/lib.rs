@@ -3,8 +3,8 @@
 //!
 //! Each function here has the name of one of the C library's. It waits first, with `ppoll`, as `tautline_awake` says:
 //! asleep until shortly before the expected arrival, then looking. Afterwards it makes the program's own call with the
-//! program's own arguments, which then finds its message, or waits as ever. The library receives nothing, opens no
-//! descriptor and changes no socket, so what a call returns is the kernel's answer.
+//! program's own arguments, which then finds its message, or waits as ever. The library receives nothing, keeps no
+//! descriptor open and changes no socket, so what a call returns is the kernel's answer.
 //!
 //! Rules of the code in other people's processes:
 //! - Nothing is allocated, and no lock is waited for: a slot that another thread or an interrupted caller holds means

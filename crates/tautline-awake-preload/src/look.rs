@@ -27,6 +27,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 use std::time::Duration;
 
+use tautline_awake::board::{PastTheStack, Refusal};
 use tautline_awake::raw::{self, Polled};
 use tautline_proto::ip::checksum;
 use tautline_proto::time::Instant;
@@ -112,45 +113,6 @@ static KEYS: AtomicU32 = AtomicU32::new(0);
 /// Counts changes of sockets' options: places are asked for again after one.
 static GENERATION: AtomicU8 = AtomicU8::new(1);
 
-/// Why a socket has no place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Refusal {
-    NotUdp = 128,
-    OtherAddress,
-    Option,
-    SharedPort,
-    NoPlace,
-    NotPermitted,
-}
-
-impl Refusal {
-    fn of(number: u8) -> Option<Self> {
-        use Refusal::{NoPlace, NotPermitted, NotUdp, Option, OtherAddress, SharedPort};
-        let all = [
-            NotUdp,
-            OtherAddress,
-            Option,
-            SharedPort,
-            NoPlace,
-            NotPermitted,
-        ];
-        all.into_iter().find(|one| *one as u8 == number)
-    }
-
-    /// Words for a report.
-    pub(crate) fn why(self) -> &'static str {
-        match self {
-            Self::NotUdp => "no UDP socket over IPv4",
-            Self::OtherAddress => "bound to no port, or to another address",
-            Self::Option => "an option asks for more than the datagram",
-            Self::SharedPort => "another socket has its port",
-            Self::NoPlace => "all places are taken",
-            Self::NotPermitted => "the kernel refused",
-        }
-    }
-}
-
 /// Result of asking for a place: number of one, or [`Refusal`]; 0 before.
 #[derive(Debug)]
 pub(crate) struct Judgement {
@@ -210,7 +172,7 @@ impl Judgement {
     }
 
     /// Datagrams past the stack, or why there are none.
-    pub(crate) fn told(&self) -> Option<Result<u64, Refusal>> {
+    pub(crate) fn told(&self) -> Option<PastTheStack> {
         let result = self.result.load(Relaxed);
         match Place::of(result) {
             Some(place) => Some(Ok(place.own().taken.load(Relaxed))),

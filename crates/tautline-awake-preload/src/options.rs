@@ -1,5 +1,5 @@
 //! Options of `taut exec`, and whether the library does anything at all.
-#![allow(unsafe_code)] // Runs at the start and at the end of the program.
+#![allow(unsafe_code)] // Runs at the start of the program.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -8,8 +8,7 @@ use tautline_awake::cpu;
 
 use crate::{look, next, report, table};
 
-/// Variable of the environment: words separated by commas (`watch`, `report`, and the number of the process that
-/// `taut exec` started).
+/// Variable of the environment: words separated by commas (`watch`, `board=PROCESS/DESCRIPTOR`).
 const VARIABLE: &str = "TAUTLINE_AWAKE";
 
 const AWAKE: u8 = 0;
@@ -18,8 +17,6 @@ const OFF: u8 = 2;
 
 static MODE: AtomicU8 = AtomicU8::new(OFF);
 static IS_LIMITED: AtomicBool = AtomicBool::new(false);
-static REPORTS: AtomicBool = AtomicBool::new(false);
-static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
 /// Whether waits may end awake now.
 #[inline]
@@ -38,16 +35,6 @@ pub(crate) fn is_watching() -> bool {
     MODE.load(Relaxed) == WATCHING
 }
 
-/// Whether lines are printed.
-pub(crate) fn reports() -> bool {
-    REPORTS.load(Relaxed)
-}
-
-/// Whether this is the process that `taut exec` started, and not one that it started itself.
-pub(crate) fn is_program() -> bool {
-    IS_PROGRAM.load(Relaxed)
-}
-
 /// Whether a cgroup limits the CPU time, so that nobody looks.
 pub(crate) fn is_limited() -> bool {
     IS_LIMITED.load(Relaxed)
@@ -64,8 +51,13 @@ extern "C" fn start() {
     let has = |wanted: &str| words.split(',').any(|word| word == wanted);
     let is_limited = cpu::is_limited();
     IS_LIMITED.store(is_limited, Relaxed);
-    REPORTS.store(has("watch") || has("report"), Relaxed);
-    IS_PROGRAM.store(has(&std::process::id().to_string()), Relaxed);
+    let board = words.split(',').find_map(|word| {
+        let (process, number) = word.strip_prefix("board=")?.split_once('/')?;
+        Some((process.parse().ok()?, number.parse().ok()?))
+    });
+    if let Some((process, number)) = board {
+        report::start(process, number);
+    }
     MODE.store(
         if has("watch") || is_limited {
             WATCHING
@@ -85,24 +77,13 @@ extern "C" fn start() {
 }
 
 extern "C" fn in_child() {
-    IS_PROGRAM.store(false, Relaxed);
+    report::forget();
     cpu::reset_after_fork();
     table::reset_after_fork();
     look::forget();
-}
-
-extern "C" fn end() {
-    if reports() {
-        report::print();
-    }
 }
 
 /// Called by the loader before the program's own start.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
-
-/// Called when the program ends by `exit` or by returning from `main`.
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;

@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16};
 
 use tautline_awake::flow::Flow;
 use tautline_awake::raw;
@@ -34,6 +34,8 @@ pub(crate) struct Slot {
     has_flow: AtomicBool,
     /// A copy of a descriptor that another thread closed while its holder waits on it.
     copy: AtomicI32,
+    /// Entry of the flow in the report.
+    reported: AtomicU16,
     /// Place beside its socket, if it has one.
     pub(crate) beside: Judgement,
 }
@@ -44,6 +46,7 @@ static TABLE: [Slot; SLOTS] = [const {
         is_held: AtomicBool::new(false),
         has_flow: AtomicBool::new(false),
         copy: AtomicI32::new(NONE),
+        reported: AtomicU16::new(report::NONE),
         beside: Judgement::new(),
     }
 }; SLOTS];
@@ -97,20 +100,13 @@ fn set_kind(fd: c_int, kind: u8) {
     }
 }
 
-/// All slots with a flow and their numbers, for the report.
-pub(crate) fn all() -> impl Iterator<Item = (usize, Held)> {
-    let slots = TABLE.iter().enumerate();
-    slots.filter_map(|(fd, slot)| {
-        let held = slot.hold()?;
-        slot.has_flow.load(Relaxed).then_some((fd, held))
-    })
-}
-
-/// In a forked child: whoever held a slot is not here.
+/// In a forked child: whoever held a slot is not here, and may have left its flow half written.
 pub(crate) fn reset_after_fork() {
     for slot in &TABLE {
         slot.is_held.store(false, Relaxed);
+        slot.has_flow.store(false, Relaxed);
         slot.copy.store(NONE, Relaxed);
+        slot.reported.store(report::NONE, Relaxed);
         slot.beside.forget();
     }
 }
@@ -126,10 +122,11 @@ pub(crate) fn closing(first: u32, last: u32) {
         slot.kind.store(UNKNOWN, Relaxed);
         match slot.hold() {
             Some(mut held) => {
-                if options::reports() && slot.has_flow.load(Relaxed) {
-                    report::closed(fd, &mut held);
+                if slot.has_flow.load(Relaxed) {
+                    report::write(&slot.reported, fd, &mut held);
                 }
                 slot.has_flow.store(false, Relaxed);
+                slot.reported.store(report::NONE, Relaxed);
                 slot.beside.release();
             }
             None => slot.copy_for_holder(fd as c_int),
@@ -244,6 +241,9 @@ impl Held {
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
+        if self.0.has_flow.load(Relaxed) {
+            report::write(&self.0.reported, self.0.index(), self);
+        }
         // Release: partner is the acquire in `hold`.
         self.0.is_held.store(false, Release);
     }

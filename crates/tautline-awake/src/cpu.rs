@@ -23,7 +23,6 @@ struct Cpu {
     is_taken: AtomicBool,
     /// Only the thread that has taken the place reads and writes it.
     share: UnsafeCell<Share>,
-    looked_ns: AtomicU64,
 }
 
 // SAFETY: `share` is reached by the holder of `is_taken` only.
@@ -33,9 +32,11 @@ static CPUS: [Cpu; CPUS_MAX] = [const {
     Cpu {
         is_taken: AtomicBool::new(false),
         share: UnsafeCell::new(Share::new(SHARE_PERCENT)),
-        looked_ns: AtomicU64::new(0),
     }
 }; CPUS_MAX];
+
+/// Time that this process has spent looking, on all CPUs.
+static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// The CPU on which this thread looks, until dropped.
 #[derive(Debug)]
@@ -88,9 +89,7 @@ impl Drop for Looker {
         let spent = crate::raw::now().saturating_duration_since(self.since);
         // SAFETY: the place is taken by this thread.
         unsafe { (*self.cpu.share.get()).spend(spent) };
-        self.cpu
-            .looked_ns
-            .fetch_add(spent.as_nanos() as u64, Relaxed);
+        LOOKED_NS.fetch_add(spent.as_nanos() as u64, Relaxed);
         // Release: partner is the acquire in `begin`.
         self.cpu.is_taken.store(false, Release);
     }
@@ -101,11 +100,12 @@ pub fn reset_after_fork() {
     for cpu in &CPUS {
         cpu.is_taken.store(false, Relaxed);
     }
+    LOOKED_NS.store(0, Relaxed);
 }
 
 /// Time that this process has spent looking, on all CPUs.
 pub fn looked() -> Duration {
-    Duration::from_nanos(CPUS.iter().map(|cpu| cpu.looked_ns.load(Relaxed)).sum())
+    Duration::from_nanos(LOOKED_NS.load(Relaxed))
 }
 
 /// Whether a cgroup limits the CPU time of this process (`cpu.max`, version 2), as found at the first call: then

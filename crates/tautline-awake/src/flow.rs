@@ -132,14 +132,14 @@ impl Flow {
         self.predictor.has_rhythm()
     }
 
-    /// Share in per cent of the arrivals of ordinary calls that lay in a window.
-    pub fn could_be_met(&self) -> u64 {
-        self.within.0 * 100 / self.within.1.max(1)
-    }
-
-    /// By how much looking finds arrivals earlier.
-    pub fn gain(&self) -> Option<Duration> {
-        self.predictor.gain()
+    /// All of this at once.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            pattern: self.predictor.pattern(),
+            counts: self.counts,
+            gain: self.predictor.gain(),
+            could_be_met: self.within.0 * 100 / self.within.1.max(1),
+        }
     }
 }
 
@@ -154,10 +154,22 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Rhythm and counters, for a report.
-impl fmt::Display for Flow {
+/// Figures of a flow at some time, for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Rhythm of the sender.
+    pub pattern: Pattern,
+    /// Arrivals, by how they were found.
+    pub counts: Counts,
+    /// By how much looking finds arrivals earlier.
+    pub gain: Option<Duration>,
+    /// Share in per cent of the arrivals of ordinary calls that lay in a window.
+    pub could_be_met: u64,
+}
+
+impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pattern() {
+        match self.pattern {
             Pattern::None => write!(f, "no rhythm")?,
             Pattern::Periodic { period, spread } => {
                 write!(f, "every {}, spread {}", Micros(period), Micros(spread))?;
@@ -177,9 +189,16 @@ impl fmt::Display for Flow {
             "; {} met awake, {} woken by the kernel, {} there before",
             counts.awake, counts.asleep, counts.before
         )?;
-        if let Some(gain) = self.gain() {
+        if let Some(gain) = self.gain {
             write!(f, "; {} earlier", Micros(gain))?;
         }
         write!(f, "; {} looks in vain", counts.in_vain)
+    }
+}
+
+/// Rhythm and counters, for a report.
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.figures().fmt(f)
     }
 }

@@ -28,6 +28,7 @@
 //!
 //! `taut exec` puts this before the calls of programs that nobody recompiles.
 
+pub mod board;
 pub mod cpu;
 pub mod flow;
 pub mod raw;

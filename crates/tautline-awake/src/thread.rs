@@ -94,11 +94,33 @@ pub fn spend(time: Duration) {
     with(|thread| thread.share.spend(time));
 }
 
-/// Settings that took effect for the calling thread, for a report.
-pub fn settings() -> &'static str {
+/// Settings of a thread that took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settings {
+    /// An ordinary policy, and no timer slack.
+    Ordinary,
+    /// A short slice besides.
+    ShortSlice,
+    /// A real-time policy, and no timer slack.
+    RealTime,
+}
+
+/// Settings of the calling thread.
+pub fn settings() -> Settings {
     match with(|thread| (thread.yields, thread.slice)) {
-        (true, _) => "real-time policy, no timer slack",
-        (false, true) => "ordinary policy, slice 0.1 ms, no timer slack",
-        (false, false) => "ordinary policy, no timer slack",
+        (true, _) => Settings::RealTime,
+        (false, true) => Settings::ShortSlice,
+        (false, false) => Settings::Ordinary,
+    }
+}
+
+/// For a report.
+impl std::fmt::Display for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::RealTime => "real-time policy, no timer slack",
+            Self::ShortSlice => "ordinary policy, slice 0.1 ms, no timer slack",
+            Self::Ordinary => "ordinary policy, no timer slack",
+        })
     }
 }

@@ -15,6 +15,7 @@
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
 //!   [`iptables`]: whether the kernel's older packet filter has rules.
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
+//!   [`stand_in`]: a process that looks like the program that it started.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
 //! * [`fork`]: the process to which a handle belongs, so that its copy in a forked child is known.
@@ -46,6 +47,7 @@ pub mod query;
 mod reading;
 mod runtime;
 pub mod setting;
+pub mod stand_in;
 mod temporary;
 pub mod text;
 mod trusted;

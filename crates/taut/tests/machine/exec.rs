@@ -1,12 +1,14 @@
 //! `taut exec` with programs that are none of ours: each also without the library, and with the same output.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
@@ -414,7 +416,141 @@ fn children_that_wait_for_nothing_are_not_reported() {
     let script = "import subprocess\nfor k in range(3): subprocess.run(['ls', '/'])";
     let output = taut(&["exec", "--watch", "--", "python3", "-c", script]);
     let said = text(&output.stderr);
-    assert_eq!(said.matches("awake for ").count(), 1, "{said}");
+    assert!(
+        said.lines().all(|line| !line.contains("process ")),
+        "{said}"
+    );
+    assert!(said.contains("taut exec: "), "{said}");
+}
+
+/// Sleeps and says so, in Python.
+const SLEEPING: &str = "import os, time
+for k in range(100_000):
+    time.sleep(0.002)
+    if k == 50:
+        print('began', os.getpid(), flush=True)
+";
+
+/// A program under `taut exec --report`, and the number of its own process, by its first line.
+fn reported(program: &[&str]) -> (Child, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.args(["exec", "--report", "--"]).args(program);
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(child.stdout.as_mut().unwrap());
+    said.read_line(&mut line).unwrap();
+    let number = line.trim().strip_prefix("began ").map(str::parse);
+    (child, number.unwrap().unwrap())
+}
+
+fn send(process: i32, signal: Signal) {
+    kill_process(Pid::from_raw(process).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn a_program_is_reported_however_it_ends_and_ends_as_without_the_command() {
+    let python = ["python3", "-c", SLEEPING];
+    let ends: [(Signal, bool); 5] = [
+        (Signal::INT, false),
+        (Signal::TERM, false),
+        (Signal::INT, true),
+        (Signal::KILL, true),
+        (Signal::SEGV, true),
+    ];
+    for (signal, is_to_program) in ends {
+        let (child, program) = reported(&python);
+        let to = if is_to_program {
+            program
+        } else {
+            child.id() as i32
+        };
+        send(to, signal);
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.signal(), Some(signal.as_raw()), "{said}");
+        assert!(said.contains("sleeps: late by "), "{signal:?}: {said}");
+        let of_python = said.matches("KeyboardInterrupt").count();
+        assert_eq!(of_python, usize::from(signal == Signal::INT), "{said}");
+    }
+    let leaving = format!("{SLEEPING}        os._exit(7)\n");
+    let (child, _) = reported(&["python3", "-c", &leaving]);
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("sleeps: late by "), "{said}");
+}
+
+#[test]
+fn a_program_does_not_outlive_the_command_that_reports() {
+    let (mut child, program) = reported(&["python3", "-c", SLEEPING]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let runs = || {
+        let state = fs::read_to_string(format!("/proc/{program}/stat"));
+        state.is_ok_and(|state| !state.contains(") Z "))
+    };
+    let start = Instant::now();
+    while runs() {
+        assert!(start.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn signals_that_were_ignored_or_blocked_stay_so() {
+    let masks = "grep -E '^(SigBlk|SigIgn)' /proc/self/status";
+    let script =
+        format!("trap '' HUP USR1; {masks}; exec \"$1\" exec --report -- sh -c \"{masks}\"");
+    let output = Command::new("sh")
+        .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_taut")])
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert_eq!(lines[..2], lines[2..], "{said}");
+}
+
+#[test]
+fn a_shell_stops_continues_and_interrupts_a_reported_program_as_any_other() {
+    if lacks("bash") {
+        return;
+    }
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exec");
+    let mut command = Command::new("python3");
+    command.arg(directory.join("terminal.py"));
+    command.arg(env!("CARGO_BIN_EXE_taut"));
+    command.arg(directory.join("interrupted.py"));
+    let output = command.output().unwrap();
+    assert_eq!(
+        text(&output.stdout),
+        "stopped jobs: 1\ninterrupts: 1\nreported: True\nstatus 130\n",
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_server_that_is_terminated_is_reported() {
+    if lacks("sockperf") {
+        return;
+    }
+    let Some(bench) = Bench::new() else {
+        return;
+    };
+    let at = bench.address(Host::B);
+    let words = ["sockperf", "server", "-i", &at, "-p", "11111"];
+    let server = bench.command(Host::B, true, &words).spawn().unwrap();
+    let client = "sockperf ping-pong -p 11111 -t 1 --mps 1000 -i";
+    let client: Vec<&str> = client.split(' ').chain([at.as_str()]).collect();
+    bench.client(false, &client, "", "# dropped messages = 0");
+    send(server.id() as i32, Signal::TERM);
+    let output = server.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    // Whether some came past the stack depends on what else the machine does.
+    let is_reported = said.contains("taut exec: descriptor ") && said.contains(" past the stack");
+    assert!(is_reported, "{said}");
 }
 
 #[test]

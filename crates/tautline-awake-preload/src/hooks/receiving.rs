@@ -47,6 +47,7 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
         if place.is_full()
             && let Some(result) = take(place, fd)
         {
+            counted(table::slot(fd));
             return result;
         }
     }
@@ -63,6 +64,7 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
         Some(Next::Call(number)) => finish(fd, slot, number, call(number)),
         Some(Next::Take(place, number)) => {
             let result = take(place, number).unwrap_or_else(|| call(number));
+            counted(Some(slot));
             finish(fd, slot, number, result)
         }
         Some(Next::Fail(error)) => {
@@ -71,6 +73,11 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
             T::from(-1)
         }
     }
+}
+
+/// A datagram was taken: the report counts it when the flow is released.
+fn counted(slot: Option<&'static Slot>) {
+    drop(slot.and_then(Slot::hold));
 }
 
 /// The call has returned. Where another thread closed the descriptor meanwhile, the copy of it ends.

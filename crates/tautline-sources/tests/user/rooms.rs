@@ -144,6 +144,7 @@ const CRATES: [(&str, &[&str]); 30] = [
         "taut",
         &[
             "tautline",
+            "tautline-awake",
             "tautline-capture",
             "tautline-exec",
             "tautline-guest",

@@ -4,13 +4,17 @@
 mod library;
 mod look;
 mod program;
+mod report;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Instant;
 
 use clap::Args;
+use tautline_awake::board::Board;
 use tautline_state::policy::set_policy;
+use tautline_state::stand_in::{self, StandIn};
 use tautline_testbed::interface;
 
 use crate::cli::CommandError;
@@ -36,10 +40,11 @@ pub struct Arguments {
     program: Vec<OsString>,
 }
 
-/// Becomes the program; returns only if that fails.
+/// Becomes the program, or stays as its parent to report at its end; returns only if it cannot be started.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let name = &arguments.program[0];
     let mut command = Command::new(name);
+    let mut board = None;
     command.args(&arguments.program[1..]);
     if let Some(interface) = &arguments.interface {
         interface::index(interface).map_err(|_| {
@@ -56,10 +61,15 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             program::plain(name)
         ),
         None => {
-            let words = [(arguments.watch, "watch"), (arguments.report, "report")];
-            let set = words.iter().filter(|(is_set, _)| *is_set);
-            let mut words: Vec<String> = set.map(|(_, word)| (*word).to_owned()).collect();
-            words.push(std::process::id().to_string());
+            let mut words = Vec::new();
+            if arguments.watch {
+                words.push("watch".to_owned());
+            }
+            if arguments.watch || arguments.report {
+                let made = Board::create().map_err(|error| no_memory(&error))?;
+                words.push(report::word(&made.1));
+                board = Some(made);
+            }
             command
                 .env("LD_PRELOAD", library.preloaded())
                 .env("TAUTLINE_AWAKE", words.join(","));
@@ -85,7 +95,23 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             "taut exec: without SCHED_FIFO: {error}; it takes CAP_SYS_NICE or a limit (ulimit -r)"
         );
     }
-    Err(not_run(name, &command.exec()))
+    let Some((board, _open)) = board else {
+        return Err(not_run(name, &command.exec()));
+    };
+    let began = Instant::now();
+    let started = StandIn::begin().start(&mut command);
+    let program = started.map_err(|error| not_run(name, &error))?;
+    let number = program.number();
+    let status = program.wait();
+    report::print(board, number, began.elapsed());
+    stand_in::end_like(status)
+}
+
+fn no_memory(error: &std::io::Error) -> CommandError {
+    CommandError::failed(
+        format!("there is no memory for the report: {error}"),
+        "run it without --report and --watch, or raise the limits (ulimit -n, ulimit -v)",
+    )
 }
 
 fn not_run(name: &OsStr, error: &std::io::Error) -> CommandError {
