@@ -6,19 +6,17 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::{Command, ExitStatus, Stdio};
 
 use clap::{Args, value_parser};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
-};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tautline_state::child::KilledOnDrop;
 use tautline_state::cpus::CpuList;
 use tautline_state::policy::set_policy;
+use tautline_state::stand_in::{Program, StandIn};
 use tautline_tasks::partition::{Partition, find};
 
 use super::{MemoryArguments, cpus, error};
@@ -121,15 +119,14 @@ fn raise_limits() {
 
 fn in_its_own(arguments: &Arguments, cpus: &CpuList) -> Result<(), CommandError> {
     let config = super::config(&arguments.name, cpus, arguments.memory.memory)?;
-    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
-    let signals = signals.map_err(|failed| not_started(&failed))?;
+    let stand_in = StandIn::begin();
     // Before the partition: nothing is left whenever this process is killed.
     let guard = Guard::start()?;
     let made = Partition::create(&config).map_err(error);
     let outcome = made.and_then(|partition| {
-        let ended = start_program(arguments)
-            .and_then(|child| wait(child, signals))
-            .map_err(|failed| not_started(&failed));
+        let started = start_program(arguments, stand_in);
+        let ended = started.map(|program| code_of(program.wait()));
+        let ended = ended.map_err(|failed| not_started(&failed));
         partition.put_back().map_err(error)?;
         ended
     });
@@ -148,14 +145,14 @@ fn not_started(failed: &io::Error) -> CommandError {
 }
 
 /// Starts this command once more, which enters the partition and becomes the program.
-fn start_program(arguments: &Arguments) -> io::Result<Child> {
+fn start_program(arguments: &Arguments, stand_in: StandIn) -> io::Result<Program> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["partition", "run", &arguments.name]);
     if let Some(priority) = arguments.priority {
         command.arg(format!("--priority={priority}"));
     }
     command.arg("--").args(&arguments.program);
-    command.spawn()
+    stand_in.start(&mut command)
 }
 
 /// Process that puts the partition of this one back should this one be killed. Dropped, it ends: it has nothing to do
@@ -186,31 +183,11 @@ impl Guard {
     }
 }
 
-/// Waits for the program and returns its exit status, 128 + n if signal n ended it. Passes on the signals that a
-/// terminal does not send to it by itself.
-fn wait(mut child: Child, mut signals: Signals) -> io::Result<u8> {
-    // The number can be another process's once this one has been waited for.
-    let program = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
-    let handle = signals.handle();
-    let passing = thread::spawn(move || {
-        for signal in signals.forever() {
-            let signal = match signal {
-                SIGTERM => Signal::TERM,
-                SIGHUP => Signal::HUP,
-                _ => continue,
-            };
-            if let Some(program) = &program {
-                let _ = pidfd_send_signal(program, signal); // it has ended
-            }
-        }
-    });
-    let status = child.wait();
-    handle.close();
-    let _ = passing.join();
-    let status = status?;
+/// Exit status of a program, 128 + n if signal n ended it.
+fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     let code = code.and_then(|code| u8::try_from(code).ok());
-    Ok(code.unwrap_or(CommandError::FAILED))
+    code.unwrap_or(CommandError::FAILED)
 }
 
 /// Waits for the owner's end, and puts back what it left, if it was killed: its partition, and what else a flight has.
