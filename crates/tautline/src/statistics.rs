@@ -1,6 +1,7 @@
 //! Counters of a port in this process.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use tautline_proto::fragment::ReassemblyCounters;
 use tautline_proto::ip::reassembly;
@@ -75,6 +76,24 @@ pub(crate) struct Statistics {
     pub(crate) other_type: Counter,
     last_other: LastOther,
     pub(crate) datagrams: DatagramStatistics,
+    pub(crate) opened: Opened,
+}
+
+/// Time at which the port was opened.
+#[derive(Debug)]
+pub(crate) struct Opened(Instant);
+
+impl Default for Opened {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Opened {
+    /// Nanoseconds since then.
+    pub(crate) fn since_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
 }
 
 /// Counters of a port of plain UDP alone.

@@ -343,7 +343,7 @@ fn ports_text(ports: &[&Value]) -> String {
         "frames",
         "received",
         "wake-ups",
-        "awake, ms",
+        "awake, %",
         "waiting",
         "full",
         "policed",
@@ -368,8 +368,8 @@ fn ports_text(ports: &[&Value]) -> String {
         cells.push(format!("{kib}{pageable}"));
         let counters = ["sent", "send_errors", "frames", "received", "wakeups"];
         cells.extend(counters.map(|key| plain(&port[key])));
-        let awake_ns = port["awake_ns"].as_u64().unwrap_or(0);
-        cells.push((awake_ns / 1_000_000).to_string());
+        let [awake, open] = ["awake_ns", "open_ns"].map(|key| port[key].as_f64().unwrap_or(0.0));
+        cells.push(format!("{:.1}", awake / open.max(1.0) * 100.0));
         cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
         cells.push(match &port["policing"] {
             Value::Null => "–".to_owned(),

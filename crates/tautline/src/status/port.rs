@@ -349,6 +349,8 @@ pub struct PortStatus {
     pub wakeups: u64,
     /// Time that the reader was awake for messages that it expected, in nanoseconds.
     pub awake_ns: u64,
+    /// Time since the port was opened, in nanoseconds.
+    pub open_ns: u64,
     /// Times that the demux woke the reader.
     pub doorbells: u64,
     /// Messages of peers that died before the port looked, and had to make room for others (link `vbus`).
