@@ -9,13 +9,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, Output, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::may_create;
 use tautline_testbed::process_namespace::am_inside;
 use tautline_testbed::sys;
+
+/// Far longer than any command takes that ends by itself; only ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The command that is tested, with nothing on its standard input.
 pub(crate) fn taut(arguments: &[&str]) -> Command {
@@ -190,11 +194,22 @@ impl Running {
         self.ended()
     }
 
-    /// Waits for its end.
+    /// Waits for its end. One that does not end is killed, and fails the test.
     pub(crate) fn ended(&mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().unwrap();
+        let limit = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if Instant::now() < limit => thread::sleep(Duration::from_millis(10)),
+                None => {
+                    self.child.kill().unwrap();
+                    break None;
+                }
+            }
+        };
         let mut text = String::new();
         self.said.read_to_string(&mut text).unwrap();
+        let status = status.unwrap_or_else(|| panic!("it does not end: {text}"));
         (status.code(), text)
     }
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -88,7 +89,24 @@ fn begin(test: &str) -> bool {
         println!("SKIPPED: needs root with CAP_SYS_ADMIN, and two CPUs");
         return false;
     }
-    is_inside(test)
+    // It fails here, outside, once nothing of it runs inside any more.
+    panic::catch_unwind(|| is_inside(test)).unwrap_or_else(|failed| {
+        put_back();
+        panic::resume_unwind(failed)
+    })
+}
+
+/// Removes the partitions that a failed test left in force.
+fn put_back() {
+    let shown = run(&["show", "--json"]).stdout;
+    let shown: Value = serde_json::from_slice(&shown).unwrap_or_default();
+    let partitions = shown["partitions"].as_array().into_iter().flatten();
+    for name in partitions.filter_map(|one| one["name"].as_str()) {
+        println!(
+            "removed partition {name}: {}",
+            text(&run(&["remove", name, "--force"]))
+        );
+    }
 }
 
 fn same_as(before: &BTreeMap<String, String>) {
