@@ -303,7 +303,10 @@ impl Judgement {
             self.late,
             self.samples,
             latency_text(deadline_ns),
-            latency_text(self.duration_ns),
+            match self.duration_ns {
+                0 => "an unknown time".to_owned(), // of a file that another tool wrote
+                ns => latency_text(ns),
+            },
             latency_text(self.max_ns),
         );
         match self.outcome {

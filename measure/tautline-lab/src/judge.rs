@@ -123,7 +123,7 @@ fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[Stri
         late_share_max: (upper_bound(late) / samples.max(1) as f64).min(1.0),
         episodes,
         between_episodes_ns_min: episodes
-            .filter(|_| samples > 0)
+            .filter(|_| samples > 0 && duration_ns > 0)
             .map(|count| (duration_ns as f64 / upper_bound(count)) as u64),
         strength,
     }
@@ -254,6 +254,22 @@ mod tests {
         let apart_ns = judgement.between_episodes_ns_min;
         assert_eq!(apart_ns, Some(2 * STRONG_DURATION_NS / 3));
         assert!(verdict.sentences()[1].contains("2400 s apart"));
+    }
+
+    #[test]
+    fn no_time_lies_between_the_episodes_of_a_file_without_a_duration() {
+        let mut result = result(500_000, 80_000, false);
+        for phase in &mut result.phases {
+            phase.duration_ns = 0;
+        }
+        let verdict = result.judged(Class::FastIo);
+        assert_eq!(verdict.judgements[0].between_episodes_ns_min, None);
+        let sentence = &verdict.sentences()[1];
+        assert!(
+            sentence.contains(" in an unknown time, worst 80.0 µs"),
+            "{sentence}"
+        );
+        assert!(!sentence.contains("apart"), "{sentence}");
     }
 
     #[test]
