@@ -33,7 +33,9 @@ use crate::sys::clock;
 use crate::sys::interface::{self, Interface, InterfaceWatch};
 use crate::sys::namespace::{self, Namespace};
 
-pub use builder::{PortId, QueuingBuilder, RawBuilder, SamplingBuilder, TypedBuilder, UdpBuilder};
+pub use builder::{
+    PortBuilder, PortId, QueuingBuilder, RawBuilder, SamplingBuilder, TypedBuilder, UdpBuilder,
+};
 pub use config::{NodeConfig, PortConfig, PortOptions};
 pub(crate) use neighbours::neighbours_status;
 pub(crate) use opening::{

@@ -148,12 +148,6 @@ fn find<'n>(
     }
 }
 
-/// Key of a port of messages.
-fn message_key(number: Option<u16>) -> Result<Option<PortKey>, PortError> {
-    let number = number.map(PortNumber::try_from).transpose()?;
-    Ok(number.map(PortKey::Message))
-}
-
 /// Types of a port: those of the program, which must be those of the configuration where that declares some.
 fn settle_types(
     entry: Option<&PortConfig>,
@@ -197,59 +191,27 @@ fn begin_one_to_many<P>(
     Ok(opened)
 }
 
-/// Setters of options that all kinds have.
-macro_rules! common_options {
-    () => {
-        /// Sets how long a wait spins before it sleeps.
-        pub fn spin(mut self, spin: impl Into<Spin>) -> Self {
-            self.given
-                .set("spin_us", &mut self.options.spin, spin.into());
-            self
-        }
-
-        /// Drops frames on arrival beyond these limits.
-        pub fn policing(mut self, policing: Policing) -> Self {
-            self.given
-                .set("police_rate", &mut self.options.policing, Some(policing));
-            self
-        }
-    };
+/// A port that is not open yet: `K` is the type of its key, `O` that of its options.
+#[derive(Clone, Debug)]
+#[must_use = "a port is opened by `open`"]
+pub struct PortBuilder<'n, K, O> {
+    node: &'n Node,
+    id: PortId<'n, K>,
+    options: O,
+    given: Given,
+    types: Option<PortTypes>,
 }
 
-/// Setters of options of ports that keep every message.
-macro_rules! depth_option {
-    () => {
-        /// Sets the slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX).
-        pub fn depth(mut self, depth: u32) -> Self {
-            self.given.set("depth", &mut self.options.depth, depth);
-            self
+impl<'n, K, O: Default> PortBuilder<'n, K, O> {
+    pub(crate) fn new(node: &'n Node, id: PortId<'n, K>) -> Self {
+        Self {
+            node,
+            id,
+            options: O::default(),
+            given: Given::default(),
+            types: None,
         }
-    };
-}
-
-/// Setters of ports of messages.
-macro_rules! message_options {
-    () => {
-        /// Sets the port's number, 1 to 4095; a port that the configuration names has one already.
-        pub fn number(mut self, number: u16) -> Self {
-            self.id.key = Some(number);
-            self
-        }
-
-        /// Protects what the port sends, with the keys that the node shares with its neighbours; the port then takes
-        /// authentic frames only.
-        pub fn protection(mut self, protection: Protection) -> Self {
-            let place = &mut self.options.protection;
-            self.given.set("protection", place, Some(protection));
-            self
-        }
-
-        /// Declares types of messages that are bytes to this program: peers and watchers see the types.
-        pub fn types(mut self, types: PortTypes) -> Self {
-            self.types = Some(types);
-            self
-        }
-    };
+    }
 }
 
 /// A queuing port that is not open yet: [`Node::queuing`].
@@ -263,119 +225,7 @@ macro_rules! message_options {
 /// assert_eq!(port.number().get(), 2041);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
-#[must_use = "a port is opened by `open`"]
-pub struct QueuingBuilder<'n> {
-    node: &'n Node,
-    id: PortId<'n, u16>,
-    options: QueuingOptions,
-    given: Given,
-    types: Option<PortTypes>,
-}
-
-impl<'n> QueuingBuilder<'n> {
-    pub(crate) fn new(node: &'n Node, id: PortId<'n, u16>) -> Self {
-        Self {
-            node,
-            id,
-            options: QueuingOptions::default(),
-            given: Given::default(),
-            types: None,
-        }
-    }
-
-    message_options!();
-    depth_option!();
-    common_options!();
-
-    /// Sets the bytes of the largest message that the port takes.
-    pub fn message_bytes_max(mut self, bytes: usize) -> Self {
-        let place = &mut self.options.message_bytes_max;
-        self.given.set("message_bytes_max", place, bytes);
-        self
-    }
-
-    /// Sets all options that differ from their defaults.
-    pub fn options(mut self, options: &QueuingOptions) -> Self {
-        let (given, own) = (&mut self.given, &mut self.options);
-        given.set_other("depth", &mut own.depth, options.depth);
-        let bytes = options.message_bytes_max;
-        given.set_other("message_bytes_max", &mut own.message_bytes_max, bytes);
-        given.set_other("spin_us", &mut own.spin, options.spin);
-        given.set_other("police_rate", &mut own.policing, options.policing);
-        given.set_other("protection", &mut own.protection, options.protection);
-        self
-    }
-
-    /// Makes it a port that receives values of `R` and sends values of `S`. The largest message is an `R`, whatever
-    /// the options say.
-    pub fn typed<R: Typed, S: Typed>(self) -> TypedBuilder<Self, R, S> {
-        TypedBuilder {
-            builder: self,
-            types: PhantomData,
-        }
-    }
-
-    /// Opens the port.
-    ///
-    /// # Errors
-    /// [`PortError::UnknownName`] if the configuration has no port of that name and the program gives no number,
-    /// [`PortError::OtherKind`], [`PortError::OtherType`], [`PortError::Options`] if an option is beyond the limits or
-    /// is not that of the configuration; else [`PortError`].
-    pub fn open(mut self) -> Result<QueuingPort, PortError> {
-        let types = self.types.take();
-        self.open_as(types, None)
-    }
-
-    /// Opens the port with these types, and with this size of the largest message, whatever the options say.
-    fn open_as(
-        mut self,
-        types: Option<PortTypes>,
-        message_bytes_max: Option<usize>,
-    ) -> Result<QueuingPort, PortError> {
-        let (entry, number) = self.settle()?;
-        let types = settle_types(entry, types)?;
-        if let Some(bytes) = message_bytes_max {
-            self.options.message_bytes_max = bytes;
-        }
-        let owner = self.node.owner();
-        let port = QueuingPort::open(&owner, number, self.id.name, &self.options, &types)?;
-        begin_one_to_many(port, entry, QueuingPort::readers, QueuingPort::follow)
-    }
-
-    fn settle(&mut self) -> Result<(Option<&'n PortConfig>, PortNumber), PortError> {
-        let key = message_key(self.id.key)?;
-        let (entry, key) = find(self.node, self.id.name, key, "queuing")?;
-        if let Some((entry, PortOptions::Queuing(file))) = entry.map(|entry| (entry, &entry.kind)) {
-            self.given.settle_queuing(entry, &mut self.options, file)?;
-        }
-        Ok((entry, number_of(key)?))
-    }
-}
-
-impl Given {
-    fn settle_queuing(
-        &self,
-        entry: &PortConfig,
-        own: &mut QueuingOptions,
-        file: &QueuingOptions,
-    ) -> Result<(), PortError> {
-        self.settle(entry, "depth", &mut own.depth, &file.depth)?;
-        let bytes = (&mut own.message_bytes_max, &file.message_bytes_max);
-        self.settle(entry, "message_bytes_max", bytes.0, bytes.1)?;
-        self.settle(entry, "spin_us", &mut own.spin, &file.spin)?;
-        self.settle(entry, "police_rate", &mut own.policing, &file.policing)?;
-        self.settle(entry, "protection", &mut own.protection, &file.protection)
-    }
-}
-
-/// Number of a key that is one of messages: [`find`] returns keys of the kind that it was asked for.
-fn number_of(key: PortKey) -> Result<PortNumber, PortError> {
-    match key {
-        PortKey::Message(number) => Ok(number),
-        other => Ok(PortNumber::try_from(other.number())?),
-    }
-}
+pub type QueuingBuilder<'n> = PortBuilder<'n, u16, QueuingOptions>;
 
 /// A sampling port that is not open yet: [`Node::sampling`].
 ///
@@ -389,30 +239,186 @@ fn number_of(key: PortKey) -> Result<PortNumber, PortError> {
 /// assert_eq!(hub.sources().count(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
-#[must_use = "a port is opened by `open`"]
-pub struct SamplingBuilder<'n> {
-    node: &'n Node,
-    id: PortId<'n, u16>,
-    options: SamplingOptions,
-    given: Given,
-    types: Option<PortTypes>,
+pub type SamplingBuilder<'n> = PortBuilder<'n, u16, SamplingOptions>;
+
+/// A UDP port that is not open yet: [`Node::udp`].
+pub type UdpBuilder<'n> = PortBuilder<'n, u16, UdpOptions>;
+
+/// A raw port that is not open yet: [`Node::raw`].
+pub type RawBuilder<'n> = PortBuilder<'n, EtherType, RawOptions>;
+
+/// Options of a kind of port: their keys in the configuration file, and their fields.
+macro_rules! options {
+    ($builder:ident, $options:ident, $entry:ident, $($key:literal $field:ident),+) => {
+        impl<'n> $builder<'n> {
+            /// Sets how long a wait spins before it sleeps.
+            pub fn spin(mut self, spin: impl Into<Spin>) -> Self {
+                self.given.set("spin_us", &mut self.options.spin, spin.into());
+                self
+            }
+
+            /// Drops frames on arrival beyond these limits.
+            pub fn policing(mut self, policing: Policing) -> Self {
+                let place = &mut self.options.policing;
+                self.given.set("police_rate", place, Some(policing));
+                self
+            }
+
+            /// Sets all options that differ from their defaults.
+            pub fn options(mut self, options: &$options) -> Self {
+                $(self.given.set_other($key, &mut self.options.$field, options.$field);)+
+                self
+            }
+
+            /// Takes the options of the configuration's entry, if the port has one; returns the entry and the key.
+            fn settle(
+                &mut self,
+                key: Option<PortKey>,
+                kind: &'static str,
+            ) -> Result<(Option<&'n PortConfig>, PortKey), PortError> {
+                let (entry, key) = find(self.node, self.id.name, key, kind)?;
+                if let Some(entry) = entry
+                    && let PortOptions::$entry(file) = &entry.kind
+                {
+                    let (given, own) = (&self.given, &mut self.options);
+                    $(given.settle(entry, $key, &mut own.$field, &file.$field)?;)+
+                }
+                Ok((entry, key))
+            }
+        }
+    };
 }
 
-impl<'n> SamplingBuilder<'n> {
-    pub(crate) fn new(node: &'n Node, id: PortId<'n, u16>) -> Self {
-        Self {
-            node,
-            id,
-            options: SamplingOptions::default(),
-            given: Given::default(),
-            types: None,
+options! {
+    QueuingBuilder, QueuingOptions, Queuing,
+    "depth" depth, "message_bytes_max" message_bytes_max, "spin_us" spin, "police_rate" policing,
+    "protection" protection
+}
+options! {
+    SamplingBuilder, SamplingOptions, Sampling,
+    "refresh_period_us" refresh_period, "sources" sources, "value_bytes_max" value_bytes_max, "spin_us" spin,
+    "police_rate" policing, "protection" protection
+}
+options! {
+    UdpBuilder, UdpOptions, Queuing,
+    "depth" depth, "message_bytes_max" message_bytes_max, "spin_us" spin, "police_rate" policing
+}
+options! {
+    RawBuilder, RawOptions, Queuing,
+    "depth" depth, "spin_us" spin, "police_rate" policing
+}
+
+/// Setter of ports that keep every message.
+macro_rules! depth_option {
+    () => {
+        /// Sets the slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX).
+        pub fn depth(mut self, depth: u32) -> Self {
+            self.given.set("depth", &mut self.options.depth, depth);
+            self
         }
-    }
+    };
+}
 
-    message_options!();
-    common_options!();
+/// Functions of ports of messages.
+macro_rules! message_builder {
+    ($builder:ident, $kind:literal, $port:ident, $typed:ident, $bytes_max:ident) => {
+        impl $builder<'_> {
+            /// Sets the port's number, 1 to 4095; a port that the configuration names has one already.
+            pub fn number(mut self, number: u16) -> Self {
+                self.id.key = Some(number);
+                self
+            }
 
+            /// Protects what the port sends, with the keys that the node shares with its neighbours; the port then
+            /// takes authentic frames only.
+            pub fn protection(mut self, protection: Protection) -> Self {
+                let place = &mut self.options.protection;
+                self.given.set("protection", place, Some(protection));
+                self
+            }
+
+            /// Sets the bytes of the largest message or value that the port takes.
+            pub fn $bytes_max(mut self, bytes: usize) -> Self {
+                let place = &mut self.options.$bytes_max;
+                self.given.set(stringify!($bytes_max), place, bytes);
+                self
+            }
+
+            /// Declares types of messages that are bytes to this program: peers and watchers see the types.
+            pub fn types(mut self, types: PortTypes) -> Self {
+                self.types = Some(types);
+                self
+            }
+
+            /// Makes it a port that receives values of `R` and sends values of `S`. The largest message is an `R`,
+            /// whatever the options say.
+            pub fn typed<R: Typed, S: Typed>(self) -> TypedBuilder<Self, R, S> {
+                TypedBuilder {
+                    builder: self,
+                    types: PhantomData,
+                }
+            }
+
+            /// Opens the port.
+            ///
+            /// # Errors
+            /// [`PortError::UnknownName`] if the configuration has no port of that name and the program gives no
+            /// number, [`PortError::OtherKind`], [`PortError::OtherType`], [`PortError::Options`] if an option is
+            /// beyond the limits or is not that of the configuration; else [`PortError`].
+            pub fn open(self) -> Result<$port, PortError> {
+                self.open_with(None)
+            }
+
+            /// Opens the port, with this size of its largest message if there is one, whatever the options say.
+            fn open_with(mut self, bytes_max: Option<usize>) -> Result<$port, PortError> {
+                let number = self.id.key.map(PortNumber::try_from).transpose()?;
+                let (entry, key) = self.settle(number.map(PortKey::Message), $kind)?;
+                let types = settle_types(entry, self.types)?;
+                if let Some(bytes) = bytes_max {
+                    self.options.$bytes_max = bytes;
+                }
+                let owner = self.node.owner();
+                let number = PortNumber::try_from(key.number())?;
+                let port = $port::open(&owner, number, self.id.name, &self.options, &types)?;
+                begin_one_to_many(port, entry, $port::readers, $port::follow)
+            }
+        }
+
+        impl<R: Typed, S: Typed> TypedBuilder<$builder<'_>, R, S> {
+            /// Opens the port.
+            ///
+            /// # Errors
+            /// [`PortError::OtherType`] names the field in which the configuration's type differs; else as
+            /// [`QueuingBuilder::open`].
+            pub fn open(mut self) -> Result<$typed<R, S>, PortError> {
+                self.builder.types = Some(PortTypes::of::<R, S>()?);
+                let port = self.builder.open_with(Some($typed::<R, S>::bytes_max()))?;
+                Ok($typed::over(port))
+            }
+        }
+    };
+}
+
+message_builder!(
+    QueuingBuilder,
+    "queuing",
+    QueuingPort,
+    TypedQueuingPort,
+    message_bytes_max
+);
+message_builder!(
+    SamplingBuilder,
+    "sampling",
+    SamplingPort,
+    TypedSamplingPort,
+    value_bytes_max
+);
+
+impl QueuingBuilder<'_> {
+    depth_option!();
+}
+
+impl SamplingBuilder<'_> {
     /// Sets the period in which a new value is due: an older value is not valid.
     pub fn refresh_period(mut self, period: Duration) -> Self {
         let place = &mut self.options.refresh_period;
@@ -426,79 +432,6 @@ impl<'n> SamplingBuilder<'n> {
             .set("sources", &mut self.options.sources, sources);
         self
     }
-
-    /// Sets the bytes of the largest value that the port takes.
-    pub fn value_bytes_max(mut self, bytes: usize) -> Self {
-        let place = &mut self.options.value_bytes_max;
-        self.given.set("value_bytes_max", place, bytes);
-        self
-    }
-
-    /// Sets all options that differ from their defaults.
-    pub fn options(mut self, options: &SamplingOptions) -> Self {
-        let (given, own) = (&mut self.given, &mut self.options);
-        let period = options.refresh_period;
-        given.set_other("refresh_period_us", &mut own.refresh_period, period);
-        given.set_other("sources", &mut own.sources, options.sources);
-        let bytes = options.value_bytes_max;
-        given.set_other("value_bytes_max", &mut own.value_bytes_max, bytes);
-        given.set_other("spin_us", &mut own.spin, options.spin);
-        given.set_other("police_rate", &mut own.policing, options.policing);
-        given.set_other("protection", &mut own.protection, options.protection);
-        self
-    }
-
-    /// Makes it a port that keeps values of `R` and sends values of `S`. The largest value is an `R`, whatever the
-    /// options say.
-    pub fn typed<R: Typed, S: Typed>(self) -> TypedBuilder<Self, R, S> {
-        TypedBuilder {
-            builder: self,
-            types: PhantomData,
-        }
-    }
-
-    /// Opens the port.
-    ///
-    /// # Errors
-    /// As [`QueuingBuilder::open`].
-    pub fn open(mut self) -> Result<SamplingPort, PortError> {
-        let types = self.types.take();
-        self.open_as(types, None)
-    }
-
-    /// Opens the port with these types, and with this size of the largest value, whatever the options say.
-    fn open_as(
-        mut self,
-        types: Option<PortTypes>,
-        value_bytes_max: Option<usize>,
-    ) -> Result<SamplingPort, PortError> {
-        let (entry, number) = self.settle()?;
-        let types = settle_types(entry, types)?;
-        if let Some(bytes) = value_bytes_max {
-            self.options.value_bytes_max = bytes;
-        }
-        let owner = self.node.owner();
-        let port = SamplingPort::open(&owner, number, self.id.name, &self.options, &types)?;
-        begin_one_to_many(port, entry, SamplingPort::readers, SamplingPort::follow)
-    }
-
-    fn settle(&mut self) -> Result<(Option<&'n PortConfig>, PortNumber), PortError> {
-        let key = message_key(self.id.key)?;
-        let (entry, key) = find(self.node, self.id.name, key, "sampling")?;
-        if let Some((entry, PortOptions::Sampling(file))) = entry.map(|entry| (entry, &entry.kind))
-        {
-            let (given, own) = (&self.given, &mut self.options);
-            let period = (&mut own.refresh_period, &file.refresh_period);
-            given.settle(entry, "refresh_period_us", period.0, period.1)?;
-            given.settle(entry, "sources", &mut own.sources, &file.sources)?;
-            let bytes = (&mut own.value_bytes_max, &file.value_bytes_max);
-            given.settle(entry, "value_bytes_max", bytes.0, bytes.1)?;
-            given.settle(entry, "spin_us", &mut own.spin, &file.spin)?;
-            given.settle(entry, "police_rate", &mut own.policing, &file.policing)?;
-            given.settle(entry, "protection", &mut own.protection, &file.protection)?;
-        }
-        Ok((entry, number_of(key)?))
-    }
 }
 
 /// A port of values of types that is not open yet: [`QueuingBuilder::typed`], [`SamplingBuilder::typed`].
@@ -509,56 +442,8 @@ pub struct TypedBuilder<B, R, S> {
     types: PhantomData<fn(S) -> R>,
 }
 
-impl<R: Typed, S: Typed> TypedBuilder<QueuingBuilder<'_>, R, S> {
-    /// Opens the port.
-    ///
-    /// # Errors
-    /// [`PortError::OtherType`] names the field in which the configuration's type differs; else as
-    /// [`QueuingBuilder::open`].
-    pub fn open(self) -> Result<TypedQueuingPort<R, S>, PortError> {
-        let types = PortTypes::of::<R, S>()?;
-        let bytes = TypedQueuingPort::<R, S>::bytes_max();
-        let port = self.builder.open_as(Some(types), Some(bytes))?;
-        Ok(TypedQueuingPort::over(port))
-    }
-}
-
-impl<R: Typed, S: Typed> TypedBuilder<SamplingBuilder<'_>, R, S> {
-    /// Opens the port.
-    ///
-    /// # Errors
-    /// [`PortError::OtherType`] names the field in which the configuration's type differs; else as
-    /// [`QueuingBuilder::open`].
-    pub fn open(self) -> Result<TypedSamplingPort<R, S>, PortError> {
-        let types = PortTypes::of::<R, S>()?;
-        let bytes = TypedSamplingPort::<R, S>::bytes_max();
-        let port = self.builder.open_as(Some(types), Some(bytes))?;
-        Ok(TypedSamplingPort::over(port))
-    }
-}
-
-/// A UDP port that is not open yet: [`Node::udp`].
-#[derive(Clone, Debug)]
-#[must_use = "a port is opened by `open`"]
-pub struct UdpBuilder<'n> {
-    node: &'n Node,
-    id: PortId<'n, u16>,
-    options: UdpOptions,
-    given: Given,
-}
-
-impl<'n> UdpBuilder<'n> {
-    pub(crate) fn new(node: &'n Node, id: PortId<'n, u16>) -> Self {
-        Self {
-            node,
-            id,
-            options: UdpOptions::default(),
-            given: Given::default(),
-        }
-    }
-
+impl UdpBuilder<'_> {
     depth_option!();
-    common_options!();
 
     /// Sets the UDP port, 1 to 65535; a port that the configuration names has one already.
     pub fn number(mut self, number: u16) -> Self {
@@ -573,17 +458,6 @@ impl<'n> UdpBuilder<'n> {
         self
     }
 
-    /// Sets all options that differ from their defaults.
-    pub fn options(mut self, options: &UdpOptions) -> Self {
-        let (given, own) = (&mut self.given, &mut self.options);
-        given.set_other("depth", &mut own.depth, options.depth);
-        let bytes = options.message_bytes_max;
-        given.set_other("message_bytes_max", &mut own.message_bytes_max, bytes);
-        given.set_other("spin_us", &mut own.spin, options.spin);
-        given.set_other("police_rate", &mut own.policing, options.policing);
-        self
-    }
-
     /// Opens the port.
     ///
     /// # Errors
@@ -591,55 +465,18 @@ impl<'n> UdpBuilder<'n> {
     /// plain UDP; else as [`QueuingBuilder::open`].
     pub fn open(mut self) -> Result<UdpPort, PortError> {
         let key = self.id.key.map(PortKey::udp).transpose()?;
-        let (entry, key) = find(self.node, self.id.name, key, "udp")?;
-        if let Some((entry, PortOptions::Queuing(file))) = entry.map(|entry| (entry, &entry.kind)) {
-            let (given, own) = (&self.given, &mut self.options);
-            given.settle(entry, "depth", &mut own.depth, &file.depth)?;
-            let bytes = (&mut own.message_bytes_max, &file.message_bytes_max);
-            given.settle(entry, "message_bytes_max", bytes.0, bytes.1)?;
-            given.settle(entry, "spin_us", &mut own.spin, &file.spin)?;
-            given.settle(entry, "police_rate", &mut own.policing, &file.policing)?;
-        }
+        let (_, key) = self.settle(key, "udp")?;
         let (owner, number) = (self.node.owner(), key.number());
         UdpPort::open(&owner, number, self.id.name, &self.options)
     }
 }
 
-/// A raw port that is not open yet: [`Node::raw`].
-#[derive(Clone, Debug)]
-#[must_use = "a port is opened by `open`"]
-pub struct RawBuilder<'n> {
-    node: &'n Node,
-    id: PortId<'n, EtherType>,
-    options: RawOptions,
-    given: Given,
-}
-
-impl<'n> RawBuilder<'n> {
-    pub(crate) fn new(node: &'n Node, id: PortId<'n, EtherType>) -> Self {
-        Self {
-            node,
-            id,
-            options: RawOptions::default(),
-            given: Given::default(),
-        }
-    }
-
+impl RawBuilder<'_> {
     depth_option!();
-    common_options!();
 
     /// Sets the EtherType of the port's frames; a port that the configuration names has one already.
     pub fn ethertype(mut self, ethertype: EtherType) -> Self {
         self.id.key = Some(ethertype);
-        self
-    }
-
-    /// Sets all options that differ from their defaults.
-    pub fn options(mut self, options: &RawOptions) -> Self {
-        let (given, own) = (&mut self.given, &mut self.options);
-        given.set_other("depth", &mut own.depth, options.depth);
-        given.set_other("spin_us", &mut own.spin, options.spin);
-        given.set_other("police_rate", &mut own.policing, options.policing);
         self
     }
 
@@ -649,14 +486,7 @@ impl<'n> RawBuilder<'n> {
     /// [`PortError::Taken`] names the process that has the EtherType on this interface; [`PortError::NotOnLink`] on
     /// links without raw frames; else as [`QueuingBuilder::open`].
     pub fn open(mut self) -> Result<RawPort, PortError> {
-        let key = self.id.key.map(PortKey::Raw);
-        let (entry, key) = find(self.node, self.id.name, key, "raw")?;
-        if let Some((entry, PortOptions::Queuing(file))) = entry.map(|entry| (entry, &entry.kind)) {
-            let (given, own) = (&self.given, &mut self.options);
-            given.settle(entry, "depth", &mut own.depth, &file.depth)?;
-            given.settle(entry, "spin_us", &mut own.spin, &file.spin)?;
-            given.settle(entry, "police_rate", &mut own.policing, &file.policing)?;
-        }
+        let (_, key) = self.settle(self.id.key.map(PortKey::Raw), "raw")?;
         let ethertype = EtherType::new(key.number()).map_err(ValueError::EtherType)?;
         RawPort::open(&self.node.owner(), ethertype, self.id.name, &self.options)
     }
