@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut ports = [node.queuing(30).open()?, node.queuing(31).open()?];
     let mut sender = node.queuing(32).open()?;
     let to = [
-        sender.destination("here", 30.try_into()?)?,
-        sender.destination("here", 31.try_into()?)?,
+        sender.destination("here", 30)?,
+        sender.destination("here", 31)?,
     ];
 
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;

@@ -7,7 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (file, peer) = (&arguments[1], &arguments[2]);
     let node = Node::open(NodeConfig::from_file(file)?)?;
     let mut port = node.queuing("hello").open()?;
-    let peer = port.destination_until(peer, 7.try_into()?, Instant::FAR_FUTURE)?;
+    let peer = port.destination_until(peer, 7, Instant::FAR_FUTURE)?;
     port.send(peer, Priority::NORMAL, b"hello from Rust")?;
     let message = port.receive(Wait::Forever)?.ok_or("no message")?;
     println!("{}", String::from_utf8_lossy(&message));

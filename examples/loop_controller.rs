@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut states: TypedSamplingPort<State> = node.sampling("state").typed().open()?;
     let mut commands: TypedQueuingPort<Command> = node.queuing("command").typed().open()?;
     // Port 8 of the neighbour "motor", which is a queuing port over there.
-    let motor = commands.destination("motor", 8.try_into()?)?;
+    let motor = commands.destination("motor", 8)?;
 
     // The motor may start later.
     let deadline = tautline::now() + Duration::from_secs(60);

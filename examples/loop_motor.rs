@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Receives commands and sends states.
     let mut port: TypedQueuingPort<Command, State> = node.queuing("command").typed().open()?;
     // Port 7 of the neighbour "controller", which is a sampling port over there.
-    let controller = port.destination("controller", 7.try_into()?)?;
+    let controller = port.destination("controller", 7)?;
 
     let options = CycleOptions::new(Duration::from_secs_f64(PERIOD_S))
         .with_fifo_priority(80)

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", node.report());
     let mut states: TypedSamplingPort<State> = node.sampling("state").typed().open()?;
     let mut commands: TypedQueuingPort<Command> = node.queuing("command").typed().open()?;
-    let motor = commands.destination("motor", 8.try_into()?)?;
+    let motor = commands.destination("motor", 8)?;
     let deadline = tautline::now() + Duration::from_secs(60);
     if states.next(Wait::Until(deadline))?.is_none() {
         return Err("no state came for 60 seconds: start loop_motor".into());

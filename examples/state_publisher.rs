@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A sender needs a port too: it says where the state comes from. This one receives commands.
     let mut port = node.queuing("command").open()?;
     // Port 7 of the neighbour that the file names. Resolved once, used for every message.
-    let reader = port.destination("controller", 7.try_into()?)?;
+    let reader = port.destination("controller", 7)?;
 
     // A thousand times a second, by the clock: a late wake-up does not move those after it. Without the privilege
     // for SCHED_FIFO and locked memory it runs too, and says so.

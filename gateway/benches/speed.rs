@@ -625,7 +625,7 @@ impl Program {
         let deadline = tautline::Instant::from_nanos(now().as_nanos() + 20_000_000_000);
         Ok(self
             .sends
-            .destination_until(peer, port.try_into()?, deadline)?)
+            .destination_until(peer, port, deadline)?)
     }
 
     fn ping(&mut self, to: tautline::Destination, count: usize) -> Result<(), Failure> {

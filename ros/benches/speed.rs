@@ -239,7 +239,7 @@ fn soon() -> tautline::Instant {
 fn stream(bus: &str, count: u64) -> Result<(), Failure> {
     let node = node(bus, "arm", "ros")?;
     let mut port = node.sampling(5).open()?;
-    let to = port.destination_until("ros", 1.try_into()?, soon())?;
+    let to = port.destination_until("ros", 1, soon())?;
     let began_ns = sys::monotonic_ns();
     for number in 0..count {
         sys::sleep_until(began_ns + number * 1_000_000_000 / RATE);
@@ -259,7 +259,7 @@ fn side(bus: &str, name: &str, peer: &str) -> Result<(Node, QueuingPort, Destina
         ..QueuingOptions::default()
     };
     let mut port = node.queuing(8).options(&options).open()?;
-    let to = port.destination_until(peer, 8.try_into()?, soon())?;
+    let to = port.destination_until(peer, 8, soon())?;
     tautline_state::memory::lock_all()?;
     Ok((node, port, to))
 }

@@ -323,7 +323,7 @@ fn a_peer_that_lies_is_shown_and_silences_no_longer_than_it_speaks() {
     let listener;
     {
         let liar = cell.node("two", &["one"]);
-        let number = 9.try_into().expect("a port");
+        let number = 9;
         let port = liar.sampling(number).open();
         let mut port = port.expect("a port");
         eventually("it stands by beside the liar", || {

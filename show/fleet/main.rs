@@ -626,7 +626,7 @@ fn desk(bus: &str) -> Result<(), Failure> {
     let mut state: SamplingPort = node.sampling(8).open()?;
     let mut waypoints: QueuingPort = node.queuing(6).open()?;
     let patience = now() + PATIENCE;
-    let to = waypoints.destination_until("gateway", 1.try_into()?, patience)?;
+    let to = waypoints.destination_until("gateway", 1, patience)?;
     let mut buffer = vec![0; state.value_bytes_max()];
     let (mut values, mut sent) = (0_u64, 0_usize);
     let (mut position, mut waypoint, mut time_us) = ([0.0; 3], 0, 0);
@@ -709,7 +709,7 @@ fn open(bus: &str, name: &str, peer: &str) -> Result<(Node, QueuingPort), Failur
 
 fn ping(bus: &str) -> Result<(), Failure> {
     let (_node, mut port) = open(bus, "ping", "echo")?;
-    let to = port.destination_until("echo", 8.try_into()?, now() + PATIENCE)?;
+    let to = port.destination_until("echo", 8, now() + PATIENCE)?;
     tautline_state::memory::lock_all()?;
     sys::set_fifo(50)?;
     let mut trips = Vec::with_capacity(WARM_UP + TRIPS);
@@ -734,7 +734,7 @@ fn ping(bus: &str) -> Result<(), Failure> {
 
 fn echo(bus: &str) -> Result<(), Failure> {
     let (_node, mut port) = open(bus, "echo", "ping")?;
-    let to = port.destination_until("ping", 8.try_into()?, now() + PATIENCE)?;
+    let to = port.destination_until("ping", 8, now() + PATIENCE)?;
     tautline_state::memory::lock_all()?;
     sys::set_fifo(51)?;
     let mut buffer = [0; 1484];

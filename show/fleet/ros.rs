@@ -195,7 +195,7 @@ pub(crate) fn arm(bus: &str) -> Result<(), Failure> {
     let config = NodeConfig::vbus(BusConfig::new(bus, "arm".parse()?));
     let node = Node::open(config.with_neighbour(bus_neighbour("ros".parse()?))?)?;
     let mut port: SamplingPort = node.sampling(5).open()?;
-    let to = port.destination_until("ros", 1.try_into()?, now() + PATIENCE)?;
+    let to = port.destination_until("ros", 1, now() + PATIENCE)?;
     let began_ns = sys::monotonic_ns();
     for number in 0_u64.. {
         sys::sleep_until(began_ns + number * 1_000_000_000 / RATE);

@@ -596,7 +596,7 @@ mod tests {
         let neighbour = bus_neighbour("bridge".parse().unwrap());
         let motor = Node::open(config("motor").with_neighbour(neighbour).unwrap()).unwrap();
         let mut sender = open(&motor);
-        let to = sender.destination("bridge", 7.try_into().unwrap()).unwrap();
+        let to = sender.destination("bridge", 7).unwrap();
         for message in [b"a", b"b", b"c", b"d"] {
             sender.send(to, Priority::LOWEST, message).unwrap();
         }

@@ -198,7 +198,6 @@ impl Program {
     /// # Errors
     /// The peer is absent, or does not take it.
     pub fn try_publish(&mut self, port: u16, value: &[u8]) -> Result<(), SendError> {
-        let port = port.try_into().expect("a port");
         let to = self.state.destination(&self.to, port);
         let to = to.map_err(|_| SendError::PeerGone)?;
         self.state.send(to, Priority::NORMAL, value)
@@ -226,7 +225,6 @@ impl Program {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let port = port.try_into().expect("a port");
         let to = self.said.destination(&self.to, port);
         let to = to.map_err(|_| SendError::PeerGone)?;
         self.said.send(to, priority, message)

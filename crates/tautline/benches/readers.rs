@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tautline::config::BusConfig;
 use tautline::port::SamplingOptions;
-use tautline::{Destination, Node, NodeConfig, Priority, SamplingPort, bus_neighbour};
+use tautline::{Destination, Node, NodeConfig, PortNumber, Priority, SamplingPort, bus_neighbour};
 
 const READERS: [u16; 4] = [0, 1, 4, 16];
 const BYTES: usize = 65_536;
@@ -48,7 +48,7 @@ impl Cell {
             };
             Node::open(config).expect("a bus")
         };
-        let number = |number: u16| number.try_into().expect("a port number");
+        let number = |number: u16| PortNumber::try_from(number).expect("a port number");
         let options = SamplingOptions {
             value_bytes_max: BYTES,
             ..SamplingOptions::default()

@@ -50,33 +50,28 @@ fn main() {
         Node::open(config.expect("one neighbour")).expect("a bus")
     };
     let (near, far) = (open("near", "far"), open("far", "near"));
-    let number = |number: u16| number.try_into().expect("a port number");
     let options = QueuingOptions::default();
     let mut receiver = match kind.as_str() {
         "sampling" => {
             let options = SamplingOptions::default();
             Receiver::Sampling(
-                far.sampling(number(RECEIVER))
+                far.sampling(RECEIVER)
                     .options(&options)
                     .open()
                     .expect("open"),
             )
         }
         _ => Receiver::Queuing(
-            far.queuing(number(RECEIVER))
+            far.queuing(RECEIVER)
                 .options(&options)
                 .open()
                 .expect("open"),
         ),
     };
-    let mut sender = near
-        .queuing(number(SENDER))
-        .options(&options)
-        .open()
-        .expect("open");
+    let mut sender = near.queuing(SENDER).options(&options).open().expect("open");
     let until = tautline::now() + Duration::from_secs(60);
     let to = sender
-        .destination_until("far", number(RECEIVER), until)
+        .destination_until("far", RECEIVER, until)
         .expect("the other node");
     watch(wish);
     let (message, mut buffer) = ([7; BYTES], [0; 1484]);

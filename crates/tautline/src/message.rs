@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use tautline_proto::time::Instant;
-use tautline_proto::wire::Priority;
+use tautline_proto::wire::{PortNumber, Priority};
 
 use crate::address::Source;
-use crate::error::SendError;
+use crate::error::{PortError, SendError};
 
 pub(crate) use lent::DetachedBytes;
 pub use lent::{LentBytes, LentSample};
@@ -42,6 +42,32 @@ impl Destination {
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self.index as usize
+    }
+}
+
+/// Number of a peer's port: an integer or a [`PortNumber`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerPort(u16);
+
+impl From<u16> for PeerPort {
+    fn from(number: u16) -> Self {
+        Self(number)
+    }
+}
+
+impl From<PortNumber> for PeerPort {
+    fn from(number: PortNumber) -> Self {
+        Self(number.get())
+    }
+}
+
+impl PeerPort {
+    /// The number of a port of messages.
+    ///
+    /// # Errors
+    /// [`PortError::Value`] beyond 1 to 4095.
+    pub(crate) fn number(self) -> Result<PortNumber, PortError> {
+        Ok(PortNumber::try_from(self.0)?)
     }
 }
 

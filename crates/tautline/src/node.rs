@@ -54,7 +54,7 @@ use opening::{best_link, no_claims, send_pool};
 /// let node = Node::open(NodeConfig::from_file("node.toml")?)?;
 /// println!("{}", node.report());
 /// let mut command = node.queuing("command").open()?;
-/// let motor = command.destination("motor", 8.try_into()?)?;
+/// let motor = command.destination("motor", 8)?;
 /// command.send(motor, Priority::HIGHEST, b"stop")?;
 /// if let Some(message) = command.receive(Wait::Forever)? {
 ///     println!("{} said {:?}", message.source(), &message[..]);

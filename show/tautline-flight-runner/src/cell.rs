@@ -310,9 +310,7 @@ mod tests {
         let (craft_node, desk_node) = (open("craft"), open("desk"));
         let mut craft = Craft::open(&craft_node, 1, Arc::default()).unwrap();
         let mut desk: TypedQueuingPort<WayPoint> = desk_node.queuing(1).typed().open().unwrap();
-        let to = desk
-            .destination("craft", WAYPOINT_PORT.try_into().unwrap())
-            .unwrap();
+        let to = desk.destination("craft", WAYPOINT_PORT).unwrap();
         // As fast as it goes: jobs do not look at the clock.
         (0..1_000).for_each(|_| craft.job());
         assert_eq!(craft.told().phase, 3, "it waits in the air");

@@ -553,7 +553,7 @@ fn handles_in_c_belong_to_the_process_that_opened_them() {
         let file = configuration(&hosts, Host::B, link, &form.to_string(), ports);
         let mut command = in_host(&hosts, Host::B, &program);
         let forked = Beside::start(command.arg(file), "forked");
-        let to = port.destination("peer", 40.try_into().unwrap()).unwrap();
+        let to = port.destination("peer", 40).unwrap();
         port.send(to, Priority::NORMAL, b"for the parent").unwrap();
         assert_eq!(forked.end(), "for the parent\n");
         let mut buffer = [0; 1484];
@@ -623,7 +623,7 @@ fn a_receiver_in_c_goes_on_without_a_command() {
         node.queuing(9).options(&options).open().unwrap()
     };
     let mut port = hosts.inside(Host::A, open).unwrap();
-    let to = port.destination("peer", 8.try_into().unwrap()).unwrap();
+    let to = port.destination("peer", 8).unwrap();
     port.send(to, Priority::NORMAL, b"turn to 90 degrees")
         .unwrap();
     let text = receiving.end();

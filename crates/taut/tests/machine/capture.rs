@@ -278,7 +278,7 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
         }
         sender.local_addr().unwrap().port()
     };
-    // Of another port, which nobody has.
+    // Of another port, which is not open.
     send(PORT + 1);
     let from = send(PORT);
     let mut buffer = [0; 1_500];
@@ -390,7 +390,7 @@ fn ports_and_neighbours_are_called_by_their_names() {
         (node, port)
     });
     let (_node, mut port) = opened.unwrap();
-    let to = port.destination("motor", 9.try_into().unwrap()).unwrap();
+    let to = port.destination("motor", 9).unwrap();
     let command = fs::read_to_string("/proc/self/comm").unwrap();
     let file = scratch.0.join("f.pcapng");
     let mut capture = |more: &[&str]| {

@@ -147,7 +147,7 @@ fn a_recording_of_a_bus_is_read_by_others_and_replayed_the_same_in_the_simulator
         out.contains("300 messages arrived as they were recorded"),
         "{out}"
     );
-    // Nobody reads the line, and it goes on all the same.
+    // The line has no reader, and the command goes on all the same.
     let mut unread = taut(&["replay", &file, "--sim"]);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -341,7 +341,7 @@ fn channels_are_called_by_the_names_of_ports_and_neighbours() {
     let output = inside(&hosts, Host::A, &send).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let motor = port.destination("motor", 8.try_into().unwrap()).unwrap();
+    let motor = port.destination("motor", 8).unwrap();
     port.send(motor, Priority::NORMAL, b"there").unwrap();
     let (status, said) = record.ended();
     assert_eq!(status, Some(0), "{said}");
@@ -700,9 +700,8 @@ fn send_typed(bus: &str, is_enough: &AtomicBool) {
     let bus = BusConfig::new(bus, "arm".parse().unwrap());
     let motor = bus_neighbour("motor".parse().unwrap());
     let node = Node::open(NodeConfig::vbus(bus).with_neighbour(motor).unwrap()).unwrap();
-    let number = |number: u16| number.try_into().unwrap();
-    let mut port: TypedQueuingPort<State> = node.queuing(number(9)).typed().open().unwrap();
-    let to = port.destination("motor", number(7)).unwrap();
+    let mut port: TypedQueuingPort<State> = node.queuing(9).typed().open().unwrap();
+    let to = port.destination("motor", 7).unwrap();
     while !is_enough.load(Relaxed) {
         let state = State {
             position: [0.5, -1.0],

@@ -29,7 +29,7 @@ impl Node {
     /// let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
     /// node.add_neighbour(neighbour("arm", [127, 0, 0, 2].into()))?;
     /// let mut port = node.queuing(2003).open()?;
-    /// port.destination("arm", 7.try_into()?)?;
+    /// port.destination("arm", 7)?;
     ///
     /// let late = node.add_neighbour(neighbour("leg", [127, 0, 0, 3].into()));
     /// assert!(matches!(late, Err(NeighbourTableError::Locked)));

@@ -38,6 +38,6 @@ pub use crate::limits::{
     BATCH_FRAMES, DEPTH_DEFAULT, DEPTH_MAX, DESTINATIONS_MAX, SOURCES_MAX, SPIN_ADAPTIVE_MAX,
     VALUE_BYTES_DEFAULT,
 };
-pub use crate::message::{Destination, LentBytes, LentSample, Message, Outgoing, Sample};
+pub use crate::message::{Destination, LentBytes, LentSample, Message, Outgoing, PeerPort, Sample};
 pub use crate::policing::Policing;
 pub use tautline_proto::wire::raw::{EtherTypeError, RAW_FRAME_BYTES_MAX};

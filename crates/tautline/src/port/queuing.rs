@@ -23,7 +23,7 @@ use crate::address::Source;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX};
-use crate::message::{Destination, Message, Outgoing};
+use crate::message::{Destination, Message, Outgoing, PeerPort};
 use crate::policing::Policing;
 use crate::types::PortTypes;
 
@@ -163,11 +163,15 @@ impl QueuingPort {
     /// Resolves a neighbour's port. Not for the hot path; the same pair gives the same destination.
     ///
     /// # Errors
-    /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`],
+    /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`], [`PortError::Value`] beyond ports 1 to 4095,
     /// [`PortError::TooManyDestinations`]; on link `vbus` [`PortError::PeerOtherType`] if the peer declares another
     /// type.
-    pub fn destination(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
-        self.endpoint.destination(name, to)
+    pub fn destination(
+        &mut self,
+        name: &str,
+        to: impl Into<PeerPort>,
+    ) -> Result<Destination, PortError> {
+        self.endpoint.destination(name, to.into().number()?)
     }
 
     /// Resolves a peer like [`destination`](Self::destination), and waits on link `vbus` until the peer's port is
@@ -179,10 +183,11 @@ impl QueuingPort {
     pub fn destination_until(
         &mut self,
         name: &str,
-        to: PortNumber,
+        to: impl Into<PeerPort>,
         deadline: Instant,
     ) -> Result<Destination, PortError> {
-        self.endpoint.destination_until(name, to, deadline)
+        self.endpoint
+            .destination_until(name, to.into().number()?, deadline)
     }
 
     /// The way to all ports that [follow](Self::follow) this one, on link `vbus`. A message that is sent there is
@@ -228,8 +233,8 @@ impl QueuingPort {
     /// [`PortError::NotOnLink`] on other links, [`PortError::PeerUnknown`]; [`PortError::PeerOtherShape`] if this port
     /// takes smaller messages, [`PortError::PeerOtherType`], [`PortError::PeerDenies`]: the port is looked for all the
     /// same, since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
-    pub fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
-        self.endpoint.follow(name, port)
+    pub fn follow(&mut self, name: &str, port: impl Into<PeerPort>) -> Result<(), PortError> {
+        self.endpoint.follow(name, port.into().number()?)
     }
 
     /// Messages of ports that this one [follows](Self::follow) that were replaced before this port took them, since it

@@ -22,7 +22,7 @@ use crate::address::Source;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::{SOURCES_MAX, VALUE_BYTES_DEFAULT};
-use crate::message::{Destination, LentSample, Outgoing, Sample};
+use crate::message::{Destination, LentSample, Outgoing, PeerPort, Sample};
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 use crate::types::PortTypes;
@@ -232,8 +232,12 @@ impl SamplingPort {
     ///
     /// # Errors
     /// As [`QueuingPort::destination`](super::QueuingPort::destination).
-    pub fn destination(&mut self, name: &str, to: PortNumber) -> Result<Destination, PortError> {
-        self.endpoint.destination(name, to)
+    pub fn destination(
+        &mut self,
+        name: &str,
+        to: impl Into<PeerPort>,
+    ) -> Result<Destination, PortError> {
+        self.endpoint.destination(name, to.into().number()?)
     }
 
     /// Resolves a peer like [`destination`](Self::destination), and waits on link `vbus` until the peer's port is
@@ -245,10 +249,11 @@ impl SamplingPort {
     pub fn destination_until(
         &mut self,
         name: &str,
-        to: PortNumber,
+        to: impl Into<PeerPort>,
         deadline: Instant,
     ) -> Result<Destination, PortError> {
-        self.endpoint.destination_until(name, to, deadline)
+        self.endpoint
+            .destination_until(name, to.into().number()?, deadline)
     }
 
     /// The way to all ports that [follow](Self::follow) this one, on link `vbus`. A value that is sent there is
@@ -293,8 +298,8 @@ impl SamplingPort {
     /// [`PortError::NotOnLink`] on other links, [`PortError::PeerUnknown`]; [`PortError::PeerOtherShape`] if this port
     /// takes smaller values, [`PortError::PeerOtherType`], [`PortError::PeerDenies`]: the port is looked for all the
     /// same, since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
-    pub fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
-        self.endpoint.follow(name, port)
+    pub fn follow(&mut self, name: &str, port: impl Into<PeerPort>) -> Result<(), PortError> {
+        self.endpoint.follow(name, port.into().number()?)
     }
 
     /// As [`QueuingPort::send`](super::QueuingPort::send). A peer's sampling port takes values of one frame only.

@@ -11,7 +11,7 @@ use super::{QueuingPort, SamplingPort};
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::limits::VALUE_BYTES_DEFAULT;
-use crate::message::{Destination, Message, Sample};
+use crate::message::{Destination, Message, PeerPort, Sample};
 
 /// A queuing port that receives values of `R` and sends values of `S`.
 ///
@@ -199,7 +199,7 @@ macro_rules! common_functions {
             pub fn destination(
                 &mut self,
                 name: &str,
-                to: PortNumber,
+                to: impl Into<PeerPort>,
             ) -> Result<Destination, PortError> {
                 self.port.destination(name, to)
             }
@@ -211,7 +211,7 @@ macro_rules! common_functions {
             pub fn destination_until(
                 &mut self,
                 name: &str,
-                to: PortNumber,
+                to: impl Into<PeerPort>,
                 deadline: Instant,
             ) -> Result<Destination, PortError> {
                 self.port.destination_until(name, to, deadline)

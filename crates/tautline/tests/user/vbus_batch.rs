@@ -26,7 +26,7 @@ fn every_message_of_a_batch_that_went_arrives_in_its_order() {
         message_bytes_max: 8,
         ..QueuingOptions::default()
     };
-    let number = 1.try_into().unwrap();
+    let number = 1;
     let (here, there) = (node("here", "there"), node("there", "here"));
     let mut receiver = there.queuing(number).options(&options).open().unwrap();
     let mut sender = here.queuing(number).options(&options).open().unwrap();

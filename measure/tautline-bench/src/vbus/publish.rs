@@ -370,10 +370,9 @@ impl Port {
     }
 
     fn follow(&mut self, publisher: u16) -> Result<(), Failure> {
-        let number = publisher.try_into().expect("a port number");
         let followed = match self {
-            Port::Sampling(port) => port.follow(PUBLISHER, number),
-            Port::Queuing(port) => port.follow(PUBLISHER, number),
+            Port::Sampling(port) => port.follow(PUBLISHER, publisher),
+            Port::Queuing(port) => port.follow(PUBLISHER, publisher),
         };
         followed.map_err(|error| Failure::new(error.to_string()))
     }
