@@ -1,7 +1,7 @@
 //! Fills a datagram where it is sent from, and looks at the answer where it lies: neither is copied in this
 //! process.
 //!
-//! The buffer comes from the node's pool, which was taken when the node opened; dropped, it goes back there.
+//! The buffer comes from the node's pool, which was taken when the node opened; sent, it goes back there.
 //! The peer is a socket of the kernel here, and may be whoever speaks UDP.
 
 use std::net::UdpSocket;
@@ -26,13 +26,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut port = node.udp(15_600).open()?;
     let display = port.destination("127.0.0.1", display_port)?;
 
-    let mut picture = port.lend_buffer(PICTURE_BYTES)?;
+    let mut picture = port.lend(display, Priority::NORMAL, PICTURE_BYTES)?;
     for (place, pixel) in picture.iter_mut().enumerate() {
         *pixel = (place % 200) as u8;
     }
-    port.send_lent(display, Priority::NORMAL, &mut picture)?;
-    println!("sent {} bytes", picture.len());
-    drop(picture);
+    picture.send()?;
+    println!("sent {PICTURE_BYTES} bytes");
 
     if let Some(answer) = port.receive(Wait::Forever)? {
         println!("answer: {}", std::str::from_utf8(&answer)?);

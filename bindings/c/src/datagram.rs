@@ -56,7 +56,7 @@ impl DatagramPort {
             self.send_with(
                 message,
                 |port, bytes| port.send_to(to, priority, bytes),
-                |port, buffer| port.send_lent(to, priority, buffer),
+                |port, buffer| port.send_buffer(to, priority, buffer),
             )
         }
     }
@@ -77,7 +77,7 @@ impl DatagramPort {
             self.send_with(
                 message,
                 |port, bytes| port.reply(to, priority, bytes),
-                |port, buffer| port.reply_lent(to, priority, buffer),
+                |port, buffer| port.reply_buffer(to, priority, buffer),
             )
         }
     }

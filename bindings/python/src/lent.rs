@@ -167,7 +167,7 @@ impl DatagramLoan {
     fn send(mut self, py: Python<'_>) -> PyResult<()> {
         let mut entered = self.cell.enter(py)?;
         let port = &mut entered.port().port;
-        let sent = port.send_lent(self.to, self.priority, &mut self.buffer);
+        let sent = port.send_buffer(self.to, self.priority, &mut self.buffer);
         sent.map_err(|error| error.raise(py))
     }
 }

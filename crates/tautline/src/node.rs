@@ -25,7 +25,7 @@ use crate::link::xdp::seen_first;
 use crate::neighbours::{Neighbours, Own};
 use crate::port::open_list::Ports;
 use crate::port::owner::PortOwner;
-use crate::send_pool::{LentBuffer, SendPool, SendPoolStatus};
+use crate::send_pool::{SendPool, SendPoolStatus};
 use crate::status::{
     InterfaceStatus, NodeStatus, NotBetter, OpenReport, PortStatus, StatusServer, Told,
 };
@@ -299,14 +299,6 @@ impl Node {
     /// configuration gives it, or by its EtherType. Links `xdp`, `xsk` and `packet`.
     pub fn raw<'n>(&'n self, port: impl Into<PortId<'n, EtherType>>) -> RawBuilder<'n> {
         RawBuilder::new(self, port.into())
-    }
-
-    /// Lends a send buffer for a message of `length` bytes, as [`UdpPort::lend_buffer`](crate::UdpPort::lend_buffer).
-    ///
-    /// # Errors
-    /// As [`UdpPort::lend_buffer`](crate::UdpPort::lend_buffer).
-    pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
-        self.inner.send_pool.lend(length)
     }
 
     /// The send buffers that there are, and how many are lent at the moment.

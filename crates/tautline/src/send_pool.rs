@@ -239,8 +239,7 @@ pub struct SendBuffersStatus {
     pub exhausted: u64,
 }
 
-/// A buffer of the node's pool: fill it, and send it with [`UdpPort::send_lent`](crate::UdpPort::send_lent),
-/// as often as you like. It goes back to the pool when it is dropped, sent or not. At first it holds the bytes
+/// A buffer of the node's pool. It goes back to the pool when it is dropped, sent or not. At first it holds the bytes
 /// of its last borrower. It may be filled in another thread than it is sent from, and outlive its node.
 pub struct LentBuffer {
     /// The headroom, which the buffer's bytes follow.

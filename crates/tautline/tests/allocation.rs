@@ -14,7 +14,6 @@ use tautline::cycle::CycleOptions;
 use tautline::keys::{Cipher, Key, KeyRing, KeySource};
 use tautline::link::PlainUdp;
 use tautline::port::{Outgoing, QueuingOptions, SamplingOptions, UdpOptions};
-use tautline::send_pool::LentBuffer;
 use tautline::{
     Cycle, LinkKind, Node, NodeConfig, Priority, Protection, Typed, TypedQueuingPort, Wait,
     neighbour,
@@ -360,13 +359,12 @@ fn lending(pair: &Pair) {
     assert_eq!(calls, 0);
 }
 
-/// Plain UDP: copied and lent, both ways, long ones too, in batches, in vain, and a pool that is exhausted.
+/// Plain UDP: copied and lent, both ways, long ones too, in batches and in vain.
 fn plain_udp(pair: &Pair) {
     let options = UdpOptions::default();
     let (mut sender, mut receiver, to) = pair.udp_ports([5001, 5002], &options);
     let long = vec![7; 65_507];
     let mut buffer = [0; 1484];
-    let mut held: Vec<LentBuffer> = Vec::with_capacity(64);
     let calls = allocations(|| {
         assert_eq!(
             receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
@@ -380,9 +378,9 @@ fn plain_udp(pair: &Pair) {
                 .receive_into(&mut buffer, Wait::Until(pair.soon()))
                 .unwrap();
             assert_eq!(datagram.unwrap().length, length);
-            let mut lent = sender.lend_buffer(length).unwrap();
-            lent.fill(7);
-            sender.send_lent(to, Priority::HIGHEST, &mut lent).unwrap();
+            let mut loan = sender.lend(to, Priority::HIGHEST, length).unwrap();
+            loan.fill(7);
+            loan.send().unwrap();
             let datagram = receiver.receive(Wait::Until(pair.soon())).unwrap();
             assert_eq!(*datagram.unwrap(), long[..length]);
         }
@@ -390,14 +388,10 @@ fn plain_udp(pair: &Pair) {
             sender
                 .send_to(to, Priority::LOWEST, &long[..length])
                 .unwrap();
-            let mut lent = sender.lend_buffer(length).unwrap();
-            sender.send_lent(to, Priority::LOWEST, &mut lent).unwrap();
+            let loan = sender.lend(to, Priority::LOWEST, length).unwrap();
+            loan.send().unwrap();
         }
-        while let Ok(lent) = sender.lend_buffer(1) {
-            held.push(lent);
-        }
-        assert_eq!(held.len(), 16);
-        held.clear();
+        assert!(sender.lend(to, Priority::LOWEST, 65_537).is_err());
         assert!(sender.send_to(to, Priority::LOWEST, &[0; 65_508]).is_err());
         let mut batch = [Outgoing {
             to,
@@ -435,15 +429,16 @@ fn long_datagrams(pair: &Pair) {
     let mut buffer = vec![0; 65_507];
     let calls = allocations(|| {
         for length in [1473, 8192, 65_507] {
-            let mut lent = sender.lend_buffer(length).unwrap();
-            lent.fill(7);
-            sender.send_lent(to, Priority::NORMAL, &mut lent).unwrap();
+            let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
+            loan.fill(7);
+            loan.send().unwrap();
             let datagram = receiver
                 .receive_into(&mut buffer, Wait::Until(pair.soon()))
                 .unwrap();
             assert_eq!(datagram.unwrap().length, length);
-            lent.fill(9);
-            sender.send_lent(to, Priority::NORMAL, &mut lent).unwrap();
+            let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
+            loan.fill(9);
+            loan.send().unwrap();
             let datagram = receiver.receive(Wait::Until(pair.soon())).unwrap();
             let datagram = datagram.unwrap();
             assert_eq!(datagram.len(), length);

@@ -11,7 +11,6 @@ use serde::Serialize;
 use tautline::config::ServiceConfig;
 use tautline::control::Server;
 use tautline::neighbours::Form;
-use tautline::send_pool::LentBuffer;
 use tautline::{
     Destination, LinkKind, MacAddress, Neighbour, Node, NodeConfig, OpenError, PortError, Priority,
     SendError, UdpPort,
@@ -37,7 +36,7 @@ const NOBODY: MacAddress = MacAddress([2, 0, 0, 0, 0xff, 0xfe]);
 pub enum From {
     /// From the caller's memory: `send_to`.
     Copied,
-    /// From a buffer of the node's pool: `send_lent`.
+    /// From a buffer of the node's pool: `lend`.
     Lent,
     /// From the caller's memory, as a client of a control process: through a tap, on a cable of its own.
     Tap,
@@ -334,26 +333,30 @@ impl Sender {
     /// One turn. Each datagram is made anew before it is sent, outside of what is measured.
     fn turn(&mut self, row: &mut Row, own: &mut [u8]) -> Result<(), SendError> {
         let Self { port, to, .. } = self;
-        let mut lent: Option<LentBuffer> = match row.from {
-            From::Copied | From::Tap => None,
-            From::Lent => Some(port.lend_buffer(row.bytes)?),
-        };
         let own = &mut own[..row.bytes];
         for number in 0..TURN {
-            let content = lent.as_deref_mut().unwrap_or(own);
-            content.fill(number as u8);
-            let started_ns = sys::monotonic_ns();
-            loop {
-                let sent = match &mut lent {
-                    None => port.send_to(*to, Priority::NORMAL, own),
-                    Some(lent) => port.send_lent(*to, Priority::NORMAL, lent),
+            let taken = loop {
+                let (sent, started_ns) = match row.from {
+                    From::Copied | From::Tap => {
+                        own.fill(number as u8);
+                        let started_ns = sys::monotonic_ns();
+                        (port.send_to(*to, Priority::NORMAL, own), started_ns)
+                    }
+                    From::Lent => {
+                        let mut loan = port.lend(*to, Priority::NORMAL, row.bytes)?;
+                        loan.fill(number as u8);
+                        let started_ns = sys::monotonic_ns();
+                        (loan.send(), started_ns)
+                    }
                 };
                 match sent {
                     Err(SendError::TransmitQueueFull) => std::thread::yield_now(),
-                    result => break result?,
+                    result => {
+                        result?;
+                        break sys::monotonic_ns() - started_ns;
+                    }
                 }
-            }
-            let taken = sys::monotonic_ns() - started_ns;
+            };
             row.calls.record_duration(Duration::from_nanos(taken));
         }
         Ok(())

@@ -6,6 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use tautline_proto::ip::send::Route as UdpRoute;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
 use tautline_shm::layout::Control;
@@ -13,12 +14,13 @@ use tautline_shm::queue::{Consumer, Record};
 use tautline_state::fork::OwnerProcess;
 
 use super::frames::Outbox;
+use super::udp::send_loan;
 use crate::address::Source;
 use crate::error::SendError;
 use crate::link::PortLink;
 use crate::link::vbus::{BusPort, BusSender, FoundMessage, Publisher, SlotRef};
 use crate::message::{DetachedBytes, LentBytes, Message, Numbering};
-use crate::send_pool::SendPool;
+use crate::send_pool::{LentBuffer, SendPool};
 use crate::statistics::Statistics;
 
 /// The place of a message that has not been sent: fill it, and [`send`](Loan::send) it. Dropped
@@ -50,6 +52,12 @@ enum LoanWay<'p> {
         outbox: &'p mut Outbox,
         link: &'p mut dyn PortLink,
         flow: usize,
+    },
+    /// A buffer that a datagram leaves from; it is in the port of plain UDP.
+    Datagram {
+        buffer: &'p mut Option<LentBuffer>,
+        link: &'p mut dyn PortLink,
+        route: &'p UdpRoute,
     },
 }
 
@@ -124,6 +132,30 @@ impl<'p> Loan<'p> {
         })
     }
 
+    /// A buffer of the node's pool, which the port of plain UDP keeps in `place`.
+    pub(super) fn of_datagram(
+        (place, buffer): (&'p mut Option<LentBuffer>, LentBuffer),
+        link: &'p mut dyn PortLink,
+        route: &'p UdpRoute,
+        statistics: &'p Statistics,
+        priority: Priority,
+    ) -> Self {
+        let kept = place.insert(buffer);
+        let (start, length) = (kept.as_mut_ptr(), kept.len());
+        Self {
+            start,
+            length,
+            way: LoanWay::Datagram {
+                buffer: place,
+                link,
+                route,
+            },
+            statistics,
+            priority,
+            process: OwnerProcess::current(),
+        }
+    }
+
     /// Sends what has been filled in.
     ///
     /// # Errors
@@ -144,6 +176,11 @@ impl<'p> Loan<'p> {
             LoanWay::Pool { outbox, link, flow } => {
                 return outbox.send_kept(*link, statistics, (*flow, priority));
             }
+            LoanWay::Datagram {
+                buffer,
+                link,
+                route,
+            } => return send_loan(*link, statistics, route, priority, buffer),
         };
         match result {
             Ok(()) => statistics.sent.add(1, self.length),
@@ -156,10 +193,18 @@ impl<'p> Loan<'p> {
 impl Drop for Loan<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let LoanWay::Pool { outbox, .. } = &mut self.way {
-            outbox.forget_lent();
+        match &mut self.way {
+            LoanWay::Pool { outbox, .. } => outbox.forget_lent(),
+            LoanWay::Datagram { buffer, .. } => forget(buffer),
+            LoanWay::Bus { .. } | LoanWay::Readers(_) => {}
         }
     }
+}
+
+/// Gives the buffer of a loan back, if it has not been sent.
+#[inline(never)]
+fn forget(buffer: &mut Option<LentBuffer>) {
+    *buffer = None;
 }
 
 impl Deref for Loan<'_> {
@@ -170,8 +215,8 @@ impl Deref for Loan<'_> {
         // SAFETY: `start` begins `length` initialised bytes that stay while the loan does: of a slot of our own
         // memory (`BusSender::lend`, `Publisher::lend`), mapped while the sender is borrowed, which nobody but us can
         // write, since it is sealed (the peer does not read it before it is published, and its reads could not harm
-        // us); or of the buffer that the outbox keeps for this loan (`Outbox::keep_lent`), and that is not touched
-        // otherwise while the outbox is borrowed.
+        // us); or of the buffer that the outbox (`Outbox::keep_lent`) or the UDP port keeps for this loan, and that is not
+        // touched otherwise while `way` borrows it.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }

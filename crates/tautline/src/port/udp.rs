@@ -15,6 +15,7 @@ use tautline_proto::wire::{MTU_BYTES, MacAddress, PortKey, Priority};
 
 use super::QueuingOptions;
 use super::endpoint::check_buffer;
+use super::lent::Loan;
 use super::owner::PortOwner;
 use super::receiver::{Opening, Receiver};
 use super::spin::Spin;
@@ -130,6 +131,8 @@ pub struct Datagram {
 pub struct UdpPort {
     receiver: Receiver<Datagrams>,
     buffer: SendBuffer,
+    /// Buffer of the loan that there is.
+    lent: Option<LentBuffer>,
 }
 
 impl UdpPort {
@@ -160,7 +163,11 @@ impl UdpPort {
         let buffer = SendBuffer::new(DATAGRAM_BYTES_MAX);
         // Best effort, as for all memory of a port; the node's report says if it is not allowed.
         let _pageable = lock_slice(buffer.memory());
-        Ok(Self { receiver, buffer })
+        Ok(Self {
+            receiver,
+            buffer,
+            lent: None,
+        })
     }
 
     fn routes(&self) -> &Routes {
@@ -237,7 +244,9 @@ impl UdpPort {
         priority: Priority,
         datagram: &[u8],
     ) -> Result<(), SendError> {
-        let Self { receiver, buffer } = self;
+        let Self {
+            receiver, buffer, ..
+        } = self;
         receiver.send(to, priority, placed(buffer, datagram))
     }
 
@@ -255,7 +264,9 @@ impl UdpPort {
         priority: Priority,
         datagram: &[u8],
     ) -> Result<(), SendError> {
-        let Self { receiver, buffer } = self;
+        let Self {
+            receiver, buffer, ..
+        } = self;
         receiver.reply(to, priority, placed(buffer, datagram))
     }
 
@@ -346,41 +357,65 @@ impl UdpPort {
         Ok(1)
     }
 
-    /// Lends a buffer of the node's pool for a datagram of `length` bytes, to be filled in place and sent with
-    /// [`UdpPort::send_lent`]. The buffer is the smallest of 4,096, 16,384, 32,768 and 65,536 bytes that holds
-    /// it; the configuration's `[send_pool]` sets their numbers. Lock-free.
+    /// Lends the place of a datagram of `length` bytes, to be filled and sent without being copied in this process: a
+    /// buffer of the node's pool (`[send_pool]` in the configuration).
     ///
     /// ```
     /// # use tautline::{Node, NodeConfig, Priority};
     /// # let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into()))?;
     /// # let mut port = node.udp(15_001).open()?;
     /// # let peer = std::net::UdpSocket::bind("127.0.0.1:0")?;
-    /// # let camera = port.destination("127.0.0.1", peer.local_addr()?.port())?;
-    /// let mut picture = port.lend_buffer(30_000)?;
+    /// # let display = port.destination("127.0.0.1", peer.local_addr()?.port())?;
+    /// let mut picture = port.lend(display, Priority::NORMAL, 30_000)?;
     /// picture.fill(0x80);
-    /// port.send_lent(camera, Priority::NORMAL, &mut picture)?;
+    /// picture.send()?;
     /// # assert_eq!(peer.recv(&mut [0; 40_000])?, 30_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`SendError::PoolExhausted`] if all of that size are lent, [`SendError::MessageTooLarge`].
+    /// [`SendError::PoolExhausted`] if all buffers of that size are lent; otherwise as [`UdpPort::send_to`].
     #[inline]
-    pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
-        let node = &self.receiver.node;
-        node.send_pool()
-            .lend(length)
-            .inspect_err(|_| self.receiver.statistics.send_errors.add(1))
+    pub fn lend(
+        &mut self,
+        to: Destination,
+        priority: Priority,
+        length: usize,
+    ) -> Result<Loan<'_>, SendError> {
+        self.receiver.process.check()?;
+        let Self { receiver, lent, .. } = self;
+        let statistics = &receiver.statistics;
+        let place = receiver.records.decoder.routes.get(to);
+        let place = place.and_then(|route| Ok((route, receiver.node.send_pool().lend(length)?)));
+        let (route, buffer) = place.inspect_err(|_| statistics.send_errors.add(1))?;
+        let link = receiver.inbox.link.as_mut();
+        Ok(Loan::of_datagram(
+            (lent, buffer),
+            link,
+            route,
+            statistics,
+            priority,
+        ))
     }
 
-    /// Sends the content of a lent buffer from where it lies: headers are written in front of it, and a
-    /// datagram longer than a frame is cut in place, which destroys the content. The buffer stays lent, and can
-    /// be filled and sent again.
+    /// Lends a buffer for the libraries of C and Python, in which a loan cannot borrow its port; `rt_mmap` keeps it for
+    /// any number of datagrams.
+    ///
+    /// # Errors
+    /// [`SendError::PoolExhausted`] if all of that size are lent, [`SendError::MessageTooLarge`].
+    #[doc(hidden)]
+    pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
+        let buffer = self.receiver.node.send_pool().lend(length);
+        buffer.inspect_err(|_| self.receiver.statistics.send_errors.add(1))
+    }
+
+    /// Sends the content of such a buffer, and may destroy it.
     ///
     /// # Errors
     /// As [`UdpPort::send_to`].
+    #[doc(hidden)]
     #[inline]
-    pub fn send_lent(
+    pub fn send_buffer(
         &mut self,
         to: Destination,
         priority: Priority,
@@ -389,13 +424,13 @@ impl UdpPort {
         self.receiver.send(to, priority, lent(buffer))
     }
 
-    /// Sends the content of a lent buffer as an answer: as [`reply`](Self::reply), and as
-    /// [`send_lent`](Self::send_lent) from where it lies.
+    /// Sends the content of such a buffer as an answer, and may destroy it.
     ///
     /// # Errors
     /// As [`reply`](Self::reply).
+    #[doc(hidden)]
     #[inline]
-    pub fn reply_lent(
+    pub fn reply_buffer(
         &mut self,
         to: SocketAddrV4,
         priority: Priority,
@@ -500,6 +535,21 @@ impl Receiver<Datagrams> {
             Ok(route(link, *local, to, station))
         });
         send_counted(link, &self.statistics, route, priority, datagram)
+    }
+}
+
+/// Sends the datagram of a loan, which is gone then.
+#[inline(never)]
+pub(super) fn send_loan(
+    link: &mut dyn PortLink,
+    statistics: &Statistics,
+    route: &Route,
+    priority: Priority,
+    buffer: &mut Option<LentBuffer>,
+) -> Result<(), SendError> {
+    match buffer.take() {
+        Some(mut buffer) => send_counted(link, statistics, Ok(route), priority, lent(&mut buffer)),
+        None => Ok(()),
     }
 }
 

@@ -59,9 +59,9 @@ fn datagrams_pass_both_ways() {
             assert_eq!(buffer[..received], datagram, "{length} bytes");
             assert_eq!(from, meeting.own().into());
 
-            let mut lent = meeting.port.lend_buffer(length).unwrap();
-            lent.copy_from_slice(&datagram);
-            meeting.port.send_lent(to, priority, &mut lent).unwrap();
+            let mut loan = meeting.port.lend(to, priority, length).unwrap();
+            loan.copy_from_slice(&datagram);
+            loan.send().unwrap();
             let received = meeting.socket.recv(&mut buffer).unwrap();
             assert_eq!(buffer[..received], datagram);
         }
@@ -181,8 +181,7 @@ fn a_destination_of_another_port_is_refused() {
         let refused = Err(SendError::OtherPort);
         let priority = Priority::NORMAL;
         assert_eq!(port.send_to(to, priority, b"1"), refused);
-        let mut lent = port.lend_buffer(1).unwrap();
-        assert_eq!(port.send_lent(to, priority, &mut lent), refused);
+        assert_eq!(port.lend(to, priority, 1).map(drop), refused);
         let batch = [Outgoing {
             to,
             priority,
