@@ -1,8 +1,7 @@
 //! Types of messages: a name and fields of fixed size, which lie one after the other, little-endian, without padding.
 //!
-//! A [`Declaration`] describes a type at run time: it is read from a configuration, told by a status, compared with
-//! the peer's, and printed for other languages ([`print`](mod@print)). A [`Typed`] struct is a type of Rust that lies
-//! in memory as its declaration says. This crate moves no messages: `tautline` does.
+//! A [`Declaration`] describes a type at run time: it is read from a configuration, reported by a status and compared
+//! with the peer's. A [`Typed`] struct is a type of Rust that lies in memory as its declaration says. This crate moves no messages: `tautline` does.
 //!
 //! ```
 //! use tautline_types::Declaration;
@@ -18,7 +17,6 @@
 //! ```
 
 mod declaration;
-pub mod print;
 mod scalar;
 mod typed;
 mod value;

@@ -47,39 +47,17 @@ impl Scalar {
     /// Name in a declaration, and in Rust.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.names().0
-    }
-
-    /// Name in C.
-    #[must_use]
-    pub const fn c_name(self) -> &'static str {
-        self.names().1
-    }
-
-    /// Name in a message definition of ROS.
-    #[must_use]
-    pub const fn ros_name(self) -> &'static str {
-        self.names().2
-    }
-
-    /// Format of Python's module `struct`.
-    #[must_use]
-    pub const fn python_format(self) -> char {
-        self.names().3
-    }
-
-    const fn names(self) -> (&'static str, &'static str, &'static str, char) {
         match self {
-            Self::I8 => ("i8", "int8_t", "int8", 'b'),
-            Self::U8 => ("u8", "uint8_t", "uint8", 'B'),
-            Self::I16 => ("i16", "int16_t", "int16", 'h'),
-            Self::U16 => ("u16", "uint16_t", "uint16", 'H'),
-            Self::I32 => ("i32", "int32_t", "int32", 'i'),
-            Self::U32 => ("u32", "uint32_t", "uint32", 'I'),
-            Self::I64 => ("i64", "int64_t", "int64", 'q'),
-            Self::U64 => ("u64", "uint64_t", "uint64", 'Q'),
-            Self::F32 => ("f32", "float", "float32", 'f'),
-            Self::F64 => ("f64", "double", "float64", 'd'),
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+            Self::I16 => "i16",
+            Self::U16 => "u16",
+            Self::I32 => "i32",
+            Self::U32 => "u32",
+            Self::I64 => "i64",
+            Self::U64 => "u64",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
         }
     }
 

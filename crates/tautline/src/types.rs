@@ -9,7 +9,7 @@ use crate::error::ReceiveError;
 
 pub use tautline_types::{
     Declaration, FIELDS_MAX, Field, FieldType, NAME_BYTES_MAX, Scalar, StaticField, TypeError,
-    Typed, ValueError, print,
+    Typed, ValueError,
 };
 
 use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber};

@@ -1,12 +1,14 @@
 //! `taut types`: the types of a configuration file, for people, for other languages, and beside those of another file.
 
+mod print;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tautline::NodeConfig;
-use tautline::types::{Declaration, print};
+use tautline::types::Declaration;
 use tautline_report::table;
 
 use crate::cli::{self, CommandError};

@@ -10,7 +10,7 @@ use mcap::records::{MessageHeader, Metadata};
 use mcap::{WriteOptions, Writer};
 use rustix::fs::FallocateFlags;
 use rustix::process::{Resource, getrlimit};
-use tautline::types::{Declaration, print};
+use tautline::types::{Declaration, Field, Scalar};
 use tautline_state::Existing;
 
 use super::channel::{metadata_of, topic_of};
@@ -230,7 +230,7 @@ impl Recorder {
         if let Some(id) = self.schemas.get(declared) {
             return Ok(*id);
         }
-        let text = print::ros(declared);
+        let text = ros_definition(declared);
         let name = format!("{PACKAGE}/{}", declared.name());
         // In the data and in the summary.
         self.take_space(2 * (text.len() + name.len() + 64) as u64)?;
@@ -276,6 +276,27 @@ impl Recorder {
         }
         Ok(())
     }
+}
+
+/// A type as a message definition of ROS 1, whose serialisation of such fields is the message itself.
+fn ros_definition(declaration: &Declaration) -> String {
+    let line = |field: &Field| {
+        let number = match field.scalar {
+            Scalar::I8 => "int8",
+            Scalar::U8 => "uint8",
+            Scalar::I16 => "int16",
+            Scalar::U16 => "uint16",
+            Scalar::I32 => "int32",
+            Scalar::U32 => "uint32",
+            Scalar::I64 => "int64",
+            Scalar::U64 => "uint64",
+            Scalar::F32 => "float32",
+            Scalar::F64 => "float64",
+        };
+        let count = field.count.map(|count| format!("[{count}]"));
+        format!("{number}{} {}\n", count.unwrap_or_default(), field.name)
+    };
+    declaration.fields().iter().map(line).collect()
 }
 
 #[cfg(test)]

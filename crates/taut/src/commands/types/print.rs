@@ -1,8 +1,8 @@
-//! Declarations as source text of other languages, and as a message definition of ROS.
+//! Declarations as source text of other languages.
 
 use std::fmt::Write as _;
 
-use crate::declaration::{Declaration, Field};
+use tautline::types::{Declaration, Field, Scalar};
 
 /// Words that C or C++, Rust or Python keep for themselves: as a name they get a `_` behind them there.
 const KEYWORDS: &[&str] = &[
@@ -210,9 +210,40 @@ fn lines(declaration: &Declaration, line: impl Fn(&Field) -> String) -> String {
     declaration.fields().iter().map(line).collect()
 }
 
+/// Name of a number in C.
+const fn c_number(scalar: Scalar) -> &'static str {
+    match scalar {
+        Scalar::I8 => "int8_t",
+        Scalar::U8 => "uint8_t",
+        Scalar::I16 => "int16_t",
+        Scalar::U16 => "uint16_t",
+        Scalar::I32 => "int32_t",
+        Scalar::U32 => "uint32_t",
+        Scalar::I64 => "int64_t",
+        Scalar::U64 => "uint64_t",
+        Scalar::F32 => "float",
+        Scalar::F64 => "double",
+    }
+}
+
+/// Format of Python's module `struct`.
+const fn python_format(scalar: Scalar) -> char {
+    match scalar {
+        Scalar::I8 => 'b',
+        Scalar::U8 => 'B',
+        Scalar::I16 => 'h',
+        Scalar::U16 => 'H',
+        Scalar::I32 => 'i',
+        Scalar::U32 => 'I',
+        Scalar::I64 => 'q',
+        Scalar::U64 => 'Q',
+        Scalar::F32 => 'f',
+        Scalar::F64 => 'd',
+    }
+}
+
 /// A header of C and C++ with these types, and their type bytes. Sizes and offsets are asserted when it is compiled.
-#[must_use]
-pub fn c(declarations: &[Declaration]) -> String {
+pub(super) fn c(declarations: &[Declaration]) -> String {
     let mut text = String::from(
         "/* Types of messages, from `taut types`: little-endian, fields one after the other. */\n\
          #pragma once\n\n#include <assert.h>\n#include <stddef.h>\n#include <stdint.h>\n\n\
@@ -225,7 +256,7 @@ pub fn c(declarations: &[Declaration]) -> String {
             let count = field.count.map(|count| format!("[{count}]"));
             format!(
                 "\t{} {}{};\n",
-                field.scalar.c_name(),
+                c_number(field.scalar),
                 c_word(&field.name),
                 count.unwrap_or_default()
             )
@@ -253,8 +284,7 @@ pub fn c(declarations: &[Declaration]) -> String {
 }
 
 /// The types as structs of Rust.
-#[must_use]
-pub fn rust(declarations: &[Declaration]) -> String {
+pub(super) fn rust(declarations: &[Declaration]) -> String {
     let mut text = String::from("// Types of messages, from `taut types`.\n");
     for declaration in declarations {
         let fields = lines(declaration, |field| {
@@ -281,8 +311,7 @@ pub fn rust(declarations: &[Declaration]) -> String {
 }
 
 /// The types as dataclasses of Python, for `tautline.layout()`.
-#[must_use]
-pub fn python(declarations: &[Declaration]) -> String {
+pub(super) fn python(declarations: &[Declaration]) -> String {
     let mut text = String::from(
         "# Types of messages, from `taut types`.\n\
          from dataclasses import dataclass\nfrom typing import Annotated, Tuple\n",
@@ -294,7 +323,7 @@ pub fn python(declarations: &[Declaration]) -> String {
             } else {
                 "int"
             };
-            let format = field.scalar.python_format();
+            let format = python_format(field.scalar);
             let own = word(&field.name);
             match field.count {
                 // One number with a count of 1 is a number itself, as `layout` reads it.
@@ -311,20 +340,6 @@ pub fn python(declarations: &[Declaration]) -> String {
         );
     }
     text
-}
-
-/// The type as a message definition of ROS 1, whose serialisation of such fields is the message itself.
-#[must_use]
-pub fn ros(declaration: &Declaration) -> String {
-    lines(declaration, |field| {
-        let count = field.count.map(|count| format!("[{count}]"));
-        format!(
-            "{}{} {}\n",
-            field.scalar.ros_name(),
-            count.unwrap_or_default(),
-            field.name
-        )
-    })
 }
 
 #[cfg(test)]
@@ -366,10 +381,6 @@ mod tests {
             text.contains("class State:\n    position: Annotated[Tuple[float, ...], \"2d\"]\n")
         );
         assert!(text.contains("    type_: Annotated[int, \"H\"]\n"));
-        assert_eq!(
-            ros(&types[0]),
-            "float64[2] position\nuint16 type\nuint8[6] rest\n"
-        );
     }
 
     #[test]
