@@ -37,7 +37,6 @@
 //! * [`task`]: declarations and their limits; [`error`]: what is wrong with one, where, and the remedy.
 //! * [`analysis`]: admission; [`response`]: the recurrence of fixed priorities (earliest deadline first is analysed by
 //!   demand); [`table`]: static cyclic tables.
-//! * [`timeline`]: the running task at each time of a hyperperiod, to draw.
 //! * [`executive`]: releases, overruns, budgets and modes at run time; [`monitor`]: events and
 //!   reactions.
 //!
@@ -61,7 +60,6 @@ mod plan;
 pub mod response;
 pub mod table;
 pub mod task;
-pub mod timeline;
 mod windows;
 
 pub use analysis::Analysis;
@@ -76,4 +74,3 @@ pub use table::Table;
 pub use task::{
     Activation, BUDGET_STEP, Machine, OverrunPolicy, Receive, Scheduling, Task, TaskSet,
 };
-pub use timeline::{DrawnJob, Slice, Timeline};

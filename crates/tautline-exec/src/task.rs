@@ -414,7 +414,8 @@ impl TaskSet {
     }
 
     /// Execution time of a job that others must reckon with, with the overhead.
-    pub(crate) fn charged(&self, task: usize) -> Duration {
+    #[must_use]
+    pub fn charged(&self, task: usize) -> Duration {
         self.tasks[task].charged() + self.overhead(task)
     }
 

@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::timeline::{DrawnJob, Slice, Timeline};
 use serde_json::{Value, json};
-use tautline_exec::{DrawnJob, Slice, Timeline};
 use tautline_tasks::TracedJob;
 
 /// A task with its recorded jobs.

@@ -2,3 +2,4 @@
 
 pub mod measured;
 pub mod picture;
+pub mod timeline;

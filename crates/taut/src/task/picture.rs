@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tautline_exec::{Analysis, TaskSet, Timeline};
+use tautline_exec::{Analysis, TaskSet};
+
+use super::timeline::Timeline;
 use tautline_report::gantt::{Gantt, Row};
 use tautline_report::plot::latency_text;
 

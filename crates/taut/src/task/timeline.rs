@@ -1,14 +1,12 @@
 //! The time line of a hyperperiod: the running task at each time, if every job takes its charged time.
 //!
 //! For a picture. Tasks activated by messages come as often as they may. Release jitter, blocking and receive
-//! processing are not in it, so no bound follows from it; the bounds are those of the [analysis](crate::analysis).
+//! processing are not in it, so no bound follows from it; the bounds are those of the analysis.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::collections::VecDeque;
+use std::time::Duration;
 
-use crate::analysis::Analysis;
-use crate::task::{OverrunPolicy, Scheduling, TaskSet, ns};
+use tautline_exec::{Analysis, OverrunPolicy, Scheduling, TaskSet};
 
 /// Longest queue of releases of one task that is drawn. Lower: an overloaded set looks better than it is. Higher:
 /// its picture takes longer without a difference to see.
@@ -92,6 +90,11 @@ struct Pending {
     left: u64,
 }
 
+/// Nanoseconds of a time within the limits of a set.
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 struct Simulation<'a> {
     set: &'a TaskSet,
     span: u64,
@@ -111,7 +114,7 @@ impl<'a> Simulation<'a> {
                 left: 0,
             })
             .collect();
-        pending.sort_by_key(|one| core::cmp::Reverse(set.priority(one.task)));
+        pending.sort_by_key(|one| std::cmp::Reverse(set.priority(one.task)));
         let timeline = Timeline {
             span: Duration::from_nanos(span),
             ..Timeline::default()
@@ -203,8 +206,7 @@ impl<'a> Simulation<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Task;
-    use alloc::vec;
+    use tautline_exec::Task;
 
     fn ms(number: u64) -> Duration {
         Duration::from_millis(number)
