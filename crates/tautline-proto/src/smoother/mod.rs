@@ -23,7 +23,6 @@
 //! * [`Sender`] keeps the grants of several receivers, divides its own path among them, and lets go in stages when a
 //!   receiver falls silent.
 //! * [`message`] is the form of grants and reports on the wire.
-//! * [`credit`] is the credit bucket of SS-RTUDP, for comparison.
 //!
 //! Rates are in bits a second on the wire: each frame counts with [`WIRE_OVERHEAD_BYTES`].
 //!
@@ -31,7 +30,6 @@
 
 mod average;
 pub mod capacity;
-pub mod credit;
 pub mod message;
 mod receiver;
 mod sender;

@@ -5,6 +5,7 @@
 //! the tables and the targets.
 
 mod cell_run;
+mod credit;
 mod traffic;
 
 use std::time::Duration;

@@ -8,7 +8,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline_proto::loss::LossTracker;
 use tautline_proto::sim::{Faults, PortRate, SimConfig, SimNetwork, SimNode};
-use tautline_proto::smoother::credit::{CreditBucket, CreditConfig};
 use tautline_proto::smoother::message::{Message, Report};
 use tautline_proto::smoother::{
     FRAME_BYTES, NodeCounts, PortCounts, Receiver, ReceiverConfig, Release, Sender, SenderConfig,
@@ -46,7 +45,6 @@ const CONTROL: u8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Nothing,
-    Credit,
     Grants,
 }
 
@@ -158,7 +156,6 @@ enum Timer {
     Switch(usize),
     /// The shaper of a sender may send; only the newest such timer counts.
     Shaper(usize, u64),
-    Refresh(usize),
     Tick,
     /// Grants of a part of the interval.
     Slot(usize),
@@ -177,8 +174,6 @@ struct Node {
     is_on: bool,
     control: Sender,
     release: Release,
-    credit: CreditBucket,
-    credit_losses: u64,
     tokens: f64,
     tokens_at: Instant,
     shaper_turn: u64,
@@ -300,9 +295,6 @@ impl Cell {
                 }
                 Load::OnOff(_) => self.after(phase, Timer::Switch(index)),
             }
-            if self.setup.rule == Rule::Credit {
-                self.after(phase, Timer::Refresh(index));
-            }
         }
         if self.setup.rule == Rule::Grants {
             self.after(0, Timer::Tick);
@@ -357,7 +349,6 @@ impl Cell {
             Timer::Switch(node) => self.switch(node),
             Timer::Shaper(node, turn) if turn == self.nodes[node].shaper_turn => self.shape(node),
             Timer::Shaper(..) => {}
-            Timer::Refresh(node) => self.refresh(node),
             Timer::Tick => self.tick(),
             Timer::Slot(slot) => self.send_grants(slot),
             Timer::Late(index) => {
@@ -373,9 +364,6 @@ impl Cell {
         self.nodes[index].real_time_next += 1;
         self.nodes[index].real_time_bytes += FRAME_BYTES;
         self.nodes[index].sent_measured[0] += u64::from(self.is_measuring);
-        if self.setup.rule == Rule::Credit {
-            self.nodes[index].credit.take_real_time();
-        }
         self.send(index, REAL_TIME, number);
         let period = self.setup.real_time_period.as_nanos() as u64;
         let late = self.below(2 * RELEASE_JITTER_NS);
@@ -419,14 +407,6 @@ impl Cell {
             return;
         }
         let (rate_bps, burst_bytes) = match (self.setup.rule, self.nodes[index].release) {
-            (Rule::Credit, _) => {
-                if !self.nodes[index].credit.take() {
-                    return; // goes on at the refresh
-                }
-                self.send_other(index);
-                let gap = time_on_wire(FRAME_BYTES, LINK_BPS).as_nanos() as u64;
-                return self.after(gap, Timer::Shaper(index, turn));
-            }
             (
                 Rule::Grants,
                 Release::AtMost {
@@ -466,18 +446,6 @@ impl Cell {
         node.other_bytes += FRAME_BYTES;
         node.sent_measured[1] += u64::from(self.is_measuring);
         self.send(index, OTHER, number);
-    }
-
-    fn refresh(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        let losses = node.real_time_seen.lost() + node.other_seen.lost();
-        let lost = losses > node.credit_losses;
-        node.credit_losses = losses;
-        node.credit.refresh(self.now, lost);
-        let next = node.credit.refresh_time();
-        let wait = next.saturating_duration_since(self.now).as_nanos() as u64;
-        self.after(wait, Timer::Refresh(index));
-        self.shape(index);
     }
 
     fn send(&mut self, index: usize, kind: u8, number: u32) {
@@ -734,8 +702,6 @@ impl Node {
                 receiver_count: 1,
             }),
             release: Release::Unshaped,
-            credit: CreditBucket::new(CreditConfig::PAPER, now),
-            credit_losses: 0,
             tokens: 0.0,
             tokens_at: now,
             shaper_turn: 0,

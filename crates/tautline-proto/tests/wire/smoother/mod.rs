@@ -61,8 +61,6 @@ fn greedy() -> Setup {
 fn without_a_smoother_the_cell_loses_as_in_the_paper() {
     let nothing = run(Setup::paper(Rule::Nothing));
     assert!((0.10..0.20).contains(&nothing.loss()));
-    let credit = run(Setup::paper(Rule::Credit));
-    assert!(credit.loss() > 0.0 && credit.loss() < nothing.loss() / 20.0);
 }
 
 #[test]

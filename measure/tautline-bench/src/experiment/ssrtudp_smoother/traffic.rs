@@ -8,7 +8,6 @@ use std::time::Duration;
 use tautline::neighbours::Form;
 use tautline::port::QueuingOptions;
 use tautline::{MacAddress, Neighbour, Node, NodeConfig, Priority, QueuingPort, Wait, now};
-use tautline_proto::smoother::credit::{CreditBucket, CreditConfig};
 use tautline_proto::time::Instant;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
@@ -16,6 +15,7 @@ use tautline_testbed::sys::{monotonic_ns, set_fifo, sleep_until};
 
 use super::super::ExperimentError;
 use super::cell_run::{Case, Load, RELAXED, Rule, Shared};
+use super::credit::{CreditBucket, CreditConfig};
 use crate::path::PathError;
 use crate::path::port::port_number;
 

@@ -4,34 +4,34 @@
 //! credit all the same. After each refresh period `RP` up to `CBD` credits are replenished. `RP` doubles after a period
 //! in which packets were lost, at most to `RPmax`, and shrinks by `ΔRP` after one without a loss, at least to `RPmin`.
 //!
-//! It needs no agreement with the receiver, so it also helps towards nodes that grant nothing. It cannot prevent loss:
+//! This repeats the paper's measurement; Tautline's own smoother works by grants. It needs no agreement with the receiver, so it also helps towards nodes that grant nothing. It cannot prevent loss:
 //! loss is the signal by which it slows down.
 //!
 //! The figure in the paper sets `RP = RP0` whenever a frame has to wait. A sender whose frames always wait would then
 //! never leave `RP0` and the rule below would have no effect. Here `RP0` is the first value only.
 
-use core::time::Duration;
+use std::time::Duration;
 
-use crate::time::Instant;
+use tautline_proto::time::Instant;
 
 /// Parameters of a [`CreditBucket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreditConfig {
+pub(super) struct CreditConfig {
     /// `CBD`, the depth of the bucket, in frames.
-    pub depth: u32,
+    pub(super) depth: u32,
     /// `RP0`, the first refresh period.
-    pub period_first: Duration,
+    period_first: Duration,
     /// `RPmin`.
-    pub period_min: Duration,
+    period_min: Duration,
     /// `RPmax`.
-    pub period_max: Duration,
+    period_max: Duration,
     /// `ΔRP`, by which the period shrinks after one without a loss.
-    pub period_step: Duration,
+    period_step: Duration,
 }
 
 impl CreditConfig {
     /// Parameters of the paper's table 3.
-    pub const PAPER: Self = Self {
+    pub(super) const PAPER: Self = Self {
         depth: 40,
         period_first: Duration::from_millis(10),
         period_min: Duration::from_millis(5),
@@ -41,25 +41,12 @@ impl CreditConfig {
 }
 
 /// The bucket of one sender.
-///
-/// ```
-/// use tautline_proto::smoother::credit::{CreditBucket, CreditConfig};
-/// use tautline_proto::time::Instant;
-///
-/// let start = Instant::ZERO;
-/// let mut bucket = CreditBucket::new(CreditConfig::PAPER, start);
-/// let sent = (0..100).filter(|_| bucket.take()).count();
-/// assert_eq!(sent, 40);
-/// let next = bucket.refresh_time();
-/// assert!(!bucket.refresh(start, false));
-/// assert!(bucket.refresh(next, true) && bucket.take());
-/// assert_eq!(bucket.period().as_millis(), 20);
-/// ```
 #[derive(Clone, Debug)]
-pub struct CreditBucket {
+pub(super) struct CreditBucket {
     config: CreditConfig,
     /// `CNS`. Real-time frames take it below zero.
     credits: i64,
+    /// `RP`.
     period: Duration,
     refresh_time: Instant,
 }
@@ -70,8 +57,7 @@ impl CreditBucket {
     /// # Panics
     ///
     /// If `period_min` is 0 or above `period_max`.
-    #[must_use]
-    pub fn new(config: CreditConfig, now: Instant) -> Self {
+    pub(super) fn new(config: CreditConfig, now: Instant) -> Self {
         assert!(config.period_min > Duration::ZERO && config.period_min <= config.period_max);
         let period = config
             .period_first
@@ -85,33 +71,26 @@ impl CreditBucket {
     }
 
     /// Takes a credit for a frame of other traffic; `false` if it has to wait.
-    pub fn take(&mut self) -> bool {
+    pub(super) fn take(&mut self) -> bool {
         let there_is_one = self.credits > 0;
         self.credits -= i64::from(there_is_one);
         there_is_one
     }
 
     /// Takes a credit for a real-time frame, which is not held.
-    pub fn take_real_time(&mut self) {
+    pub(super) fn take_real_time(&mut self) {
         // More than a bucket of debt would hold other traffic for longer than one period for it.
         self.credits = (self.credits - 1).max(-i64::from(self.config.depth));
     }
 
     /// When the next credits come.
-    #[must_use]
-    pub const fn refresh_time(&self) -> Instant {
+    pub(super) const fn refresh_time(&self) -> Instant {
         self.refresh_time
-    }
-
-    /// The refresh period `RP` in force.
-    #[must_use]
-    pub const fn period(&self) -> Duration {
-        self.period
     }
 
     /// Replenishes the bucket if it is time, and returns whether it was. `lost`: a packet of this sender was lost since
     /// the last time.
-    pub fn refresh(&mut self, now: Instant, lost: bool) -> bool {
+    pub(super) fn refresh(&mut self, now: Instant, lost: bool) -> bool {
         if now < self.refresh_time {
             return false;
         }
@@ -139,17 +118,17 @@ mod tests {
         for (index, period) in periods.iter_mut().enumerate() {
             let lost = (2..6).contains(&index);
             assert!(bucket.refresh(bucket.refresh_time(), lost));
-            *period = bucket.period().as_millis();
+            *period = bucket.period.as_millis();
         }
         assert_eq!(periods, [8, 6, 12, 24, 48, 96, 94, 92, 90]);
         for _ in 0..9 {
             bucket.refresh(bucket.refresh_time(), true);
         }
-        assert_eq!(bucket.period().as_millis(), 100);
+        assert_eq!(bucket.period.as_millis(), 100);
         for _ in 0..99 {
             bucket.refresh(bucket.refresh_time(), false);
         }
-        assert_eq!(bucket.period().as_millis(), 5);
+        assert_eq!(bucket.period.as_millis(), 5);
     }
 
     #[test]
