@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Memory that others write, and the control messages of a packet socket, have no safe form.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -12,15 +12,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use tautline_shm::tap::{HEAD_WORD, LENGTH_WORD, TIME_WORD, UNTIL_WORD};
+use tautline_state::socket::{self, statement};
 
 use crate::batch::Way;
-
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        result => Ok(result),
-    }
-}
 
 /// The memory of a ring of copies, which demux, senders and readers share.
 #[derive(Debug)]
@@ -186,37 +180,13 @@ pub(crate) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
     pub(crate) fn open(interface: u32, ethertype: u16) -> io::Result<Self> {
-        // Protocol 0: nothing is queued before the filter is in place.
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: a call without pointers; the descriptor that it returns is ours.
-        let socket =
-            unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?) };
-        let filter = our_frames(ethertype);
-        let program = libc::sock_fprog {
-            len: filter.len() as u16,
-            filter: filter.as_ptr().cast_mut(),
-        };
-        set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
-        set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
-        // Refused above the limit of the machine; then there is what there is.
-        let _ = set(
-            &socket,
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUFFORCE,
-            &SOCKET_BYTES,
-        );
-        // SAFETY: all bytes zero is a valid sockaddr_ll.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = interface as i32;
-        // SAFETY: the address is readable for the size given with it, and lives.
-        check(unsafe {
-            libc::bind(
-                socket.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of_val(&address) as libc::socklen_t,
-            )
+        let socket = socket::packet(interface, libc::ETH_P_ALL as u16, |socket| {
+            socket::set_filter(socket, &our_frames(ethertype))?;
+            let (level, stamps) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
+            socket::set_option(socket, level, stamps, &1i32)?;
+            // Refused above the limit of the machine; then there is what there is.
+            let _ = socket::set_option(socket, level, libc::SO_RCVBUFFORCE, &SOCKET_BYTES);
+            Ok(())
         })?;
         Ok(Self(socket))
     }
@@ -302,21 +272,6 @@ fn stamp(head: &libc::msghdr) -> Option<u64> {
     None
 }
 
-fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: `value` is readable for its size and lives through the call; for a filter it holds the address of its
-    // instructions, which live as long.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    })
-    .map(drop)
-}
-
 /// Whether the filter of the packet socket keeps a frame, as far as its bytes go.
 pub(crate) fn is_kept_by_socket(frame: &[u8], ethertype: u16) -> bool {
     use tautline_proto::wire::{PORT_MAX, UDP_PORT_BASE};
@@ -339,12 +294,6 @@ pub(crate) fn is_kept_by_socket(frame: &[u8], ethertype: u16) -> bool {
 /// Keeps our frames: our EtherType, and UDP over IPv4 from or to one of our UDP ports. A tag is not in the bytes here.
 fn our_frames(ethertype: u16) -> [libc::sock_filter; 16] {
     use tautline_proto::wire::{PORT_MAX, UDP_PORT_BASE};
-    let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
     let load = |size: u32, mode: u32, at: u32| statement(libc::BPF_LD | size | mode, 0, 0, at);
     let jump = |test: u32, value: u32, yes: u8, no: u8| {
         statement(libc::BPF_JMP | test | libc::BPF_K, yes, no, value)

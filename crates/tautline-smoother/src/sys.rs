@@ -1,14 +1,15 @@
 //! System calls that need unsafe code or care: clocks, and the socket of grants and reports.
-#![allow(unsafe_code)] // setsockopt of a packet socket has no safe form
+#![allow(unsafe_code)] // the speed of a link has no safe form
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tautline_proto::smoother::message::{KIND_GRANT, PORT};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, ethernet};
+use tautline_state::socket::{self, statement};
 
 /// Bytes of the longest frame that matters: a report. The rest of a longer one is not read.
 pub(crate) const FRAME_BYTES: usize = 128;
@@ -80,7 +81,10 @@ pub(crate) fn link_speed_bps(interface: u32) -> Option<u64> {
     request.ifr_ifru.ifru_data = (&raw mut command).cast();
     // SAFETY: the request holds the address of `command`, which the kernel fills with its 44 bytes; both live through
     // the call.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).ok()?;
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
+    if result != 0 {
+        return None;
+    }
     let megabits = u32::from(command.speed_high) << 16 | u32::from(command.speed_low);
     // 65,535 in the lower half, or in both: unknown.
     let is_known = megabits != 0 && megabits & 0xffff != 0xffff;
@@ -103,31 +107,11 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     pub(crate) fn open(interface: u32, takes: Takes) -> io::Result<Self> {
-        // Protocol 0: nothing is queued before the filter is in place.
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: a call without pointers; the descriptor that it returns is ours.
-        let socket =
-            unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_PACKET, kind, 0))?) };
-        let filter = filter(takes);
-        let program = libc::sock_fprog {
-            len: filter.len() as u16,
-            filter: filter.as_ptr().cast_mut(),
-        };
-        set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
-        set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)?;
-        set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
-        // SAFETY: all bytes zero is a valid sockaddr_ll.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = ETHERTYPE_DEFAULT.to_be();
-        address.sll_ifindex = interface as i32;
-        // SAFETY: the address is readable for the size given with it, and lives.
-        check(unsafe {
-            libc::bind(
-                socket.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of_val(&address) as libc::socklen_t,
-            )
+        let socket = socket::packet(interface, ETHERTYPE_DEFAULT, |socket| {
+            socket::set_filter(socket, &filter(takes))?;
+            let bypass = libc::PACKET_QDISC_BYPASS;
+            socket::set_option(socket, libc::SOL_PACKET, bypass, &1i32)?;
+            socket::set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)
         })?;
         Ok(Self { socket })
     }
@@ -178,12 +162,6 @@ const AGE_MAX: Duration = Duration::from_millis(100);
 
 /// Keeps frames to our port that came to us, and not those that leave or pass by; of them the grants, or the others.
 fn filter(takes: Takes) -> [libc::sock_filter; 9] {
-    let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
     let load_byte = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     let load_half = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
@@ -204,26 +182,4 @@ fn filter(takes: Takes) -> [libc::sock_filter; 9] {
         statement(keep, 0, 0, of_grant),
         statement(keep, 0, 0, of_other),
     ]
-}
-
-fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: `value` is readable for its size and lives through the call; for a filter it holds the address of its
-    // instructions, which live as long.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    })
-    .map(drop)
-}
-
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        result => Ok(result),
-    }
 }

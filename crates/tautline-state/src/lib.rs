@@ -18,6 +18,7 @@
 //!   [`stand_in`]: a process that looks like the program that it started.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
+//! * [`socket`]: packet sockets, their filters, and options of sockets.
 //! * [`fork`]: the process to which a handle belongs, so that its copy in a forked child is known.
 //! * [`text`]: text of others, made safe for display. [`units`]: times and sizes as users write them.
 //! * [`untrusted`]: connections with processes that are not trusted. [`query`]: state that a running program reports to
@@ -47,6 +48,7 @@ pub mod query;
 mod reading;
 mod runtime;
 pub mod setting;
+pub mod socket;
 pub mod stand_in;
 mod temporary;
 pub mod text;

@@ -11,7 +11,7 @@ use tautline_proto::wire::MacAddress;
 use super::{NeighbourTableError, Own};
 use crate::limits::SOLICIT_TIME_MAX;
 use crate::sys::interface;
-use crate::sys::{packet, socket, wait};
+use crate::sys::{socket, wait};
 
 /// Shortest. Lower: zero, and nobody can answer.
 const SOLICIT_TIME_MIN: Duration = Duration::from_millis(1);
@@ -66,7 +66,7 @@ pub fn solicit(
         });
     }
     let deadline = Instant::now() + timeout;
-    let socket = packet::of_ethertype(found.index, arp::ETHERTYPE_ARP).map_err(not_asked)?;
+    let socket = socket::packet(found.index, arp::ETHERTYPE_ARP, |_| Ok(())).map_err(not_asked)?;
     let frame = arp::question(found.mac, found.ip, ip);
     socket::send(socket.as_fd(), &frame).map_err(not_asked)?;
     loop {

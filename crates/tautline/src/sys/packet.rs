@@ -1,12 +1,13 @@
 //! AF_PACKET: frames past the protocol stack.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use tautline_proto::ip::send::HEADERS_BYTES;
 use tautline_proto::wire::Priority;
+use tautline_state::socket::{self, statement};
 
-use super::socket::{self, OutFrame};
+use super::socket::{OutFrame, send_many};
 
 /// A socket to send whole frames on one interface, past the queueing discipline (so a frame is
 /// with the driver when the call returns, and nobody's backlog is before it). It receives nothing,
@@ -31,18 +32,12 @@ pub(crate) fn cutting_sender(interface_index: u32) -> io::Result<OwnedFd> {
 }
 
 fn sender_with(interface_index: u32, option: libc::c_int) -> io::Result<OwnedFd> {
-    let sender = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-    let nothing = libc::sock_filter {
-        code: (libc::BPF_RET | libc::BPF_K) as u16,
-        jt: 0,
-        jf: 0,
-        k: 0,
-    };
-    socket::set_filter(sender.as_fd(), &[nothing])?;
-    socket::lock_filter(sender.as_fd())?;
-    socket::set_option(sender.as_fd(), libc::SOL_PACKET, option, &1i32)?;
-    socket::bind(sender.as_fd(), &address(interface_index, 0))?;
-    Ok(sender)
+    socket::packet(interface_index, 0, |sender| {
+        let nothing = statement(libc::BPF_RET | libc::BPF_K, 0, 0, 0);
+        socket::set_filter(sender, &[nothing])?;
+        socket::lock_filter(sender)?;
+        socket::set_option(sender, libc::SOL_PACKET, option, &1i32)
+    })
 }
 
 /// Index of the interface that a packet socket is bound to; `None` for other sockets.
@@ -119,60 +114,27 @@ pub(crate) fn send_uncut(
         head: &all,
         ..OutFrame::whole(payload, Priority::LOWEST)
     };
-    socket::send_many(sender, &[packet]).map(drop)
+    send_many(sender, &[packet]).map(drop)
 }
 
 /// A socket that receives the frames of one EtherType for one Tautline port on one interface.
 pub(crate) fn receiver(interface_index: u32, ethertype: u16, port: u16) -> io::Result<OwnedFd> {
-    // Protocol 0: nothing is queued before the filter is in place.
-    let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-    socket::set_filter(receiver.as_fd(), &port_filter(port))?;
-    socket::bind(receiver.as_fd(), &address(interface_index, ethertype))?;
-    Ok(receiver)
+    socket::packet(interface_index, ethertype, |socket| {
+        socket::set_filter(socket, &port_filter(port))
+    })
 }
 
 /// A socket that receives the frames of one EtherType that come to this machine on one interface, in no VLAN. The
 /// kernel has taken the tag away, and its priority, before the socket sees a frame.
 pub(crate) fn raw_receiver(interface_index: u32, ethertype: u16) -> io::Result<OwnedFd> {
-    // Protocol 0: nothing is queued before the filter is in place.
-    let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-    socket::set_filter(receiver.as_fd(), &arrival_filter())?;
-    socket::bind(receiver.as_fd(), &address(interface_index, ethertype))?;
-    Ok(receiver)
-}
-
-/// A socket that sends whole frames on one interface and receives those of one EtherType there.
-pub(crate) fn of_ethertype(interface_index: u32, ethertype: u16) -> io::Result<OwnedFd> {
-    // Protocol 0: nothing is queued before it is bound to the interface.
-    let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-    socket::bind(socket.as_fd(), &address(interface_index, ethertype))?;
-    Ok(socket)
-}
-
-fn address(interface_index: u32, ethertype: u16) -> libc::sockaddr_ll {
-    libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as libc::c_ushort,
-        sll_protocol: ethertype.to_be(),
-        sll_ifindex: interface_index as libc::c_int,
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    }
+    socket::packet(interface_index, ethertype, |socket| {
+        socket::set_filter(socket, &arrival_filter())
+    })
 }
 
 const PACKET_TYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
 /// More than any frame has.
 const WHOLE_FRAME: u32 = 0x4_0000;
-
-fn statement(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    }
-}
 
 /// Keeps a frame if it came to us (not: is leaving, passes by on a promiscuous interface, or is in a VLAN that this
 /// machine has no interface for).

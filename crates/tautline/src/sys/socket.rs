@@ -1,61 +1,14 @@
-//! Sockets: opening, options, receiving with the kernel's arrival time.
+//! Sockets: sending, and receiving with the kernel's arrival time.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::SendFlags;
 use tautline_proto::ip::Reason;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
-
-/// A non-blocking socket that a child process does not inherit.
-pub(crate) fn open(
-    domain: libc::c_int,
-    kind: libc::c_int,
-    protocol: libc::c_int,
-) -> io::Result<OwnedFd> {
-    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: a call without pointers; the descriptor that it returns is ours.
-    unsafe {
-        Ok(OwnedFd::from_raw_fd(super::check(libc::socket(
-            domain, kind, protocol,
-        ))?))
-    }
-}
-
-/// Sets an option whose value is a plain C structure or integer.
-pub(crate) fn set_option<T: Copy>(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    // SAFETY: `value` is readable for its size; the kernel copies it.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    super::check(result).map(drop)
-}
-
-/// Binds to an address given as a plain C structure.
-pub(crate) fn bind<T: Copy>(socket: BorrowedFd<'_>, address: &T) -> io::Result<()> {
-    // SAFETY: `address` is readable for its size; the kernel checks what it says.
-    let result = unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            std::ptr::from_ref(address).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    super::check(result).map(drop)
-}
+pub(crate) use tautline_state::socket::{bind, lock_filter, open, packet, set_filter, set_option};
 
 /// Sends one frame or datagram on a bound or connected socket. Never waits. Past the C library, whose `send` is a place
 /// where threads may be cancelled, which costs each call some thirty instructions.
@@ -361,18 +314,4 @@ unsafe fn control<T: Copy>(
         }
     }
     None
-}
-
-/// A packet of classic BPF: the filter that the kernel runs before it queues a frame.
-pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
-        filter: program.as_ptr().cast_mut(),
-    };
-    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
-}
-
-/// Keeps a filter from being taken away or replaced, whoever holds the socket.
-pub(crate) fn lock_filter(socket: BorrowedFd<'_>) -> io::Result<()> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1i32)
 }
