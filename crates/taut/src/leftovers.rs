@@ -1,7 +1,7 @@
 //! Changes and files of processes that were killed: found, and put back.
 //!
 //! Each of them notes what it changes before it changes it, in a journal of the runtime directory, or in the name of a
-//! network namespace. Whoever has died cannot put back any more; the next of its kind does, or
+//! network namespace. A process that was killed cannot put them back; the next of its kind does, or
 //! `taut doctor --put-back`.
 
 use std::fmt::Display;
@@ -119,7 +119,7 @@ pub fn put_back() -> PutBack {
         put_gone_namespaces_back(&directory, &mut all);
     }
     let buses = all.found(dead_buses());
-    // Of the others, somebody is there again, or it is another user's.
+    // The others are in use again, or are another user's.
     let cleared = buses.iter().filter(|bus| bus.clear().is_ok());
     let lines = cleared.map(|bus| format!("bus {} removed", bus.name));
     all.done.extend(lines);
@@ -186,7 +186,7 @@ fn half_written(directory: &Directory, remove: bool) -> Result<Option<String>, J
     Ok((count > 0).then(|| format!("half-written journals: {count}")))
 }
 
-/// Buses on which nobody lives, which this user may clear.
+/// Buses without nodes, which this user may clear.
 fn dead_buses() -> Result<Vec<Bus>, LeftoversError> {
     let user = rustix::process::geteuid();
     let mut buses = tautline::vbus::buses(None)?;

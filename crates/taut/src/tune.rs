@@ -97,7 +97,7 @@ pub struct Tuned {
 }
 
 impl Tuned {
-    /// Begins, first putting back what somebody left who did not do that.
+    /// Begins, first putting back what another run left.
     pub fn begin(interface: &str) -> Result<Tuned, TuneError> {
         let index = index(interface)?;
         let (journal, recovered) = Journal::open(&journal_name(interface), "taut node")?;
@@ -271,7 +271,7 @@ fn put_all_back(interface: &str, journal: &mut Journal, mut done: Vec<String>) -
     PutBack { done, refused }
 }
 
-/// Interfaces of this network namespace that are tuned, or were by somebody who did not put it back.
+/// Interfaces of this network namespace that are tuned, or whose settings were not put back.
 pub fn tuned_interfaces() -> Vec<String> {
     let prefix = journal_name("");
     let prefix = prefix.trim_end_matches(".json");

@@ -205,7 +205,7 @@ impl Place {
 
     #[inline]
     fn pointer(self) -> *mut Shared {
-        // SAFETY: there are that many places; whoever has a place has mapped them.
+        // SAFETY: there are that many places; a thread that has a place has mapped them.
         unsafe { SHARED.load(Relaxed).add(usize::from(self.0)) }
     }
 
@@ -345,7 +345,7 @@ impl Place {
     fn is_undamaged(self) -> bool {
         let (source, destination, length) = self.head();
         let at = self.pointer();
-        // SAFETY: FULL, so nobody writes there; the length is within the payload.
+        // SAFETY: FULL, so no process writes there; the length is within the payload.
         let (sum, payload) = unsafe {
             let start = (&raw const (*at).payload).cast::<u8>();
             (
@@ -582,7 +582,7 @@ fn claim(fd: c_int) -> Result<u8, Refusal> {
     Ok(place.0)
 }
 
-/// Takes a place that nobody has, or whose process has ended.
+/// Takes a free place, or one whose process has ended.
 fn free_place() -> Option<Place> {
     let own = own_process();
     (1..PLACES as u8).map(Place).find(|place| {

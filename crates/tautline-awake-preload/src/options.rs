@@ -35,7 +35,7 @@ pub(crate) fn is_watching() -> bool {
     MODE.load(Relaxed) == WATCHING
 }
 
-/// Whether a cgroup limits the CPU time, so that nobody looks.
+/// Whether a cgroup limits the CPU time, so that no thread looks.
 pub(crate) fn is_limited() -> bool {
     IS_LIMITED.load(Relaxed)
 }

@@ -20,7 +20,7 @@ const WAKING_USUAL: Duration = Duration::from_micros(60);
 pub struct Flow {
     predictor: Predictor,
     counts: Counts,
-    /// Arrivals in a window while nobody looks, and all of them since there were windows.
+    /// Arrivals in a window while no thread looks, and all of them since there were windows.
     within: (u64, u64),
 }
 

@@ -26,7 +26,7 @@
 //! A thread spends at most [`cpu::SHARE_PERCENT`] per cent of its time awake for this, and so do all threads of a
 //! process on one CPU. A message without rhythm costs as much as ever. [`sleep::until`] is the same for a time.
 //!
-//! `taut exec` puts this before the calls of programs that nobody recompiles.
+//! `taut exec` puts this before the calls of programs without recompiling them.
 
 pub mod board;
 pub mod cpu;

@@ -64,7 +64,7 @@ pub enum RunError {
         /// Name of the task.
         task: String,
     },
-    /// The set's file names ports for a program, and nobody has opened them.
+    /// The set's file names ports for a program, and they are not open.
     #[error("the ports of task `{task}` are not open")]
     NoValues {
         /// Name of the task.

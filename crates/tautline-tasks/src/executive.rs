@@ -113,7 +113,7 @@ impl Executive {
         self.partition.as_ref()
     }
 
-    /// Guests that tasks of the file work with. Whoever sees one end says so: [`crate::Running::guest_ended`].
+    /// Guests that tasks of the file work with. The program reports the end of one: [`crate::Running::guest_ended`].
     #[must_use]
     pub fn guests(&self) -> &[TaskGuest] {
         &self.guests

@@ -318,7 +318,7 @@ fn value_of(bucket: usize) -> u64 {
 }
 
 fn quantile(counts: &[u64], permille: u64) -> u64 {
-    // A torn count of somebody else's memory may be anything.
+    // A torn count of another process's memory may be anything.
     let total = counts
         .iter()
         .fold(0u64, |sum, count| sum.saturating_add(*count));

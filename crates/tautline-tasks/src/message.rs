@@ -12,7 +12,7 @@ use tautline_exec::Job;
 use crate::thread::TaskBody;
 
 /// Wake-ups without a message after which a descriptor counts as broken: it would keep the CPU from all others. Lower:
-/// a message that somebody else took is mistaken for a fault. Higher: more of the CPU is lost.
+/// a message that another thread took is mistaken for a fault. Higher: more of the CPU is lost.
 const WAKES_FRUITLESS_MAX: u32 = 16;
 /// Distance of looks at a broken source. Lower: more of the CPU is lost. Higher: its messages, should there be some,
 /// come later.
@@ -222,7 +222,7 @@ pub(crate) fn bell() -> io::Result<OwnedFd> {
 }
 
 pub(crate) fn ring(bell: &OwnedFd) {
-    // It fails only if it has been rung 2^64 times and nobody has looked.
+    // It fails only if it has been rung 2^64 times and was never read.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 

@@ -30,7 +30,7 @@ const PREPARE_MAX: Duration = Duration::from_secs(30);
 /// longer when one does not look at its input.
 const END_MAX: Duration = Duration::from_millis(500);
 /// Time between the closing of a program's pipes and its end, after which it counts as running. Lower: on a busy
-/// machine nobody is told how it ended. Higher: the safe state of one that closes its pipes and goes on is set later.
+/// machine its end is not reported. Higher: the safe state of one that closes its pipes and goes on is set later.
 const PIPES_END_MAX: Duration = Duration::from_millis(20);
 /// Room for the line of a job with an ordinary message, 1,500 bytes of two digits. Lower: the first message takes
 /// memory. Higher: memory that few use.

@@ -1,7 +1,7 @@
 //! The memory of a run that others may read: a file in the runtime directory, which goes with the run.
 //!
 //! A header of words, what never changes of the tasks (postcard), and a block of figures for each. The file is mapped
-//! by the run alone; others read it as a file, so that nobody can harm them by cutting it short. Its lock tells
+//! by the run alone; others read it as a file, so that no process can harm them by cutting it short. Its lock tells
 //! whether the run lives.
 
 use std::fs::File;
@@ -152,7 +152,7 @@ fn shared_file(description: &[u8], words: usize) -> Result<(File, Directory, Str
         source,
     };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // For others to read once it is locked, so that nobody else has the lock first.
+    // For others to read once it is locked, so that no other process has the lock first.
     let open = || rustix::fs::openat(&directory, &beside, flags, Mode::from_raw_mode(0o600));
     let mut file = File::from(open().map_err(|error| failed(error.into()))?);
     let mut fill = || {
@@ -192,7 +192,7 @@ fn sweep(directory: &Directory) {
         if is_new(&entry.name) && is_there {
             continue;
         }
-        // A lock to share shows that nobody has the run's own, and is had though a stranger who may read holds one.
+        // A lock to share shows that the run's own lock is free, even while another reader holds a shared one.
         if let Ok(file) = open(directory, &entry.name)
             && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
         {
@@ -311,7 +311,7 @@ pub(crate) fn view(figures: Figures<'_>) -> TaskView {
 }
 
 impl View {
-    /// Properties that never change. A name is somebody else's text.
+    /// Properties that never change. A name is text of another program.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.description
@@ -411,7 +411,7 @@ pub fn runs() -> Vec<View> {
 fn runs_in(room: &Directory, files_max: usize) -> impl Iterator<Item = View> {
     let entries = room.entries().unwrap_or_default().into_iter();
     let files = entries.filter(|entry| entry.kind == EntryKind::File && !is_new(&entry.name));
-    // Files that killed runs have left take nobody's place.
+    // Files that killed runs have left take no place.
     files
         .take(files_max)
         .filter_map(|entry| View::open(room, &entry.name))

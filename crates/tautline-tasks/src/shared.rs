@@ -113,7 +113,7 @@ impl Signal {
     pub(crate) fn wake(&self) {
         // Pairs with `value`.
         self.value.fetch_add(1, Ordering::Release);
-        // A wake-up of nobody is no error, and no other is possible: the address is valid.
+        // A wake-up without a sleeper is no error, and no other is possible: the address is valid.
         let _ = futex::wake(&self.value, futex::Flags::PRIVATE, 1);
         if let Some(bell) = &self.bell {
             message::ring(bell);

@@ -155,7 +155,7 @@ impl Deref for Words {
 impl Drop for Words {
     fn drop(&mut self) {
         let bytes = self.length * size_of::<AtomicU64>();
-        // SAFETY: mapped when the value was made; nobody has a reference any more. It cannot fail for this range.
+        // SAFETY: mapped when the value was made; no reference is left. It cannot fail for this range.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), bytes) };
     }
 }
@@ -213,7 +213,7 @@ impl<T> PriorityMutex<T> {
 
 impl<T> Drop for PriorityMutex<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has a reference, so no guard is left.
+        // SAFETY: there is no other reference, so no guard is left.
         unsafe { libc::pthread_mutex_destroy(self.mutex.get()) };
     }
 }

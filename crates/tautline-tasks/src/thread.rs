@@ -359,7 +359,7 @@ impl TaskThread {
     }
 
     fn go_to_safe_state(&self, execution: Execution) {
-        // However long it takes, nobody waits for it.
+        // However long it takes, no task waits for it.
         self.demote(Worker::Thread(sys::own_number()));
         if let Err(reason) = execution.go_to_safe_state() {
             self.report(&format!("its safe state {reason}: look at its outputs"));

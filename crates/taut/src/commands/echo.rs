@@ -1,4 +1,4 @@
-//! `taut echo`: answers whoever asks, until it is told to end.
+//! `taut echo`: answers each message, until it is told to end.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::units;
 /// How long a wait for a message lasts before the command looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Time between two lines about messages that were not answered. Lower: whoever sends such messages fills the journal.
+/// Time between two lines about messages that were not answered. Lower: a sender of such messages fills the journal.
 /// Higher: a mistake in the configuration is noticed later.
 const LINE_PAUSE: Duration = Duration::from_secs(1);
 

@@ -24,9 +24,9 @@ use crate::external;
 
 /// Bytes of a picture. Lower: a large fleet is refused. Higher: a program that is not ours takes more memory.
 const PICTURE_BYTES_MAX: u64 = 64 << 20;
-/// Cells of a picture that are shown. Lower: a large fleet is cut. Higher: a table that nobody reads.
+/// Cells of a picture that are shown. Lower: a large fleet is cut. Higher: a table too long to be read.
 const CELLS_MAX: usize = 1_024;
-/// Characters of somebody else's text that are kept.
+/// Characters of text from other programs that are kept.
 const TEXT_CHARS_MAX: usize = 128;
 /// The same of the reason why there is no verdict: it has a path.
 const REASON_CHARS_MAX: usize = 256;
@@ -154,7 +154,7 @@ pub struct Picture {
     cells: Vec<Cell>,
     /// Routers and peers of Zenoh that the watcher is connected to.
     connections: u64,
-    /// Reports that could not be read; of gateways for which there was no room, or that nobody has announced.
+    /// Reports that could not be read; of gateways for which there was no room, or that were not announced.
     malformed: u64,
     crowded_out: u64,
     unannounced: u64,
@@ -179,7 +179,7 @@ impl FleetArguments {
         Program::start(self, Some(interval))
     }
 
-    /// Follows the fleet on a thread; the newest picture is there for whoever asks.
+    /// Follows the fleet on a thread; the returned function gives the newest picture.
     pub fn newest(&self) -> Result<impl Fn() -> Value + Send + Sync + 'static, CommandError> {
         let (arguments, newest) = (self.clone(), Arc::new(Mutex::new(Value::Null)));
         let shown = Arc::clone(&newest);

@@ -128,7 +128,7 @@ fn mac_of(ip: Ipv4Addr, interface: &str) -> Result<MacAddress, CommandError> {
     answer.map_err(|error| CommandError::failed(error.to_string(), error.remedy()))
 }
 
-/// Creates the file. Never one that is there, nor through a link that somebody else put there.
+/// Creates the file. Never one that is there, nor through another user's link.
 fn write_new(file: &Path, text: &str) -> Result<(), CommandError> {
     let created = tautline_state::create(file, Existing::Kept).map_err(io::Error::from);
     created

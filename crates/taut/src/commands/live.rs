@@ -35,7 +35,7 @@ pub struct LiveArguments {
 }
 
 impl LiveArguments {
-    /// Whether somebody sits before it: a terminal on both sides, and no other wish.
+    /// Whether it is interactive: a terminal on both sides, and no other request.
     pub fn is_interactive(&self) -> bool {
         let has_terminal = io::stdin().is_terminal() && has_screen();
         has_terminal && !self.once && self.json.path().is_none()
@@ -46,7 +46,7 @@ impl LiveArguments {
         self.interval
     }
 
-    /// Whether it is printed once: that was asked for, or no terminal shows it and nobody wants lines of JSON.
+    /// Whether it is printed once: that was asked for, or no terminal shows it and no lines of JSON are wanted.
     fn is_once(&self) -> bool {
         self.once || (!io::stdout().is_terminal() && self.json.path().is_none())
     }

@@ -223,7 +223,7 @@ impl NodeArguments {
     }
 }
 
-/// Name of this user's commands on a bus: they may share it, and nobody else can take it.
+/// Name of this user's commands on a bus: they may share it, and no other user can take it.
 fn own_name() -> NodeName {
     let name = format!("taut-{}", rustix::process::geteuid());
     name.parse().expect("a number is part of names")

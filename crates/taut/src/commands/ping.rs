@@ -139,7 +139,7 @@ fn ask_all(
         let time_limit = arguments.timeout;
         let round_trip = answer(port, &message, time_limit, &mut buffer)?.map(|at| at - start);
         if round_trip.is_none() && interrupt::interrupted().is_some() {
-            // It counts neither as sent nor as lost: nobody waits for its answer.
+            // It counts neither as sent nor as lost: its answer is not awaited.
             break;
         }
         run.sent += 1;

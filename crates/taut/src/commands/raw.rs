@@ -46,7 +46,7 @@ pub fn open(
     port.map_err(peer::port_error)
 }
 
-/// Sends a frame from the node's own address: with a tag if it has a priority, padded by whoever pads.
+/// Sends a frame from the node's own address: with a tag if it has a priority; the driver may pad it.
 pub fn send(
     node: &NodeArguments,
     peer: &str,

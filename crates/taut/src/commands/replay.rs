@@ -32,7 +32,7 @@ const LEAD: Duration = Duration::from_millis(10);
 const LONG_WAIT: Duration = Duration::from_millis(20);
 
 /// Longest pause between two messages that is waited for. Lower: recordings of rare messages need --fast. Higher: a
-/// wrong time stamp in a file of others, mostly 0, is waited for as long as nobody looks.
+/// wrong time stamp in a file of others, mostly 0, is waited for until a user looks.
 const PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Pause that the user is told of before it begins. Lower: lines about what everybody sees. Higher: the command seems
@@ -153,7 +153,7 @@ fn longest_pause(
     Ok((number, Duration::from_nanos(pause_ns)))
 }
 
-/// Refuses a pause that nobody waits for, and tells of a long one.
+/// Refuses a pause that is too long, and reports a long one.
 fn check_pause(number: u64, pause: Duration) -> Result<(), CommandError> {
     let hours = pause.as_secs_f64() / 3600.0;
     if pause > PAUSE_MAX {

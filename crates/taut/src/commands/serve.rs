@@ -120,7 +120,7 @@ fn token_of(path: &Path) -> Result<String, CommandError> {
     Ok(token.to_owned())
 }
 
-/// A token that nobody guesses.
+/// A token that cannot be guessed.
 ///
 /// # Errors
 /// The kernel gives no random bytes.

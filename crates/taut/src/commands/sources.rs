@@ -18,7 +18,7 @@ use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
 
-/// Longest pause between two looks at frames. Lower takes processor time from whoever is watched; higher loses frames
+/// Longest pause between two looks at frames. Lower takes processor time from the watched programs; higher loses frames
 /// when a flow of more than 256,000 frames a second begins, because the ring has room for 1,024.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
 /// Pause while many frames pass. Lower would look in vain; higher loses frames above two million a second.
@@ -280,7 +280,7 @@ pub fn all_came(seen: u64, wanted: Option<u64>, remedy: &str) -> Result<(), Comm
     })
 }
 
-/// Lets this thread run where it preempts nobody by waking up. Without the right, it does.
+/// Lets this thread run where it preempts no thread by waking up. Without the right, it does.
 pub fn stand_back() {
     let _ = policy::set_policy(0, libc::SCHED_BATCH, 0);
 }

@@ -116,7 +116,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The rest of a failed test is in nobody's way.
+        // The rest of a failed test does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

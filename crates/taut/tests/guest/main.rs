@@ -353,7 +353,7 @@ fn hostile_guests_harm_nobody(monitor: Monitor) {
         return;
     };
     let (_node, mut port) = running.peer("boss", 2);
-    // Doorbells without end, and letters to nobody: the answer comes all the same.
+    // Doorbells without end, and messages without a receiver: the answer comes all the same.
     assert_eq!(running.ask(&mut port, b"d").as_deref(), Some(&b"done"[..]));
     assert_eq!(running.ask(&mut port, b"a").as_deref(), Some(&b"done"[..]));
     wait_until("letters to nobody are counted", || {
@@ -370,7 +370,7 @@ fn hostile_guests_harm_nobody(monitor: Monitor) {
     while Instant::now() < until {
         let found = show(&running.name).expect("its process answers");
         assert_ne!(found["state"], "ended");
-        // There may be no room: nobody reads any more.
+        // There may be no room: there is no reader any more.
         let _ = port.send(to, Priority::LOWEST, b"x");
     }
     let output = running.stop();
@@ -489,7 +489,7 @@ fn guests_are_killed_and_restarted_at_random(monitor: Monitor) {
             sent += 1;
             message[..8].copy_from_slice(&sent.to_le_bytes());
             message[8..].fill(sent as u8);
-            // Nobody may be there, and then there may be no room.
+            // There may be no receiver, and then there may be no room.
             refused += u64::from(port.send(to, Priority::NORMAL, &message).is_err());
             while let Some(found) = port.receive_into(&mut buffer, Wait::Poll).unwrap() {
                 let number = u64::from_le_bytes(buffer[..8].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! An EtherCAT main device that nobody here wrote, against simulated sub-devices: through its own packet socket,
+//! A third-party EtherCAT main device, against simulated sub-devices: through its own packet socket,
 //! through the same socket under `taut exec`, and through a raw port. Both programs are those of `measure/ethercrab`.
 
 use std::io::{BufRead, BufReader};

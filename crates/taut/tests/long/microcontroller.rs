@@ -219,7 +219,7 @@ fn a_program_over_sockets_is_a_node() {
     command.arg("127.0.0.33").stdout(Stdio::null());
     let mut child = command.spawn().unwrap();
     let limit = Instant::now() + PATIENCE;
-    // Until it has its socket, nobody answers.
+    // Until it has its socket, nothing answers.
     let answered = loop {
         let output = Command::new(env!("CARGO_BIN_EXE_taut"))
             .args([

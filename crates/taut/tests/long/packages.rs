@@ -1,4 +1,4 @@
-//! Packages: those of cargo are whole and need no compiler for C where nobody asks for it, and the Debian package has
+//! Packages: those of cargo are whole and need no compiler for C unless it is asked for, and the Debian package has
 //! everything that belongs to the command. `make test-packages` builds, installs and uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,7 +148,7 @@ fn only_the_feature_bpf_asks_for_a_compiler() {
     for name in with_feature {
         assert!(asks_for_programs(&["--package", name]), "{name}");
     }
-    // A crate between the two must not ask by itself, or nobody could do without.
+    // A crate between the two must not ask by itself, or no user could do without.
     for name in ["tautline-lab", "tautline-tasks"] {
         assert!(!asks_for_programs(&["--package", name]), "{name}");
     }

@@ -85,7 +85,7 @@ fn a_recording_that_is_there_is_kept_and_has_one_writer() {
         assert_eq!(status, Some(0), "{said}");
         assert_ne!(fs::read(&file).unwrap(), b"an hour of flight");
 
-        // While it is written, nobody else gets it.
+        // While it is written, no other process gets it.
         fs::remove_file(&file).unwrap();
         let writer = Running::start(&mut writing("1min", &[]), "ing");
         let begin = Instant::now();

@@ -403,7 +403,7 @@ fn frames_are_sent_and_received_from_the_shell() {
             send(&b, &["--hex", "02:07 04"]);
             send("ff:ff:ff:ff:ff:ff", &["--hex", "ffeedd", "--priority", "6"]);
         });
-        // On a virtual cable nobody pads.
+        // A virtual cable does not pad.
         let priority = if sees_tags { 6 } else { 0 };
         let expected = format!(
             "{a} to {b}, priority 0, 3 bytes: 02 07 04\n\
@@ -623,7 +623,7 @@ fn two_hosts_that_were_only_initialised_exchange_a_message() {
     assert_eq!(message["payload"], "68656c6c6f");
 }
 
-/// A question to a network where nobody answers ends with ^C, not with its time.
+/// A question to a network without an answer ends with ^C, not with its time.
 #[test]
 fn a_question_to_the_network_can_be_interrupted() {
     let Some(hosts) = hosts() else { return };

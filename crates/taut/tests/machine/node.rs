@@ -480,12 +480,12 @@ fn a_socket_that_is_not_the_control_socket_is_refused() {
     let expected = format!("it is not bound to {}", path.display());
     let error = refused(listen_at(&other));
     assert!(error.contains(&expected), "{error}");
-    // One that was bound there, and that somebody has replaced.
+    // One that was bound there, and that was replaced.
     let replaced = listen_at(&path);
     let newer = listen_at(&path);
     let error = refused(replaced);
     assert!(error.contains(&expected), "{error}");
-    // One on which nobody listens, and one of another kind.
+    // One without a listener, and one of another kind.
     let (one, _end) = std::os::unix::net::UnixStream::pair().unwrap();
     for wrong in [
         OwnedFd::from(one),

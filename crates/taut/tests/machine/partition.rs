@@ -343,7 +343,7 @@ fn a_killed_owner_leaves_nothing() {
         });
         owner.kill().unwrap();
         owner.wait().unwrap();
-        // The guard puts it back, and nobody else looks.
+        // The guard puts it back, and no other process looks.
         wait_until("the settings are back", || {
             !Path::new("/run/tautline/partition-own.json").exists()
         });

@@ -296,7 +296,7 @@ fn those_who_never_read_keep_nobody_out() {
         }
         held.push(stream);
     }
-    // They are dropped by and by, and whoever waits has its turn.
+    // They are dropped one after the other, and waiting clients are served.
     assert_eq!(served.get("/look.json").status, 200);
 }
 

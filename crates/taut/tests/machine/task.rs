@@ -674,7 +674,7 @@ fn programs_run_are_listed_watched_and_drawn_and_leave_nothing_when_killed() {
             .unwrap()
             .contains("\"thread_name\"")
     );
-    // Killed without a word: nobody is left of it, and no list shows it.
+    // Killed without warning: no process is left of it, and no list shows it.
     let shell = wait_for(|| child_of(run.0.id()));
     run.0.kill().unwrap();
     run.0.wait().unwrap();

@@ -163,7 +163,7 @@ fn number_before(text: &str, words: &str) -> Option<u64> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes the directory; one that is there already may be somebody else's.
+    /// Makes the directory; one that is there already may be another user's.
     fn new() -> Self {
         let name = |attempt| format!("taut-tutorial-{}-{attempt}", std::process::id());
         let directories =

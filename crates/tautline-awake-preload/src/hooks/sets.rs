@@ -188,7 +188,7 @@ impl Members {
     }
 }
 
-/// Slots of a set's descriptors, predicted or not, by which other threads see that somebody waits there.
+/// Slots of a set's descriptors, predicted or not, by which other threads see that a thread waits there.
 struct Keepers {
     slots: [Option<(c_int, &'static Slot)>; MEMBERS_MAX],
     /// Those that are not held for their flow.

@@ -29,7 +29,7 @@ use crate::watchdog;
 
 /// Start of a set that is not ready, far beyond any clock and within what the kernel takes.
 const OUT_OF_REACH: Duration = Duration::from_secs(1 << 40);
-/// Stack of a task. Lower: ordinary code overflows it. Higher: 64 tasks lock memory that nobody uses.
+/// Stack of a task. Lower: ordinary code overflows it. Higher: 64 tasks lock memory without use.
 const STACK_BYTES: usize = 512 * 1024;
 
 impl Executive {
@@ -63,7 +63,7 @@ impl Executive {
         let (run_file, refused) = RunFile::new(&self.description())?;
         limits.extend(refused);
         let shared = Arc::new(shared(self.set, &self.sources, run_file, limits)?);
-        // Nobody else has set it.
+        // No other thread has set it.
         let _ = self.home.set(Arc::downgrade(&shared));
         let mut running = Running {
             threads: Vec::new(),
@@ -181,7 +181,7 @@ fn shared(
     })
 }
 
-/// A thread for each task, and the programs that they started. Nobody begins before all have their settings: until
+/// A thread for each task, and the programs that they started. No task begins before all have their settings: until
 /// then the first release is out of reach.
 fn start_threads(
     running: &mut Running,

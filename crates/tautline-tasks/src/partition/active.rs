@@ -1,4 +1,4 @@
-//! Partitions that are in force, whoever made them.
+//! Partitions that are in force, whichever program made them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

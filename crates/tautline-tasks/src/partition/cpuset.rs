@@ -31,10 +31,10 @@ const PREFIX: &str = "tautline-";
 const EVERYTHING_ELSE: &str = "tautline-everything-else";
 
 /// Passes over all processes: some start while others are moved. Lower: one that starts others in quick succession is
-/// missed. Higher: a program that forks without end holds up for longer whoever makes a partition.
+/// missed. Higher: a program that forks without end delays the making of a partition for longer.
 const PASSES: u32 = 16;
 
-/// Threads that are named in one line. Lower: nobody knows which they are. Higher: the line is too long to be read.
+/// Threads that are named in one line. Lower: too few are known. Higher: the line is too long to be read.
 const NAMES_MAX: usize = 4;
 
 const CPUS: &str = "cpuset.cpus";

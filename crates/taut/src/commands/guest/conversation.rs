@@ -115,7 +115,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
         let found = way.port.receive_into(&mut buffer, Wait::Until(until));
         if let Some(message) = found.map_err(peer::receive_error)? {
             moved_at = Instant::now();
-            // The guest's text is somebody else's: nothing of it may move the cursor.
+            // The guest's text is not ours: nothing of it may move the cursor.
             let said = String::from_utf8_lossy(&buffer[..message.length]);
             let said = said.strip_suffix('\n').unwrap_or(&said);
             cli::print(&format!("{}\n", text::plain_lines(said)))?;

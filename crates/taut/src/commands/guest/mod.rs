@@ -22,8 +22,8 @@ use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;
 use crate::units;
 
-/// Lines that may wait for whoever reads standard output. Lower: a slow reader misses some. Higher: more memory, where
-/// nobody reads.
+/// Lines that may wait for the reader of standard output. Lower: a slow reader misses some. Higher: more memory, where
+/// it does not read.
 const LINES_MAX: usize = 64;
 
 /// Arguments of `taut guest`.
@@ -123,7 +123,7 @@ fn restart(text: &str) -> Result<Restart, String> {
     }
 }
 
-/// Starts the thread that prints lines, so that a standard output which nobody reads holds up no guest.
+/// Starts the thread that prints lines, so that a standard output without a reader delays no guest.
 fn start_printer() -> (SyncSender<String>, JoinHandle<()>) {
     let (lines, waiting) = mpsc::sync_channel::<String>(LINES_MAX);
     let print = move || {
@@ -254,7 +254,7 @@ fn run_one(arguments: &RunArguments) -> Result<(), CommandError> {
     let (lines, printer) = start_printer();
     let tell = |occurrence: Occurrence| {
         if !quiet {
-            // Nobody reads: the guest goes on, and the line is lost.
+            // Without a reader the guest goes on, and the line is lost.
             let _ = lines.try_send(report::occurrence(name.as_str(), &occurrence));
         }
     };

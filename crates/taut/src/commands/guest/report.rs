@@ -1,4 +1,4 @@
-//! Guests in words, tables and JSON. What a guest's process says of itself is somebody else's text.
+//! Guests in words, tables and JSON. What a guest's process says of itself is text of another program.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tautline_state::text;
 
 use crate::units::ns;
 
-/// Characters of somebody else's text that are shown. Lower: paths are cut. Higher: one fills a line.
+/// Characters of text from other programs that are shown. Lower: paths are cut. Higher: one fills a line.
 const TEXT_CHARS_MAX: usize = 96;
 
 const HEADER: [&str; 10] = [

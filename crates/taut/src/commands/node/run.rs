@@ -108,7 +108,7 @@ fn not_opened(error: OpenError) -> CommandError {
     }
 }
 
-/// Whether somebody has tuned the interface and not put it back.
+/// Whether the interface is tuned, or its settings were not put back.
 fn is_tuned(interface: &str) -> bool {
     let tuned = tune::tuned_interfaces();
     tuned.iter().any(|name| name == interface)

@@ -27,7 +27,7 @@ pub use run::{cpu, try_cpu};
 
 /// Width of a picture that goes to no terminal, in columns.
 const COLUMNS_DEFAULT: usize = 100;
-/// Characters of somebody else's names that are shown. Lower: paths are cut. Higher: one name fills a line.
+/// Characters of names from other programs that are shown. Lower: paths are cut. Higher: one name fills a line.
 const NAME_CHARS_MAX: usize = 64;
 
 /// Arguments of `taut task`.
@@ -139,7 +139,7 @@ fn picture_columns() -> usize {
     terminal_columns().unwrap_or(COLUMNS_DEFAULT)
 }
 
-/// Somebody else's name, fit to be printed.
+/// A name from another program, fit to be printed.
 fn name(text: &str) -> String {
     text::plain(text, NAME_CHARS_MAX)
 }

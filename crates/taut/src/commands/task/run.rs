@@ -186,7 +186,7 @@ fn wait(running: &Running, mut guests: Guests, length: Duration) -> bool {
     false
 }
 
-/// Word for somebody who has pressed ^C: the end, and the jobs that it waits for.
+/// Line for the user who has pressed ^C: the end, and the jobs that it waits for.
 fn ending(running: &Running, set: &TaskSet) -> String {
     let names = set.tasks().iter().map(|task| &task.name);
     let is_busy = |name: &&String| {
