@@ -8,7 +8,6 @@ mod configuration;
 mod cycle;
 mod opening;
 mod vbus_batch;
-mod vbus_c;
 mod vbus_hostile;
 mod vbus_kill;
 mod vbus_large;

@@ -1,4 +1,4 @@
-//! `bindings/c/tautline_vbus.h` against the Rust side: the same bytes, and messages and values both ways between a C
+//! `tautline_vbus.h` against the Rust side: the same bytes, and messages and values both ways between a C
 //! program and this one.
 #![allow(unsafe_code)] // memory is mapped and shared with another process
 
@@ -32,7 +32,7 @@ const LENGTH_MAX: u32 = 300;
 const STRICT: [&str; 5] = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 fn bindings() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c")
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
 fn compile(compiler: &str, source: &Path, output: &Path, options: &[&str]) -> Output {
@@ -48,7 +48,7 @@ fn compile(compiler: &str, source: &Path, output: &Path, options: &[&str]) -> Ou
         .unwrap_or_else(|error| panic!("{compiler}: {error}"))
 }
 
-/// A program of `bindings/c/tests`, built once in the tests' own directory.
+/// A program of this directory, built once in the tests' own directory.
 fn program(compiler: &str, name: &str, options: &[&str]) -> PathBuf {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{compiler}"));
     let source = bindings().join("tests").join(format!("{name}.c"));
