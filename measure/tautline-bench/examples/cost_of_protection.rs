@@ -1,6 +1,6 @@
 //! Cost of sealing and of opening a frame, by cipher, protection and size; all of them in turns.
 //!
-//! `cargo run --release -p tautline-proto --example cost_of_protection`. With the arguments CIPHER PROTECTION BYTES
+//! `cargo run --release -p tautline-bench --example cost_of_protection`. With the arguments CIPHER PROTECTION BYTES
 //! COUNT it does only that, so many times, without a clock: for a program that counts instructions, as the difference
 //! of two counts.
 
