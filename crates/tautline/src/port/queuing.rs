@@ -12,7 +12,7 @@ use tautline_shm::region::Shape;
 use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX as BUS_MESSAGE_BYTES_MAX;
 
 use super::core::{AnyCore, Core, QueueCore, with_core};
-use super::endpoint::{Endpoint, Opening, check_buffer};
+use super::endpoint::{Endpoint, Opening, check_buffer, message_port};
 use super::frames::queue::Messages;
 use super::inbox::Records;
 use super::lent::{LentMessage, Loan, Received};
@@ -111,6 +111,48 @@ pub(super) fn check_bytes(bytes: usize, link: Option<LinkKind>) -> Result<(), Op
 ///
 /// Eight classes, one for each priority, each of a fixed depth and first in, first out. A full class drops and
 /// counts its further messages, and takes no room from the others.
+///
+/// A server answers senders that are no destinations of its port:
+///
+/// ```
+/// # use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
+/// # let here = [127, 0, 0, 1].into();
+/// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("server", here))?)?;
+/// # let mut client = node.queuing(2025).open()?;
+/// # let mut server = node.queuing(2026).open()?;
+/// # let to = client.destination("server", server.number())?;
+/// # client.send(to, Priority::NORMAL, b"position?")?;
+/// # let mut buffer = [0; 1484];
+/// let question = server.receive_into(&mut buffer, Wait::Forever)?.expect("no deadline");
+/// server.reply(question.source, question.priority, b"3 mm")?;
+/// # let answer = client.receive_into(&mut buffer, Wait::Forever)?.expect("no deadline");
+/// # assert_eq!(&buffer[..answer.length], b"3 mm");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A port on a bus publishes once for all that follow it:
+///
+/// ```
+/// use tautline::config::BusConfig;
+/// use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour};
+///
+/// # let bus = format!("/run/taut-doc-messages-{}", std::process::id());
+/// let open = |name: &str, peer: &str| -> Result<Node, Box<dyn std::error::Error>> {
+///     let config = NodeConfig::vbus(BusConfig::new(&bus, name.parse()?));
+///     Ok(Node::open(config.with_neighbour(bus_neighbour(peer.parse()?))?)?)
+/// };
+/// let (planner, logger) = (open("planner", "logger")?, open("logger", "planner")?);
+/// let mut events = planner.queuing(5).open()?;
+/// let readers = events.readers()?;
+/// let mut log = logger.queuing(6).open()?;
+/// log.follow("planner", events.number())?;
+/// events.send(readers, Priority::NORMAL, b"gripper closed")?;
+/// let message = log.receive(Wait::Forever)?.expect("no deadline");
+/// assert_eq!(&*message, b"gripper closed");
+/// drop(message);
+/// assert_eq!(log.overwritten(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct QueuingPort {
     endpoint: Endpoint<Records<Messages>>,
@@ -118,6 +160,8 @@ pub struct QueuingPort {
     /// On a bus, room for a message of its own: a peer can write where messages lie. Empty elsewhere.
     copy: Box<[u8]>,
 }
+
+message_port!(QueuingPort);
 
 impl QueuingPort {
     pub(crate) fn open(
@@ -154,172 +198,11 @@ impl QueuingPort {
         })
     }
 
-    /// The port's number.
-    #[must_use]
-    pub fn number(&self) -> PortNumber {
-        self.endpoint.number
-    }
-
-    /// Resolves a neighbour's port. Not for the hot path; the same pair gives the same destination.
-    ///
-    /// # Errors
-    /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`], [`PortError::Value`] beyond ports 1 to 4095,
-    /// [`PortError::TooManyDestinations`]; on link `vbus` [`PortError::PeerOtherType`] if the peer declares another
-    /// type.
-    pub fn destination(
-        &mut self,
-        name: &str,
-        to: impl Into<PeerPort>,
-    ) -> Result<Destination, PortError> {
-        self.endpoint.destination(name, to.into().number()?)
-    }
-
-    /// Resolves a peer like [`destination`](Self::destination), and waits on link `vbus` until the peer's port is
-    /// there, so that this program may start before its peer. On other links it does not wait.
-    ///
-    /// # Errors
-    /// Those of [`destination`](Self::destination), and on link `vbus` [`PortError::PeerAbsent`] at the deadline; a
-    /// later attempt is answered from what is known then.
-    pub fn destination_until(
-        &mut self,
-        name: &str,
-        to: impl Into<PeerPort>,
-        deadline: Instant,
-    ) -> Result<Destination, PortError> {
-        self.endpoint
-            .destination_until(name, to.into().number()?, deadline)
-    }
-
-    /// The way to all ports that [follow](Self::follow) this one, on link `vbus`. A message that is sent there is
-    /// published once, in one memory that all of them map, of up to [`message_bytes_max`](Self::message_bytes_max). The
-    /// cost does not depend on how many they are, but for those that sleep and must be woken. A send never waits and
-    /// never finds a class full: it replaces the oldest message of its class, whoever has not read it. So a reader
-    /// that is slow or dead holds up nobody; it loses messages, and [counts](Self::overwritten) them. A send succeeds
-    /// without readers, too. Not for the hot path; each call gives the same destination.
-    ///
-    /// ```
-    /// use tautline::config::BusConfig;
-    /// use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour};
-    ///
-    /// # let bus = format!("/run/taut-doc-messages-{}", std::process::id());
-    /// let open = |name: &str, peer: &str| -> Result<Node, Box<dyn std::error::Error>> {
-    ///     let config = NodeConfig::vbus(BusConfig::new(&bus, name.parse()?));
-    ///     Ok(Node::open(config.with_neighbour(bus_neighbour(peer.parse()?))?)?)
-    /// };
-    /// let (planner, logger) = (open("planner", "logger")?, open("logger", "planner")?);
-    /// let mut events = planner.queuing(5).open()?;
-    /// let readers = events.readers()?;
-    /// let mut log = logger.queuing(6).open()?;
-    /// log.follow("planner", events.number())?;
-    /// events.send(readers, Priority::NORMAL, b"gripper closed")?;
-    /// let message = log.receive(Wait::Forever)?.expect("no deadline");
-    /// assert_eq!(&*message, b"gripper closed");
-    /// drop(message);
-    /// assert_eq!(log.overwritten(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on other links, [`PortError::Refused`] without memory.
-    pub fn readers(&mut self) -> Result<Destination, PortError> {
-        self.endpoint.readers()
-    }
-
-    /// Takes from now on what another queuing port publishes for its [readers](Self::readers), on link `vbus`; beside
-    /// what is sent to this port. What was published before is not taken. The bus looks for the port again when it has
-    /// gone. Waits for it as [`destination`](Self::destination) does.
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on other links, [`PortError::PeerUnknown`]; [`PortError::PeerOtherShape`] if this port
-    /// takes smaller messages, [`PortError::PeerOtherType`], [`PortError::PeerDenies`]: the port is looked for all the
-    /// same, since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
-    pub fn follow(&mut self, name: &str, port: impl Into<PeerPort>) -> Result<(), PortError> {
-        self.endpoint.follow(name, port.into().number()?)
-    }
-
     /// Messages of ports that this one [follows](Self::follow) that were replaced before this port took them, since it
     /// was opened. It is told when a look has found out: after it has returned a later message, or none.
     #[must_use]
     pub fn overwritten(&self) -> u64 {
         with_core!(&self.endpoint.core, core => core.overwritten())
-    }
-
-    /// Sends a message: one system call a frame; never waits.
-    ///
-    /// # Errors
-    /// [`SendError`]. Of a message in fragments, some may have been sent; the peer drops them.
-    #[inline]
-    pub fn send(
-        &mut self,
-        to: Destination,
-        priority: Priority,
-        message: &[u8],
-    ) -> Result<(), SendError> {
-        self.endpoint.send(to, priority, message)
-    }
-
-    /// Sends an answer to the [sender](Message::source) of a message, in the form that the message came in. The sender
-    /// does not become a destination, so a port can answer any number of senders.
-    ///
-    /// A sender that is a destination of this port is answered as by [`send`](Self::send). Otherwise the answer has a
-    /// number of one of 256 sequences, which the sender's address and port select: two senders that share a sequence
-    /// count answers to the other as lost. On links `xdp` and `xsk`, each answer in the UDP form then looks up the MAC
-    /// address: in the node's neighbour table, or, for a sender that is not in it, in the kernel's, which takes about
-    /// 10 µs and allocates. A protected port answers neighbours that share keys, and nobody else.
-    ///
-    /// Never waits, but on link `vbus`: there the first answer to a port connects to it, which takes up to a second if
-    /// the sender is stopped. The 32 ports that were answered last stay connected.
-    ///
-    /// ```
-    /// # use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
-    /// # let here = [127, 0, 0, 1].into();
-    /// # let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("server", here))?)?;
-    /// # let mut client = node.queuing(2025).open()?;
-    /// # let mut server = node.queuing(2026).open()?;
-    /// # let to = client.destination("server", server.number())?;
-    /// # client.send(to, Priority::NORMAL, b"position?")?;
-    /// # let mut buffer = [0; 1484];
-    /// let question = server.receive_into(&mut buffer, Wait::Forever)?.expect("no deadline");
-    /// server.reply(question.source, question.priority, b"3 mm")?;
-    /// # let answer = client.receive_into(&mut buffer, Wait::Forever)?.expect("no deadline");
-    /// # assert_eq!(&buffer[..answer.length], b"3 mm");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`SendError::NoWay`] if the sender cannot be reached, otherwise as [`send`](Self::send).
-    pub fn reply(
-        &mut self,
-        to: Source,
-        priority: Priority,
-        message: &[u8],
-    ) -> Result<(), SendError> {
-        self.endpoint.reply((to, None), priority, message)
-    }
-
-    /// Sends an answer like [`reply`](Self::reply), and waits on link `vbus` until `deadline` for the sender's port to
-    /// be connected.
-    ///
-    /// # Errors
-    /// As [`reply`](Self::reply).
-    pub fn reply_until(
-        &mut self,
-        to: Source,
-        priority: Priority,
-        message: &[u8],
-        deadline: Instant,
-    ) -> Result<(), SendError> {
-        self.endpoint.reply((to, Some(deadline)), priority, message)
-    }
-
-    /// Sends messages in their order, with one system call for each 32 frames where the link can (`sendmmsg`).
-    /// How many it took: all, unless the driver's transmit queue is full; the rest may be sent again
-    /// later. What was merged before is sent first.
-    ///
-    /// # Errors
-    /// [`SendError`] if it took none.
-    pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
-        self.endpoint.send_batch(batch)
     }
 
     /// Merges small messages into one frame. The frame leaves when it is full, when a message to another
@@ -365,23 +248,6 @@ impl QueuingPort {
     /// [`SendError`]; it stays merged.
     pub fn flush(&mut self) -> Result<(), SendError> {
         self.endpoint.flush()
-    }
-
-    /// Lends the place of the next message of `length` bytes, to be filled and sent without being copied in
-    /// this process: a slot that the receiver looks into on link `vbus`, else a buffer of the node's pool
-    /// (`[send_pool]` in the configuration).
-    ///
-    /// # Errors
-    /// [`SendError::PoolExhausted`] if all buffers of that size are lent; otherwise as
-    /// [`QueuingPort::send`].
-    #[inline]
-    pub fn lend(
-        &mut self,
-        to: Destination,
-        priority: Priority,
-        length: usize,
-    ) -> Result<Loan<'_>, SendError> {
-        self.endpoint.lend(to, priority, length)
     }
 
     /// Receives the most urgent message; `None` if the wait has ended without one. The message stays in the port's
@@ -473,18 +339,6 @@ impl QueuingPort {
         self.message_bytes_max
     }
 
-    /// How long a wait spins before it sleeps.
-    #[must_use]
-    pub fn spin(&self) -> Spin {
-        self.endpoint.spinner.setting()
-    }
-
-    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
-    /// simulated network, where spinning does not move the time.
-    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
-        self.endpoint.set_spin(spin.into());
-    }
-
     /// Makes messages of another type errors of receiving; otherwise they are passed over.
     pub(super) fn make_other_types_errors(&mut self) {
         if let AnyCore::Frames(frames) = &mut self.endpoint.core {
@@ -495,14 +349,5 @@ impl QueuingPort {
     /// Counts a message of another size than the port's type.
     pub(super) fn count_other_size(&self) {
         self.endpoint.statistics.other_size.add(1);
-    }
-
-    /// A descriptor for poll, select or epoll; `None` on a link that has none, and in a child of fork.
-    ///
-    /// It becomes readable when a message comes after a [`QueuingPort::receive`] that returned
-    /// `None`. So: receive until there is nothing, then wait. From the first call on, each receive that
-    /// finds nothing arms the descriptor, which costs it a little.
-    pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.endpoint.descriptor()
     }
 }

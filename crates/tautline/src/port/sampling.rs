@@ -11,7 +11,7 @@ use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::region::Shape;
 
 use super::core::{AnyCore, ValueCore, with_core};
-use super::endpoint::{Endpoint, Opening, check_buffer};
+use super::endpoint::{Endpoint, Opening, check_buffer, message_port};
 use super::frames::values::Readers;
 use super::lent::Loan;
 use super::owner::PortOwner;
@@ -179,6 +179,8 @@ pub struct SamplingPort {
     copy: Box<[u8]>,
 }
 
+message_port!(SamplingPort);
+
 impl SamplingPort {
     /// Bytes of the largest value, unless configured: one frame.
     pub const VALUE_BYTES_MAX: usize = VALUE_BYTES_DEFAULT;
@@ -216,150 +218,10 @@ impl SamplingPort {
         })
     }
 
-    /// The port's number.
-    #[must_use]
-    pub fn number(&self) -> PortNumber {
-        self.endpoint.number
-    }
-
     /// Bytes of the largest value that the port takes.
     #[must_use]
     pub fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
-    }
-
-    /// As [`QueuingPort::destination`](super::QueuingPort::destination).
-    ///
-    /// # Errors
-    /// As [`QueuingPort::destination`](super::QueuingPort::destination).
-    pub fn destination(
-        &mut self,
-        name: &str,
-        to: impl Into<PeerPort>,
-    ) -> Result<Destination, PortError> {
-        self.endpoint.destination(name, to.into().number()?)
-    }
-
-    /// Resolves a peer like [`destination`](Self::destination), and waits on link `vbus` until the peer's port is
-    /// there, so that this program may start before its peer. On other links it does not wait.
-    ///
-    /// # Errors
-    /// Those of [`destination`](Self::destination), and on link `vbus` [`PortError::PeerAbsent`] at the deadline; a
-    /// later attempt is answered from what is known then.
-    pub fn destination_until(
-        &mut self,
-        name: &str,
-        to: impl Into<PeerPort>,
-        deadline: Instant,
-    ) -> Result<Destination, PortError> {
-        self.endpoint
-            .destination_until(name, to.into().number()?, deadline)
-    }
-
-    /// The way to all ports that [follow](Self::follow) this one, on link `vbus`. A value that is sent there is
-    /// published once, in one memory that all of them map, of up to [`value_bytes_max`](Self::value_bytes_max). The
-    /// cost does not depend on how many they are, but for those that sleep and must be woken; a reader that is slow or
-    /// dead holds up nobody. A send succeeds without readers, too. Not for the hot path; each call gives the same
-    /// destination.
-    ///
-    /// ```
-    /// use tautline::config::BusConfig;
-    /// use tautline::port::SamplingOptions;
-    /// use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour};
-    ///
-    /// # let bus = format!("/run/taut-doc-readers-{}", std::process::id());
-    /// let open = |name: &str, peer: &str| -> Result<Node, Box<dyn std::error::Error>> {
-    ///     let config = NodeConfig::vbus(BusConfig::new(&bus, name.parse()?));
-    ///     Ok(Node::open(config.with_neighbour(bus_neighbour(peer.parse()?))?)?)
-    /// };
-    /// let picture = SamplingOptions { value_bytes_max: 65_536, ..SamplingOptions::default() };
-    /// let (camera, viewer) = (open("camera", "viewer")?, open("viewer", "camera")?);
-    /// let mut lens = camera.sampling(5).options(&picture).open()?;
-    /// let readers = lens.readers()?;
-    /// let mut screen = viewer.sampling(6).options(&picture).open()?;
-    /// screen.follow("camera", lens.number())?;
-    /// lens.send(readers, Priority::NORMAL, &[7; 65_536])?;
-    /// let value = screen.next(Wait::Forever)?.expect("no deadline");
-    /// assert_eq!(*value, [7; 65_536]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on other links, [`PortError::Refused`] without memory.
-    pub fn readers(&mut self) -> Result<Destination, PortError> {
-        self.endpoint.readers()
-    }
-
-    /// Reads from now on what another sampling port publishes for its [readers](Self::readers), on link `vbus`; beside
-    /// what is sent to this port. The value that was published last comes first. The bus looks for the port again when
-    /// it has gone. Waits for it as [`destination`](Self::destination) does.
-    ///
-    /// # Errors
-    /// [`PortError::NotOnLink`] on other links, [`PortError::PeerUnknown`]; [`PortError::PeerOtherShape`] if this port
-    /// takes smaller values, [`PortError::PeerOtherType`], [`PortError::PeerDenies`]: the port is looked for all the
-    /// same, since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
-    pub fn follow(&mut self, name: &str, port: impl Into<PeerPort>) -> Result<(), PortError> {
-        self.endpoint.follow(name, port.into().number()?)
-    }
-
-    /// As [`QueuingPort::send`](super::QueuingPort::send). A peer's sampling port takes values of one frame only.
-    ///
-    /// # Errors
-    /// [`SendError`].
-    #[inline]
-    pub fn send(
-        &mut self,
-        to: Destination,
-        priority: Priority,
-        value: &[u8],
-    ) -> Result<(), SendError> {
-        self.endpoint.send(to, priority, value)
-    }
-
-    /// Sends an answer to the [sender](Sample::source) of a value, as
-    /// [`QueuingPort::reply`](super::QueuingPort::reply).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply(&mut self, to: Source, priority: Priority, value: &[u8]) -> Result<(), SendError> {
-        self.endpoint.reply((to, None), priority, value)
-    }
-
-    /// Sends an answer like [`reply`](Self::reply), and waits on link `vbus` until `deadline` for the sender's port to
-    /// be connected.
-    ///
-    /// # Errors
-    /// As [`reply`](Self::reply).
-    pub fn reply_until(
-        &mut self,
-        to: Source,
-        priority: Priority,
-        value: &[u8],
-        deadline: Instant,
-    ) -> Result<(), SendError> {
-        self.endpoint.reply((to, Some(deadline)), priority, value)
-    }
-
-    /// As [`QueuingPort::send_batch`](super::QueuingPort::send_batch): one value to many, or many values.
-    ///
-    /// # Errors
-    /// [`SendError`] if none was sent.
-    pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
-        self.endpoint.send_batch(batch)
-    }
-
-    /// Lends the place of the next value, as [`QueuingPort::lend`](super::QueuingPort::lend).
-    ///
-    /// # Errors
-    /// As [`QueuingPort::lend`](super::QueuingPort::lend).
-    #[inline]
-    pub fn lend(
-        &mut self,
-        to: Destination,
-        priority: Priority,
-        length: usize,
-    ) -> Result<Loan<'_>, SendError> {
-        self.endpoint.lend(to, priority, length)
     }
 
     /// Reads the last value, seen before or not; `None` while there has never been one. Of several sources' values it
@@ -522,24 +384,6 @@ impl SamplingPort {
         let any = &self.endpoint.core;
         let places = 0..with_core!(any, core => core.place_count());
         places.filter_map(move |place| with_core!(any, core => core.source_of(place)))
-    }
-
-    /// How long a wait spins before it sleeps.
-    #[must_use]
-    pub fn spin(&self) -> Spin {
-        self.endpoint.spinner.setting()
-    }
-
-    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
-    /// simulated network, where spinning does not move the time.
-    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
-        self.endpoint.set_spin(spin.into());
-    }
-
-    /// As [`QueuingPort::descriptor`](super::QueuingPort::descriptor): readable when a value comes after a
-    /// [`SamplingPort::read`], or a [`SamplingPort::next`] that polls, which found nothing new.
-    pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.endpoint.descriptor()
     }
 
     /// Makes messages of another type errors of receiving; otherwise they are passed over.
