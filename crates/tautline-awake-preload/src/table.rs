@@ -21,7 +21,7 @@ pub(crate) const SLOTS: usize = 1024;
 const UNKNOWN: u8 = 0;
 /// Messages come from outside: sockets, pipes of other programs, timers.
 const FOREIGN: u8 = 1;
-/// Anything else, and what threads of this program write to: whoever looks there could hold them up.
+/// Anything else, and what threads of this program write to: a thread that looks there could delay them.
 const OTHER: u8 = 2;
 
 /// No copy was made of a descriptor.
@@ -100,7 +100,7 @@ fn set_kind(fd: c_int, kind: u8) {
     }
 }
 
-/// In a forked child: whoever held a slot is not here, and may have left its flow half written.
+/// In a forked child: the thread that held a slot is not here, and may have left its flow half written.
 pub(crate) fn reset_after_fork() {
     for slot in &TABLE {
         slot.is_held.store(false, Relaxed);

@@ -19,7 +19,7 @@ use crate::{Pattern, cpu, thread};
 /// Processes with an entry. Lower: of many programs that a script starts, some are not reported. Higher: memory.
 const PROCESSES: usize = 64;
 /// Flows with an entry, of all processes. Lower: a server that closes many connections lacks the later ones. Higher:
-/// a report that nobody reads.
+/// a report without a reader.
 const FLOWS: usize = 1024;
 /// First word of a board, by which a process knows that it has opened one.
 const MAGIC: u64 = u64::from_le_bytes(*b"tautexec");
@@ -131,7 +131,7 @@ impl Board {
         if number < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, and belongs to nobody else.
+        // SAFETY: the descriptor is new, and has no other owner.
         let file = unsafe { File::from_raw_fd(number) };
         file.set_len(size_of::<Shared>() as u64)?;
         let board = Self::map(&file)?;

@@ -131,7 +131,7 @@ impl Drop for RunFile {
         if let Some((directory, name)) = &self.entry
             && self.process.is_current()
         {
-            let _ = directory.remove(name); // somebody has cleaned up already
+            let _ = directory.remove(name); // another process has cleaned up already
         }
     }
 }

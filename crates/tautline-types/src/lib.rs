@@ -1,7 +1,8 @@
 //! Types of messages: a name and fields of fixed size, which lie one after the other, little-endian, without padding.
 //!
 //! A [`Declaration`] describes a type at run time: it is read from a configuration, reported by a status and compared
-//! with the peer's. A [`Typed`] struct is a type of Rust that lies in memory as its declaration says. This crate moves no messages: `tautline` does.
+//! with the peer's. A [`Typed`] struct is a type of Rust that lies in memory as its declaration says. This crate moves
+//! no messages: `tautline` does.
 //!
 //! ```
 //! use tautline_types::Declaration;

@@ -46,7 +46,7 @@ const OWNER_BYTES_MAX: usize = 64;
 /// Holds a port number on an interface until dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// `None` where there is no directory for claims, so that nobody is kept from the number.
+    /// `None` where there is no directory for claims, so that no process is kept from the number.
     held: Option<OwnedFd>,
     /// The same number where control processes of another user claim it, for a node of root's.
     _beside: Option<OwnedFd>,
@@ -238,7 +238,7 @@ impl Claim {
     }
 }
 
-/// Whether nobody has claimed a port: whoever can claim it has shown that.
+/// Whether a port is not claimed: a successful claim shows that.
 pub(crate) fn is_free(number: Number) -> bool {
     let Some(room) = own_room() else {
         return true;
@@ -315,7 +315,7 @@ fn write_owner(mut file: &File, owner: Credentials) -> io::Result<()> {
 /// Locks a file and writes down for whom. `ErrorKind::WouldBlock` if it is locked.
 fn lock(room: &Directory, name: &str, owner: Credentials) -> io::Result<OwnedFd> {
     loop {
-        // Read-only, as it may be handed to somebody who is not to write into it.
+        // Read-only, as it may be handed to a process that is not to write into it.
         let file = runtime::open_lock(room, name, true)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         if rustix::fs::fstat(&file)?.st_nlink == 0 {

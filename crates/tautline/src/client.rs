@@ -31,7 +31,7 @@ use tautline_state::untrusted::close_elsewhere_or_keep;
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
 /// port hangs for that long where it is stopped.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// Attempts to open a port that is taken, and the time between them: whoever has just given it up may
+/// Attempts to open a port that is taken, and the time between them: a client that has just given it up may
 /// be a moment from gone.
 const ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
@@ -55,7 +55,7 @@ pub(crate) struct DemuxWanted {
     pub(crate) mode: Option<XdpMode>,
 }
 
-/// A control process, as whoever asks finds it.
+/// State of a control process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControlProcess {
@@ -113,7 +113,7 @@ pub fn shared_neighbours(interface: &str) -> Result<Option<SharedNeighbours>, Ne
         return Ok(None);
     };
     let pid = control.pid;
-    // Nobody needs the descriptor that keeps the demux attached.
+    // The descriptor that keeps the demux attached is not needed.
     let _keeper = hello
         .say(&mut control)
         .map_err(|why| NeighbourTableError::NotAllowed { pid, why })?;
@@ -157,7 +157,7 @@ pub(crate) struct Connection {
     process: OwnerProcess,
     /// When the control process began whose neighbours have been read.
     neighbours_seen: AtomicU64,
-    /// As long as this is open, the demux stays on the interface, whoever else dies.
+    /// As long as this is open, the demux stays on the interface, whichever other process dies.
     _keeper: OwnedFd,
 }
 
@@ -239,7 +239,7 @@ impl Connection {
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
-        // A panic elsewhere can leave behind an answer that nobody read, which is noticed.
+        // A panic elsewhere can leave behind an unread answer, which is noticed.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -409,7 +409,7 @@ impl Control {
             if descriptors.len() != kinds.len()
                 || !both.all(|(kind, descriptor)| kind.is_of(descriptor.as_fd()))
             {
-                // Closing what somebody else has chosen can block.
+                // Closing a descriptor that another process has chosen can block.
                 descriptors.into_iter().for_each(close_elsewhere_or_keep);
                 return Err(io::Error::other(
                     "other descriptors than expected came with its answer",
@@ -498,7 +498,7 @@ impl DemuxOwner for Connection {
     fn counters(&self) -> NodeCounters {
         match self.ask(&Request::Counters) {
             Ok((Reply::Counters(counters), _)) => counters,
-            // Not known while there is nobody to ask.
+            // Not known while there is no control process to ask.
             _ => NodeCounters::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! Keys that a node shares with its neighbours, from files that nobody else can read.
+//! Keys that a node shares with its neighbours, from files that no other user can read.
 //!
 //! A key file is the same on both nodes (docs/how-to/authentication.md). It is read when a node
 //! opens, and again by [`Node::reload_keys`](crate::Node::reload_keys).
@@ -81,7 +81,7 @@ struct KeyEntry {
     secret: String,
 }
 
-/// Reads a key file: of this user or root, in directories that nobody else can change, and with no permission for
+/// Reads a key file: of this user or root, in directories that no other user can change, and with no permission for
 /// anybody else. All of that is asked of what was opened.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
-//! Time from the arrival of messages to their read, of one port, measured while somebody watches.
+//! Time from the arrival of messages to their read, of one port, measured while it is watched.
 //!
-//! A port's thread that nobody watches tests one flag a message. Measuring takes a reading of the clock a message, as
-//! long as a third of an exchange over a bus; hence the watcher switches it on
+//! The thread of a port that is not watched tests one flag a message. Measuring takes a reading of the clock a message,
+//! as long as a third of an exchange over a bus; hence the watcher switches it on
 //! (`docs/decisions/0051-latency-is-measured-while-watched.md`).
 
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ pub(crate) struct Latency {
     is_measured: AtomicBool,
     /// Made by the status thread, before the first measurement, so that the port's thread allocates nothing.
     counts: OnceLock<Box<Counts>>,
-    /// The same of single reads, where somebody captures them.
+    /// The same of single reads, where they are captured.
     reads: OnceLock<Box<Reads>>,
 }
 
@@ -83,7 +83,7 @@ impl Latency {
         self.reads.get_or_init(Box::default);
     }
 
-    /// Single reads; `None` if nobody ever asked for them.
+    /// Single reads; `None` if they were never asked for.
     pub(crate) fn reads(&self) -> Option<&Reads> {
         self.reads.get().map(Box::as_ref)
     }

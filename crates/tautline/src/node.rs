@@ -207,14 +207,14 @@ impl Node {
     fn publish_at_opening(&mut self) {
         if let Err(error) = self.publish_status() {
             let limit = format!("`taut status` does not list this node: {error}");
-            // Nobody else has the node yet.
+            // There is no other handle of the node yet.
             if let Some(inner) = Arc::get_mut(&mut self.inner) {
                 inner.report.limits.push(limit);
             }
         }
     }
 
-    /// Makes the node's state readable by `taut status`: starts a thread that answers whoever may ask, and sleeps
+    /// Makes the node's state readable by `taut status`: starts a thread that answers permitted clients, and sleeps
     /// otherwise. [`Node::open`] does so already, unless [`NodeConfig::publish_status`] says no.
     ///
     /// # Errors

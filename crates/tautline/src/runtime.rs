@@ -1,8 +1,8 @@
 //! The sockets and claims of a network namespace: files in a directory of its own below the runtime directory
 //! (`/run/tautline/net-1` for root), since interfaces and port numbers are a network namespace's own too.
 //!
-//! Abstract names, which go with the process, could be taken by anybody first. What lies here can be made by the
-//! directory's owner only; what a killed process leaves is told by its lock, or by nobody answering.
+//! Abstract names, which go with the process, could be taken by another process first. What lies here can be made by
+//! the directory's owner only; what a killed process leaves is known by its lock, or by the missing answer.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,17 +16,17 @@ use tautline_state::{Directory, EntryKind, Owner, StateError, runtime_directory}
 use crate::sys::descriptor_kind::is_bpf_file_system;
 use crate::sys::{namespace, unix};
 
-/// Directories of network namespaces that are looked through for what is left of them, by whoever makes one. Lower:
+/// Directories of network namespaces that are looked through for what is left of them, when one is made. Lower:
 /// they are taken away later. Higher: the first node of a network namespace opens later.
 const SWEPT_MAX: usize = 64;
-/// Attempts to make a file whose directory somebody takes away as empty at the same moment. Lower: where many network
-/// namespaces begin at once, a start can fail. Higher: no difference, as each sweeps once.
+/// Attempts to make a file whose directory another process removes as empty at the same moment. Lower: where many
+/// network namespaces begin at once, a start can fail. Higher: no difference, as each sweeps once.
 const ATTEMPTS: u32 = 32;
 /// Time before the second attempt; before the third it is twice as long, and so on, 0.5 s in all. Lower: on a busy
 /// machine all attempts fall into one moment. Higher: where many begin at once, each begins later.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(1);
 /// Time between attempts to connect where too many wait already. Lower: more of a busy machine goes into trying.
-/// Higher: whoever connects is served later than it could be.
+/// Higher: a client is served later than it could be.
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(2);
 
 /// Rooms of a namespace's directory.
@@ -137,7 +137,7 @@ pub(crate) fn make_claims_of_service() -> Option<(Directory, u32)> {
 /// A directory below that of another user, made where it is missing and given to that user.
 fn make_given(parent: &Directory, name: &str, mode: u32, user: u32) -> Option<Directory> {
     let (directory, made) = parent.make_below(name, mode, Owner::Also(user)).ok()?;
-    // Never one that was there: its owner may have moved a directory of somebody else's to this place.
+    // Never one that was there: its owner may have moved another user's directory to this place.
     if made {
         directory.give_to(user).ok()?;
     }
@@ -181,8 +181,8 @@ pub(crate) fn namespace_name() -> io::Result<String> {
     }
 }
 
-/// Listens in a room under a name, which is there as soon as somebody answers, in place of what had that name. The
-/// caller has made sure that nobody else has it. Returns the room too.
+/// Listens in a room under a name, which is there as soon as it is answered, in place of what had that name. The
+/// caller has made sure that no other process has it. Returns the room too.
 pub(crate) fn listen(
     room: Room,
     name: &str,
@@ -219,7 +219,7 @@ fn listen_in(
     Ok(listener)
 }
 
-/// Takes a socket on which somebody else listens already, if it is what has this name in the room: told by the file
+/// Takes a socket on which another process listens already, if it is what has this name in the room: told by the file
 /// that it is bound to, not by a path. From here on this process is who listens.
 pub(crate) fn adopt(
     room: Room,
@@ -257,8 +257,8 @@ pub(crate) fn adopt(
 }
 
 /// Connects to a socket in a room, from which no descriptor is taken. While too many others wait to be accepted there,
-/// it waits until `deadline`; then the error is `ErrorKind::WouldBlock`. `None` if nobody listens there. A link is not
-/// followed: in another user's room it would lead root to a socket that is for root alone.
+/// it waits until `deadline`; then the error is `ErrorKind::WouldBlock`. `None` if no process listens there. A link is
+/// not followed: in another user's room it would lead root to a socket that is for root alone.
 pub(crate) fn connect(
     room: &Directory,
     name: &str,

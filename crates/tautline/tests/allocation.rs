@@ -31,7 +31,7 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 fn count() {
-    // A thread that ends has no counter any more, and nobody who would read it.
+    // A thread that ends has no counter any more, and no reader.
     let _ended = CALLS.try_with(|calls| calls.set(calls.get() + 1));
 }
 

@@ -573,8 +573,8 @@ fn a_program_that_cannot_be_helped_runs_with_a_line_that_says_why() {
     assert_eq!(text(&output.stderr), "");
 }
 
-/// In a mount namespace, so that the library's copy in the system's folder is nobody else's. Prints what another user
-/// is told, then what the program says for root, and for the user once the remedy has been followed.
+/// In a mount namespace, so that the library's copy in the system's folder is this test's alone. Prints what another
+/// user is told, then what the program says for root, and for the user once the remedy has been followed.
 const SETUID: &str = r#"
 set -e
 mount -t tmpfs none "$D"

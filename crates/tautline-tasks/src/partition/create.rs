@@ -238,8 +238,8 @@ impl Partition {
             JournalError::Exists { .. } => PartitionError::Exists(config.name.clone()),
             error => error.into(),
         })?;
-        // Before the first change: threads that start under it are not noted, and the process that puts them back after a kill
-        // has to know what was changed for them.
+        // Before the first change: threads that start under it are not noted, and the process that puts them back after
+        // a kill has to know what was changed for them.
         let record = Record::intended(config, &checked);
         journal.set_record(record.json())?;
         // On an error from here on it is dropped, which puts everything back.

@@ -119,7 +119,7 @@ pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     /// The process that has the port, with [`Reason::Taken`].
     pub(crate) holder: i32,
-    /// In words, for whoever asked.
+    /// In words, for the client.
     pub(crate) why: String,
 }
 

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 /// pins more.
 pub const MEMORY_BYTES_DEFAULT: u64 = 40 << 20;
 /// Ports of one user at a time that an entry allows, unless configured. Lower: an ordinary application is refused.
-/// Higher: each is an interface of the kernel's, and thousands of them slow down whoever lists interfaces.
+/// Higher: each is an interface of the kernel's, and thousands of them slow down programs that list interfaces.
 pub const PORTS_DEFAULT: usize = 256;
 
 /// One `[[allow]]` entry. Several may name the same user; what one of them gives, that user has.

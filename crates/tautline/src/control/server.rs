@@ -54,14 +54,14 @@ const EVENTS_MAX: usize = 2048;
 /// ports of one that died stay taken for longer; they are to be free within a second.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Ports taken from the demux between two looks at who asks. Each waits for the kernel to be done with the old
-/// state (RCU), milliseconds twice. Lower: more looks. Higher: whoever asks waits behind a client that died with
+/// state (RCU), milliseconds twice. Lower: more looks. Higher: a client waits behind one that died with
 /// many ports.
 const LEAVING_AT_ONCE: usize = 4;
 /// How long the demux of a predecessor whose last client died may take to be gone.
 const DETACH_TIME_LIMIT: Duration = Duration::from_secs(2);
 const DETACH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Epoll's number for whoever wants to be a client; clients have theirs from [`FIRST_CLIENT`] on.
+/// Epoll's number for new clients; clients have theirs from [`FIRST_CLIENT`] on.
 const LISTENER: u64 = 0;
 const STATUS: u64 = 1;
 const STOP: u64 = 2;
@@ -106,7 +106,7 @@ pub struct Server {
     heartbeat: Option<Heartbeat>,
     clients: Clients,
     ports: BTreeMap<PortKey, OpenPort>,
-    /// Ports that are nobody's any more and have not been taken from the demux yet.
+    /// Ports that have no owner any more and have not been taken from the demux yet.
     leaving: BTreeSet<PortKey>,
     looked: Instant,
     process: OwnerProcess,
@@ -383,7 +383,7 @@ impl Server {
         }
     }
 
-    /// Stops to look at who connects, while there is no descriptor for it, or begins again: an event that nobody can
+    /// Stops accepting clients while there is no descriptor for one, or begins again: an event that no thread can
     /// attend to would keep this process busy.
     fn set_accepting(&mut self, accepting: bool) {
         if self.accepting == accepting {
@@ -575,7 +575,7 @@ impl Server {
 /// An answer with what goes with it, or why there is none.
 type Granted = (Reply, Vec<OwnedFd>);
 
-/// Whether somebody speaks who cannot be understood.
+/// Whether a client sends what is not a request.
 fn is_nonsense(answer: &Reply) -> bool {
     matches!(answer, Reply::Refused(refusal) if refusal.reason == Reason::BadRequest)
 }

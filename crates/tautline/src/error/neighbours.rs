@@ -47,13 +47,13 @@ pub enum NeighbourTableError {
         /// The MAC or IPv4 address.
         address: String,
     },
-    /// Nobody can have the address.
+    /// No neighbour can have the address.
     #[error("{address} is an address that no neighbour can have")]
     UnusableAddress {
         /// The MAC or IPv4 address.
         address: String,
     },
-    /// The address is outside the interface's network, where nobody hears the question.
+    /// The address is outside the interface's network, where the question is not heard.
     #[error("{ip} is outside the network of `{interface}`, where ARP does not reach")]
     OutsideNetwork {
         /// The address.
@@ -61,7 +61,7 @@ pub enum NeighbourTableError {
         /// The interface.
         interface: String,
     },
-    /// Nobody answered in time.
+    /// No answer came in time.
     #[error("nobody on the network of `{interface}` answered for {ip} within {waited:?}")]
     NoAnswer {
         /// The address asked for.

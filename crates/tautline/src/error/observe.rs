@@ -10,7 +10,7 @@ use crate::address::PortName;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// Nobody has opened this port on this bus.
+    /// The port is not open on this bus.
     #[error("there is no port {port} on bus {bus}")]
     NoPort {
         /// The port.

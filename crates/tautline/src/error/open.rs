@@ -94,7 +94,7 @@ pub enum OpenError {
         /// The link that it names.
         link: &'static str,
     },
-    /// An entry of the configuration is for nobody.
+    /// An entry of the configuration names an unknown user or group.
     #[error("[[allow]] entry {rule} is for {who}, who does not exist here")]
     RuleUnknown {
         /// The entry, from 1.

@@ -97,7 +97,7 @@ pub enum PortError {
         /// Feature that the link does not have.
         what: &'static str,
     },
-    /// Nobody has opened the peer's port on the bus in time.
+    /// The peer's port on the bus was not opened in time.
     #[error(
         "port {port} of `{name}` is not on the bus: its process has not started, or may not be that node"
     )]
@@ -137,7 +137,7 @@ pub enum PortError {
         /// Its port.
         port: PortNumber,
     },
-    /// Nobody of that name or address is in the neighbour table.
+    /// No neighbour of that name or address is in the table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
     PeerUnknown {
         /// The name or address asked for.

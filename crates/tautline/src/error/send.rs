@@ -41,7 +41,7 @@ pub enum SendError {
     /// MTU, which the kernel does not tell apart. Try later, or send less.
     #[error("the interface did not take the frame")]
     TransmitQueueFull,
-    /// Nobody has the port open, or who had it is gone (link `vbus`).
+    /// The port is not open, or its process is gone (link `vbus`).
     #[error("nobody has the peer's port open")]
     PeerGone,
     /// The peer's port declares another type than this port sends (link `vbus`); `taut status` names the field.

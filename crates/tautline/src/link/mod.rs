@@ -127,7 +127,7 @@ pub struct Capabilities {
     pub descriptor: bool,
     /// Whether messages can be filled in place and looked at where they lie; [`Copies`] says what that saves.
     pub lends: bool,
-    /// Whether a send fails that the receiver could not take: nobody has the port open, its class is full,
+    /// Whether a send fails that the receiver could not take: the port is not open, its class is full,
     /// or the message is larger than the port's largest. On other links such a message is sent, dropped
     /// by the receiver, and counted there.
     pub answers_sender: bool,
@@ -238,7 +238,7 @@ pub(crate) trait Link: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Has the kernel show frames that are sent from now on to whoever captures, or not. For links whose frames it does
+    /// Has the kernel show frames that are sent from now on to captures, or not. For links whose frames it does
     /// not show anyway, and of which no ring has copies.
     fn show_frames(&self, _is_wanted: bool) {}
 

@@ -36,7 +36,7 @@ pub(crate) struct PacketLink {
 #[derive(Debug, Default)]
 struct Senders {
     open: Vec<Weak<OwnedFd>>,
-    /// Whether they send through the queueing discipline, for whoever captures.
+    /// Whether they send through the queueing discipline, for captures.
     are_shown: bool,
 }
 

@@ -160,7 +160,7 @@ pub(super) fn next_identification() -> u16 {
     NEXT.fetch_add(1, Relaxed) as u16
 }
 
-/// Takes a UDP port at a kernel socket, so that nobody else gets it and `ss` shows its owner. Datagrams that still
+/// Takes a UDP port at a kernel socket, so that no other process gets it and `ss` shows its owner. Datagrams that still
 /// reach the socket, from this very host for example, are dropped.
 pub(super) fn reserve(local: SocketAddrV4, key: PortKey) -> Result<OwnedFd, PortError> {
     let socket = bind(local, key)?;

@@ -259,7 +259,7 @@ impl PortLink for SimPort {
             (Some(event), Some(end)) => event.min(end),
             (Some(event), None) => event,
             (None, Some(end)) => end,
-            // Nothing is under way and nobody else can send: waiting would never end.
+            // Nothing is under way and no other thread can send: waiting would never end.
             (None, None) => {
                 return Err(ReceiveError::Refused {
                     errno: libc::EDEADLK,

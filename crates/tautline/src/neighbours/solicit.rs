@@ -13,17 +13,17 @@ use crate::limits::SOLICIT_TIME_MAX;
 use crate::sys::interface;
 use crate::sys::{socket, wait};
 
-/// Shortest. Lower: zero, and nobody can answer.
+/// Shortest. Lower: zero, and no answer comes in time.
 const SOLICIT_TIME_MIN: Duration = Duration::from_millis(1);
 
-/// Frames that one look takes from the socket. Lower: more looks on a network with much ARP. Higher: somebody
-/// who floods us with it holds the looker up for longer.
+/// Frames that one look takes from the socket. Lower: more looks on a network with much ARP. Higher: a host
+/// that floods us with it delays the looker for longer.
 const FRAMES_MAX: usize = 64;
 
 /// Asks the network of an interface once, by ARP, which station has an IPv4 address, and waits at most
 /// `timeout` for the answer. Nothing is entered anywhere.
 ///
-/// Needs CAP_NET_RAW. Whoever is on the network can answer; the first answer is taken.
+/// Needs CAP_NET_RAW. Any host on the network can answer; the first answer is taken.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -245,7 +245,7 @@ pub(crate) fn check_ethernet(
     })
 }
 
-/// The node's send buffers. A bus lends memory of its own, so nobody would ask for them there.
+/// The node's send buffers. A bus lends memory of its own, so no port would ask for them there.
 pub(super) fn send_pool(
     kind: LinkKind,
     config: SendPoolConfig,

@@ -213,10 +213,10 @@ impl Deref for Loan<'_> {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         // SAFETY: `start` begins `length` initialised bytes that stay while the loan does: of a slot of our own
-        // memory (`BusSender::lend`, `Publisher::lend`), mapped while the sender is borrowed, which nobody but us can
+        // memory (`BusSender::lend`, `Publisher::lend`), mapped while the sender is borrowed, which only we can
         // write, since it is sealed (the peer does not read it before it is published, and its reads could not harm
-        // us); or of the buffer that the outbox (`Outbox::keep_lent`) or the UDP port keeps for this loan, and that is not
-        // touched otherwise while `way` borrows it.
+        // us); or of the buffer that the outbox (`Outbox::keep_lent`) or the UDP port keeps for this loan, and that is
+        // not touched otherwise while `way` borrows it.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
@@ -269,7 +269,7 @@ enum SlotOwner<'p> {
         control: &'p Control,
         record: Record<'p>,
     },
-    /// Nobody yet. It stays until the port is used again.
+    /// None yet. It stays until the port is used again.
     Nobody,
 }
 

@@ -288,7 +288,7 @@ impl Decoder for Frames {
         match read(record, buffer) {
             Some(frame) => Whole::Taken(frame),
             None => {
-                // A slot that the demux claimed and could not fill, or that somebody scribbled on.
+                // A slot that the demux claimed and could not fill, or that another process scribbled on.
                 statistics.void.add(1);
                 Whole::Dropped
             }

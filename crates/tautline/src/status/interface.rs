@@ -86,7 +86,7 @@ impl InterfaceStatus {
         })
     }
 
-    /// Why whoever is opened now would not have the same interface as this process, if so.
+    /// Why a node opened now would not have the same interface as this process, if so.
     pub(crate) fn difference(&self) -> Option<&str> {
         let differs = matches!(self.state, InterfaceState::OtherMac | InterfaceState::Gone);
         self.changes.last().filter(|_| differs).map(String::as_str)

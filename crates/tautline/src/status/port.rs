@@ -118,7 +118,7 @@ impl From<TypeDifference> for TypeDifferenceStatus {
     }
 }
 
-/// Time from the arrival of messages to their read, measured while somebody asks for it.
+/// Time from the arrival of messages to their read, measured while it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LatencyStatus {
@@ -204,7 +204,7 @@ impl From<&Reader> for ReaderStatus {
     }
 }
 
-/// Newest value of a sampling port with a type, as `taut status` shows it while somebody watches.
+/// Newest value of a sampling port with a type, as `taut status` shows it while it is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ValueStatus {
@@ -250,7 +250,7 @@ pub struct ProtectionStatus {
     pub untimely: u64,
     /// Frames that had come before, or older than what had.
     pub replayed: u64,
-    /// Frames with a wrong tag: somebody else made or changed them, or the keys differ.
+    /// Frames with a wrong tag: another host made or changed them, or the keys differ.
     pub forged: u64,
     /// Frames that wait for being checked.
     pub waiting: u64,
@@ -306,7 +306,7 @@ pub struct PortStatus {
     pub value: Option<ValueStatus>,
     /// Time for which the message has waited that waits longest, in nanoseconds (queuing).
     pub oldest_wait_ns: Option<u64>,
-    /// Latencies, from arrival to read; `None` if nobody has ever asked that they be measured.
+    /// Latencies, from arrival to read; `None` if their measurement was never asked for.
     pub latency: Option<LatencyStatus>,
     /// Frames waiting, per priority 0 to 7 (queuing).
     pub queued: [u64; CLASS_COUNT],

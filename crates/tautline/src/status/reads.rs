@@ -1,8 +1,8 @@
-//! Reads of a port's messages by its application, for whoever captures: when each message arrived, and when it was
+//! Reads of a port's messages by its application, for captures: when each message arrived, and when it was
 //! read.
 //!
-//! A port notes its reads while somebody asks, and for some seconds after. That costs a reading of the clock a message,
-//! as latencies do, and a note in a ring of [`READS`](tautline_shm::reads::READS).
+//! A port notes its reads while they are asked for, and for some seconds after. That costs a reading of the clock a
+//! message, as latencies do, and a note in a ring of [`READS`](tautline_shm::reads::READS).
 
 use std::collections::HashMap;
 use std::io;

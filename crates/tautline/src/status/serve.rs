@@ -1,8 +1,8 @@
-//! A node tells its state to whoever may ask: `taut status`, or [`nodes`] from code.
+//! A node reports its state to permitted clients: `taut status`, or [`nodes`] from code.
 //!
-//! Each node listens on a Unix socket in a directory of its user's, writes one JSON document to whoever connects, and
+//! Each node listens on a Unix socket in a directory of its user's, writes one JSON document to each client, and
 //! closes. Only the same user and root can connect; a control process tells everybody. The thread that does so sleeps
-//! otherwise, has no real-time priority, and touches nothing of the data path but its counters. Whoever writes
+//! otherwise, has no real-time priority, and touches nothing of the data path but its counters. A client that writes
 //! [`WATCH`] first has the ports' latencies measured for some seconds, and is told the newest values of typed ports.
 
 use std::io::{self, BufWriter, Write};
@@ -60,7 +60,7 @@ pub(crate) struct Told<N> {
     pub(crate) reads_since: fn(&N, PortKey, u64) -> Option<ReadsTold>,
     /// Switches the measurement of its ports' latencies.
     pub(crate) measure_latency: fn(&N, bool),
-    /// Has frames that it sends seen by whoever captures, or not.
+    /// Has captures see the frames that it sends, or not.
     pub(crate) show_frames: fn(&N, bool),
 }
 
@@ -158,7 +158,7 @@ enum Request {
     Status,
     /// The status, with latencies measured and newest values.
     Watch,
-    /// Frames that are sent, shown to whoever captures.
+    /// Frames that are sent, shown to captures.
     Frames,
     /// The reads of a port.
     Reads(PortKey, u64),
@@ -177,7 +177,7 @@ fn request(asker: &Client<'_>) -> Request {
 }
 
 fn answer(asker: &Client<'_>, status: &impl Serialize) -> io::Result<()> {
-    // It begins while the rest is still to be put into words: whoever asks sees that the node lives.
+    // It begins while the rest is still to be put into words: the client sees that the node lives.
     let mut answer = BufWriter::with_capacity(PART_BYTES, asker.answer());
     serde_json::to_writer(&mut answer, status)?;
     answer.flush()
@@ -203,7 +203,7 @@ pub fn nodes_with_latency() -> io::Result<(Vec<serde_json::Value>, Vec<String>)>
     ask_all(WATCH)
 }
 
-/// Asks all at once, so that one that does not answer holds nobody up.
+/// Asks all at once, so that one that does not answer delays no other.
 fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
     let control = runtime::find(Room::Control);
     // A control process is asked nothing: its answer comes at once.
@@ -234,7 +234,7 @@ pub fn show_frames() -> io::Result<()> {
     ask_nodes(|_| FRAMES.to_vec()).map(drop)
 }
 
-/// A directory of sockets at which somebody tells a state.
+/// A directory of sockets at which programs report a state.
 struct AskedRoom {
     directory: Directory,
     /// Whether a request is sent.

@@ -393,7 +393,8 @@ pub(crate) fn program_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(link_info(link)?.program_id)
 }
 
-/// Takes the program of a link off an interface, whoever else holds the link, which stays without effect. Needs Linux
+/// Takes the program of a link off an interface, whichever process still holds the link, which has no effect then.
+/// Needs Linux
 /// 5.9.
 ///
 /// # Errors

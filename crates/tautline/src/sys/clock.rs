@@ -29,7 +29,7 @@ const UNDISTURBED_NS: i64 = 200;
 
 /// Offset from CLOCK_REALTIME nanoseconds to CLOCK_MONOTONIC ones, at this moment. Wait-free.
 ///
-/// The offset is constant until somebody sets CLOCK_REALTIME, but nobody can read both clocks at once: a thread that is
+/// The offset is constant until CLOCK_REALTIME is set, but no thread can read both clocks at once: a thread that is
 /// preempted between the two readings would date a frame milliseconds late, behind frames that came after it. So the
 /// offset that was found last is used for as long as it lies between two readings of CLOCK_MONOTONIC.
 #[inline]
@@ -62,7 +62,7 @@ fn offset_ns(found: &AtomicI64, mut read: impl FnMut(libc::clockid_t) -> i64) ->
     offset
 }
 
-/// CLOCK_REALTIME: nanoseconds since 1970, as somebody has set them.
+/// CLOCK_REALTIME: nanoseconds since 1970, as they were set.
 #[inline]
 pub(crate) fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME)

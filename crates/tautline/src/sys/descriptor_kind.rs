@@ -1,5 +1,5 @@
-//! Kinds of descriptors that another process has handed over. Whoever expects one kind and uses another could write
-//! into a file with privilege that the sender does not have.
+//! Kinds of descriptors that another process has handed over. A process that expects one kind and uses another could
+//! write into a file with privilege that the sender does not have.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

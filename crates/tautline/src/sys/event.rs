@@ -41,7 +41,7 @@ impl Event {
     /// Makes it unreadable again.
     pub(crate) fn quiet(&self) {
         let mut count = 0;
-        // SAFETY: a valid descriptor, and room for the count. It fails where nobody has rung.
+        // SAFETY: a valid descriptor, and room for the count. It fails where it was not rung.
         let _quiet = unsafe { libc::eventfd_read(self.0.as_raw_fd(), &raw mut count) };
     }
 }
@@ -95,7 +95,7 @@ impl Bells {
         Ok(event)
     }
 
-    /// Listens to an event no longer, whoever may still hold it.
+    /// Listens to an event no longer, whichever process still holds it.
     pub(crate) fn remove(&self, event: &Event) {
         // It fails only for one that is not there.
         let _removed = epoll::delete(&self.epoll, event);
@@ -149,7 +149,7 @@ mod tests {
                 assert!(!is_readable(&bells));
             }
         }
-        // Somebody who empties its own.
+        // A process that empties its own.
         one.ring();
         other.ring();
         one.quiet();

@@ -437,7 +437,7 @@ pub(crate) fn xdp_program(index: u32) -> io::Result<Option<u32>> {
 }
 
 /// Whether frames wait in a queueing discipline for an interface to take them. Virtual interfaces have none unless
-/// somebody gave them one.
+/// they were given one.
 pub(crate) fn has_queueing_discipline(index: u32) -> io::Result<bool> {
     let attributes = attributes(index)?;
     let is_without = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Qdisc(name) if name == "noqueue");

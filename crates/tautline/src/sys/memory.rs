@@ -38,7 +38,7 @@ impl Mapping {
         Self::map(bytes, true, flags, -1, 0)
     }
 
-    /// The memory behind a descriptor, shared with whoever else maps it.
+    /// The memory behind a descriptor, shared with all that map it.
     pub(crate) fn shared(fd: BorrowedFd<'_>, bytes: usize, offset: usize) -> io::Result<Self> {
         Self::map_shared(fd, bytes, true, offset)
     }
@@ -140,7 +140,7 @@ impl Mapping {
             "bytes outside the mapping"
         );
         // SAFETY: the range is within the mapping, as was just checked, and writable; `bytes` is not part of it,
-        // because nobody has a reference into a mapping.
+        // because there is no reference into a mapping.
         unsafe {
             let to = self.base.as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -175,8 +175,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `base` and `bytes` are those of a mapping that we made and that nobody uses any
-        // more, since whoever uses it borrows or owns `self`. Unmapping unlocks.
+        // SAFETY: `base` and `bytes` are those of a mapping that we made and that is not used any
+        // more, since its users borrow or own `self`. Unmapping unlocks.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

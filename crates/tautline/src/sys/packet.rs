@@ -10,7 +10,7 @@ use tautline_state::socket::{self, statement};
 use super::socket::{OutFrame, send_many};
 
 /// A socket to send whole frames on one interface, past the queueing discipline (so a frame is
-/// with the driver when the call returns, and nobody's backlog is before it). It receives nothing,
+/// with the driver when the call returns, and no backlog is before it). It receives nothing,
 /// and cannot be made to: a process that was handed it must not listen to others with it.
 pub(crate) fn sender(interface_index: u32) -> io::Result<OwnedFd> {
     sender_with(interface_index, libc::PACKET_QDISC_BYPASS)

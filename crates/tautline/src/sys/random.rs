@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// A number that nobody can foresee. Waits once, if the machine has only just started.
+/// An unforeseeable number. Waits once, if the machine has only just started.
 pub(crate) fn number() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let count = getrandom(&mut bytes, GetRandomFlags::empty())?;

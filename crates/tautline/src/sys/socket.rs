@@ -122,7 +122,7 @@ pub(crate) fn look(socket: BorrowedFd<'_>) {
     look_with(socket, libc::MSG_DONTWAIT);
 }
 
-/// The same for a socket whose datagrams are somebody's: they stay.
+/// The same for a socket whose datagrams are another's: they stay.
 pub(crate) fn peek(socket: BorrowedFd<'_>) {
     look_with(socket, libc::MSG_DONTWAIT | libc::MSG_PEEK);
 }
@@ -201,7 +201,7 @@ impl Receiver {
         // SAFETY: all bytes zero is a valid msghdr.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_name = (&raw mut from).cast();
-        // A packet socket's longer address is cut off at this length; nobody looks at it.
+        // A packet socket's longer address is cut off at this length; it is not used.
         message.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;

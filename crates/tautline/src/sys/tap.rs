@@ -1,4 +1,4 @@
-//! Taps: interfaces whose frames somebody writes to a descriptor. Here they serve as descriptors that can do nothing
+//! Taps: interfaces whose frames a process writes to a descriptor. Here they serve as descriptors that can do nothing
 //! but send: a tap is no socket, so it joins nothing, maps nothing, and reaches no other interface.
 
 use std::io;
@@ -24,7 +24,7 @@ const INTERFACE_BYTES: u64 = 208 << 10;
 pub(crate) const BYTES: u64 = SEND_BUFFER_BYTES as u64 + INTERFACE_BYTES;
 
 /// Makes a tap of this index in the calling thread's namespace, with an XDP program on it that runs for each frame and
-/// stays when this process ends. Nobody but root can attach another descriptor to it.
+/// stays when this process ends. Only root can attach another descriptor to it.
 ///
 /// Frames take the way with a packet buffer of the kernel, not the shorter one past it: because the send buffer is
 /// limited (`tun_can_build_skb`). The shorter one ends at drivers' `ndo_xdp_xmit`, which not every driver has and which
@@ -60,7 +60,7 @@ pub(crate) fn create(index: u32, program: BorrowedFd<'_>) -> io::Result<OwnedFd>
         .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
             vec![without_addresses],
         )]));
-    // With an address it would ask for routers, and whoever has the descriptor could read that.
+    // With an address it would ask for routers, and a process with the descriptor could read that.
     let _absent_without_ipv6 = route::change(RouteNetlinkMessage::SetLink(link), 0);
     let mut link = LinkMessage::default();
     link.header.index = index;

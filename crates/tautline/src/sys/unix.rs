@@ -18,20 +18,20 @@ pub(crate) const DESCRIPTORS_MAX: usize = 5;
 /// likes; so there is always room.
 pub(crate) const FOREIGN_DESCRIPTORS_MAX: usize = 253;
 
-/// A socket with this name, on which nobody listens yet.
+/// A socket with this name, on which no process listens yet.
 pub(crate) fn bind_path(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let bound = unnamed(kind)?;
     rustix::net::bind(&bound, &SocketAddrUnix::new(path)?)?;
     Ok(bound)
 }
 
-/// Listens on a socket on which somebody else listens already: this process's credentials count from here on. As many
+/// Listens on a socket on which another process listens already: this process's credentials count from here on. As many
 /// as `backlog` connections can wait to be accepted.
 pub(crate) fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(listener, backlog)?)
 }
 
-/// Whether this is a Unix socket of this kind on which somebody listens.
+/// Whether this is a Unix socket of this kind on which a process listens.
 pub(crate) fn listens(socket: BorrowedFd<'_>, kind: SocketType) -> io::Result<bool> {
     use rustix::net::sockopt;
     Ok(sockopt::socket_domain(socket)? == AddressFamily::UNIX

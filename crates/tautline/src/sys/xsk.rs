@@ -31,7 +31,7 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// about 90 of the largest). Higher: no difference, since the ring has no more frames.
 const IN_FLIGHT_BYTES: libc::c_int = RING_SLOTS as libc::c_int * 2048;
 
-/// EtherType of a frame that was queued and then given up, `ETH_P_LOOPBACK` of linux/if_ether.h: nobody listens for it.
+/// EtherType of a frame that was queued and then given up, `ETH_P_LOOPBACK` of linux/if_ether.h: no socket receives it.
 const ETHERTYPE_VOID: u16 = 0x9000;
 
 /// Calls to send what is queued: in copy mode kernels without `XDP_MAX_TX_SKB_BUDGET` send 32 frames a call
@@ -240,8 +240,8 @@ impl std::fmt::Debug for XskSocket {
 }
 
 impl XskSocket {
-    /// A socket on a queue of an interface. EBUSY if somebody has the queue, EINVAL if there is none such, ENOBUFS
-    /// if this user may not lock so much memory; where zero copies are asked for, whatever the driver answers.
+    /// A socket on a queue of an interface. EBUSY if another process has the queue, EINVAL if there is none such,
+    /// ENOBUFS if this user may not lock so much memory; where zero copies are asked for, whatever the driver answers.
     pub(crate) fn open(opening: &Opening) -> io::Result<Self> {
         let Opening {
             interface_index,

@@ -101,7 +101,7 @@ pub fn start_client(hosts: &Hosts, test: &str, role: &str) -> Helper {
     hosts.inside(Host::B, || Helper::start(test, role)).unwrap()
 }
 
-/// The node of a client: whoever calls this becomes `user` first, without any capability, and is killed
+/// The node of a client: the caller becomes `user` first, without any capability, and is killed
 /// by the kernel if it makes a bpf() call.
 pub fn client_node(user: u32) -> Result<Node, tautline::OpenError> {
     forbid_and_open(user, &mut false)

@@ -158,6 +158,6 @@ pub fn pin_again(file: &str, pin: &str) {
     };
     let link = call(GET, file, 0);
     call(PIN, pin, link);
-    // SAFETY: just opened, and used by nobody else.
+    // SAFETY: just opened, and not used elsewhere.
     drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(link as i32) });
 }

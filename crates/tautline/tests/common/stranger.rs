@@ -71,7 +71,7 @@ pub fn hang(address: &SocketAddrUnix) -> OwnedFd {
     socket
 }
 
-/// Sends descriptors to whoever tells a status; whether the kernel took them.
+/// Sends descriptors to a process that reports a status; whether the kernel took them.
 pub fn ask_status(address: &SocketAddrUnix, descriptors: &[BorrowedFd<'_>]) -> bool {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();

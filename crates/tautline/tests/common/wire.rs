@@ -127,7 +127,7 @@ impl Fence {
     }
 
     /// Passes until frames carry the time of their arrival. The kernel begins with packet timestamps a moment after
-    /// somebody asked for the first; a frame that came before counts as arrived when it is read, after later frames.
+    /// a socket asked for the first; a frame that came before counts as arrived when it is read, after later frames.
     pub fn pass_until_stamped(&mut self, wire: &Wire) {
         let deadline = tautline::now() + super::PATIENCE * super::slowness();
         loop {

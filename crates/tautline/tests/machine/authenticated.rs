@@ -558,7 +558,7 @@ fn a_flood_of_forged_frames_is_counted_and_over_when_it_ends() {
     let hosts = pair.hosts.as_ref().unwrap();
     let mut stranger = Stranger::on(hosts);
     let (mut sender, mut receiver, to) = pair.ports(&queue(Protection::Authenticated, 1_000));
-    // More than the queue holds, and nobody looks meanwhile.
+    // More than the queue holds, and no thread looks meanwhile.
     for round in 0..DEPTH * 8 {
         stranger.attack(12, 11, round);
     }

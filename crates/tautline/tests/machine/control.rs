@@ -177,7 +177,7 @@ fn open_ports_outlive_the_control_process_and_its_successor_takes_them_over() {
     control.kill();
     assert!(attached(&hosts), "clients hold the demux");
     assert!(answers(&hosts, &node, 60) && answers(&hosts, &node, 61));
-    // This one dies while nobody is there to notice.
+    // This one dies without a control process to notice.
     first.kill();
     assert!(answers(&hosts, &node, 61));
 
@@ -192,7 +192,7 @@ fn open_ports_outlive_the_control_process_and_its_successor_takes_them_over() {
     let fourth = client(61);
     assert!(answers(&hosts, &node, 61));
 
-    // In the other order, and with nobody left nothing is left.
+    // In the other order, and with no process left nothing is left.
     third.kill();
     fourth.kill();
     assert!(attached(&hosts));

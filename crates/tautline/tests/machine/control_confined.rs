@@ -101,7 +101,7 @@ fn attempts(namespace: &std::fs::File) -> Vec<(&'static str, io::Result<()>)> {
             TcpStream::connect("127.0.0.1:1")
                 .map(drop)
                 .inspect_err(|error| {
-                    // Where nobody listens the kernel would say so.
+                    // Without a listener the kernel would report it.
                     assert_ne!(error.kind(), io::ErrorKind::ConnectionRefused)
                 }),
         ),

@@ -1,5 +1,5 @@
 //! A control process that runs as another user than root, as the systemd unit has it: clients of all users believe it,
-//! root's programs and it keep each other from port numbers, and nobody believes a directory that root has not made.
+//! root's programs and it keep each other from port numbers, and none believes a directory that root has not made.
 
 use std::fs::Permissions;
 use std::os::fd::AsFd;

@@ -638,7 +638,7 @@ fn a_restarted_sender_on_packet() {
     a_restarted_sender_is_not_mixed_up(PACKET);
 }
 
-/// Frames that a socket has no room for while nobody reads are counted.
+/// Frames that a socket has no room for while it is not read are counted.
 fn a_full_socket_counts(side: Side) {
     let Some(pair) = pair(side, side) else { return };
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
@@ -685,7 +685,7 @@ fn a_full_socket_on_udp() {
 fn the_udp_form_is_sent_as_written() {
     for side in [UDP, PACKET.speaking_udp(), XDP.speaking_udp()] {
         // Where it arrives, and not where it leaves: frames past the queueing discipline are shown
-        // to nobody there.
+        // to no port there.
         let Some(pair) = pair(side, UDP) else { return };
         let sniffer = Wire::watch(pair.hosts.as_ref().unwrap(), Host::B);
         let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());

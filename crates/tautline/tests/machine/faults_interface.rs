@@ -19,7 +19,7 @@ use tautline::{
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
 
-/// Becomes nobody, whoever we are.
+/// Becomes an ordinary user, whichever user we are.
 fn drop_privilege() {
     use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
     if Uid::effective().is_root() {
@@ -180,7 +180,7 @@ fn down_and_up_again(side: Side) {
     sender.send(to, Priority::NORMAL, b"at once").unwrap();
     flows_again(&mut sender, &mut receiver, to).unwrap();
     assert_eq!(pair.on_a(Node::status).interface_up, Some(true));
-    // Another network's interface of the same name says nothing about ours, whoever asks.
+    // Another network's interface of the same name says nothing about ours, whichever process asks.
     let asked_elsewhere = match side.link {
         LinkKind::Udp => None,
         _ => Some(true),
@@ -516,7 +516,7 @@ fn ping(hosts: &Hosts) {
     }
 }
 
-/// Frames that nobody knows reach Linux, and frames of ours go on beside all this.
+/// Unknown frames reach Linux, and frames of ours go on beside all this.
 fn ordinary_traffic_is_untouched(side: Side) {
     let Some(pair) = pair(side, side) else { return };
     let hosts = pair.hosts.as_ref().unwrap();
@@ -550,7 +550,7 @@ fn ordinary_traffic_is_untouched(side: Side) {
             .iter()
             .all(|count| *count == 0)
     );
-    // Frames of ours for a port that nobody has are Linux's too, which drops them quietly.
+    // Frames of ours for a port that is not open are Linux's too, which drops them quietly.
     let header = Header::whole(port(77), port(1), Priority::NORMAL, 0, 0);
     let mac = |host| MacAddress(hosts.end(host, 0).mac());
     let wire = Wire::on(hosts, Host::A);

@@ -241,7 +241,7 @@ fn two_nodes_of_one_process_do_not_share_a_port() {
     );
 }
 
-/// A port that could not be opened is in nobody's way: the demux leaves its frames to Linux.
+/// A port that could not be opened has no effect: the demux leaves its frames to Linux.
 #[test]
 fn a_port_that_fails_to_open_takes_no_frames() {
     let test = "a_port_that_fails_to_open_takes_no_frames";

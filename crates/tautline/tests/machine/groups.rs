@@ -1,5 +1,5 @@
 //! Groups: neighbours whose MAC address is the broadcast address or a multicast address. Every node with the
-//! destination port open receives the message; nobody can send under a group's address.
+//! destination port open receives the message; no node can send under a group's address.
 
 use crate::common::wire::{Wire, frame};
 use crate::common::{

@@ -1,5 +1,5 @@
 //! The interface of a node is deleted and made again, gets another MAC address, another name: a node and a control
-//! process tell, and nobody waits for ever.
+//! process tell, and no thread waits without end.
 
 use std::thread;
 use std::time::Duration;
@@ -125,7 +125,7 @@ fn a_node_learns_that_its_interface_was_deleted_and_made_again() {
     }
 }
 
-/// The kernel gives the same index and the same addresses to whoever asks for them.
+/// The kernel gives the same index and the same addresses to each that asks for them.
 #[test]
 fn an_interface_made_again_with_the_same_index_and_mac_address_is_another() {
     let Some(pair) = pair(XDP, XDP) else { return };

@@ -172,7 +172,7 @@ fn datagrams_are_looked_at_where_they_lie() {
             assert!(lent.iter().all(|byte| *byte == lent[0]));
             taken.push(lent[0]);
         }
-        // Behind a socket, the one too many waits there until somebody collects.
+        // Behind a socket, the one too many waits there until it is collected.
         let capabilities = &meeting.node.report().capabilities;
         let expected: &[u8] = match capabilities.plain_udp {
             PlainUdp::PastTheStack => &[0, 1, 2],

@@ -156,7 +156,7 @@ fn a_batch_beyond_one_call_arrives_whole_and_in_order() {
     assert_eq!((status.peers[0].lost, status.peers[0].duplicates), (0, 0));
 }
 
-/// After an error nobody waits for the message any more: it is not sent once the interface is up again.
+/// After an error the message is not awaited any more: it is not sent once the interface is up again.
 #[test]
 fn a_message_that_is_refused_does_not_leave_later() {
     for side in [XSK, XSK_GENERIC] {

@@ -157,7 +157,7 @@ fn any_number_of_peers_is_answered() {
         for _ in 0..20 {
             ask(&mut meeting, &own);
         }
-        // Nobody has this address.
+        // No host has this address.
         let stranger = SocketAddrV4::new(Ipv4Addr::new(10, 255, 255, 77), 7);
         let sent = meeting.port.reply(stranger, Priority::NORMAL, b"answer");
         if is_past_the_stack(side) {

@@ -133,7 +133,7 @@ fn node(hosts: &Hosts, way: Way) -> (Node, Option<Thread>) {
     (node, control)
 }
 
-/// A frame, from nobody, with a tag or none.
+/// A frame without a real sender, with a tag or none.
 fn frame(to: MacAddress, tag: &[u8], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let ethertype = ethertype.to_be_bytes();
     [&to.0[..], &NOBODY.0, tag, &ethertype, payload].concat()

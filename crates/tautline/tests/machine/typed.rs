@@ -173,7 +173,7 @@ fn watchers_see_the_newest_value_whether_it_was_read_or_not() {
                 ..COMMAND
             };
             arm.send(to, Priority::NORMAL, &command).unwrap();
-            // Every other value is read before somebody looks.
+            // Every other value is read before the watcher looks.
             let is_read = round % 2 == 0 || !is_there_at_once;
             if is_read {
                 hub.next(Wait::Until(pair.soon())).unwrap().unwrap();
@@ -263,7 +263,7 @@ fn types_beyond_the_limits_are_refused() {
     );
 }
 
-/// A command as somebody else has declared it: one field is wider.
+/// A command as another program has declared it: one field is wider.
 mod other {
     #[derive(Clone, Copy, Debug, tautline::Typed)]
     #[repr(C, packed)]

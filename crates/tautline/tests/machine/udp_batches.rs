@@ -156,7 +156,7 @@ fn what_cannot_be_sent_ends_a_batch() {
     }
 }
 
-/// Neither a port that nobody has nor a station that nobody is keeps the others of a batch from their ways. News of
+/// Neither a closed port nor an absent station keeps the others of a batch from their ways. News of
 /// what did not arrive comes in the midst of the next batches.
 #[test]
 fn who_is_not_there_holds_up_nobody() {
@@ -301,7 +301,7 @@ fn a_batch_ends_where_the_cable_is_full() {
         assert_eq!((status.sent, status.send_errors), (sent.into(), 1));
         let mut buffer = [0; 1484];
         for number in 0..sent {
-            // On `xsk` what waits in the ring leaves when somebody looks.
+            // On `xsk` what waits in the ring leaves when a thread looks.
             assert_eq!(sender.receive_into(&mut buffer, Wait::Poll), Ok(None));
             let received = receiver
                 .receive_into(&mut buffer, Wait::Until(pair.soon()))

@@ -562,7 +562,7 @@ fn a_flood_of_first_fragments_leaves_others_alone(mut meeting: Meeting) {
     );
     assert_eq!(reassembly.crowded_out, 0);
     assert_eq!(status.memory_bytes, before.memory_bytes);
-    // In many names: whoever began first and is not done goes; a datagram whose fragments come together
+    // In many names: the datagram that began first and is not done goes; a datagram whose fragments come together
     // passes between.
     for round in 0..300u16 {
         for flood in 0..10u16 {

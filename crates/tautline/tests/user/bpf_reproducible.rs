@@ -1,5 +1,5 @@
-//! The same compiler makes the same BPF objects, byte for byte, wherever the sources lie: whoever has the sources can
-//! tell whether an object was made of them.
+//! The same compiler makes the same BPF objects, byte for byte, wherever the sources lie: a user who has the sources
+//! can tell whether an object was made of them.
 
 use std::fs;
 use std::path::Path;

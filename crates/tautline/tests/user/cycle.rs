@@ -91,7 +91,7 @@ fn a_stranger_gets_the_cycle_and_the_reasons() {
         child::run("a_stranger_gets_the_cycle_and_the_reasons", "stranger");
         return;
     }
-    // Limits that nobody had raised before.
+    // Limits that were not raised before.
     let limit = |bytes| Rlimit {
         current: Some(bytes),
         maximum: Some(bytes),

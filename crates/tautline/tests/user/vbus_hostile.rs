@@ -1,4 +1,4 @@
-//! A process on the bus that keeps no rule: it writes random bytes over everything that it may write. Whoever
+//! A process on the bus that keeps no rule: it writes random bytes over everything that it may write. A process that
 //! is connected to it never reads outside, never loops for ever, says so, and goes on.
 #![allow(unsafe_code)] // Writes over mappings that the library has made.
 
@@ -303,7 +303,7 @@ fn nonsense_before_a_message_does_not_hide_it_from_who_waits() {
     let hostile = child::Helper::start(TEST, &path);
     honest.send(to, Priority::ALL[0], b"last of all").unwrap();
 
-    // Everything was sent before this port began to wait, so nobody is going to wake it.
+    // Everything was sent before this port began to wait, so no sender will wake it.
     queue.descriptor().unwrap();
     let mut buffer = [0; BYTES_MAX];
     let limit = Timespec::try_from(PATIENCE).unwrap();

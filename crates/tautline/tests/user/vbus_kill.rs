@@ -346,7 +346,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends one message; whether it was taken on, and `None` if nobody is there.
+    /// Sends one message; whether it was taken on, and `None` without a receiver.
     fn send(&mut self) -> Option<bool> {
         let class = self.random.next_u32() as usize % CLASSES;
         let mut message = [0; MESSAGE_BYTES_MAX];

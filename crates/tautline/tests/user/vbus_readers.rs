@@ -67,7 +67,7 @@ fn each_reader_gets_each_value_and_one_that_comes_late_the_last() {
     let config = bus("readers");
     let (node, mut lens, readers) = camera(&config);
     assert_eq!(lens.readers().unwrap(), readers);
-    // Nobody reads.
+    // There is no reader.
     publish(&mut lens, readers, 1);
     let mut screens: Vec<_> = (0..3)
         .map(|number| follower(&config, &format!("viewer{number}"), 6))

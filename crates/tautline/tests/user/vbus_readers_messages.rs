@@ -79,7 +79,7 @@ fn each_reader_gets_each_message_once_and_the_most_urgent_first() {
     let config = bus("messages");
     let (node, mut events, readers) = camera(&config);
     assert_eq!(events.readers().unwrap(), readers);
-    // Nobody reads, and whoever comes later does not get it.
+    // There is no reader, and one that comes later does not get it.
     publish(&mut events, readers, Priority::NORMAL, 1);
     let mut logs: Vec<_> = (0..3)
         .map(|number| follower(&config, &format!("viewer{number}")))

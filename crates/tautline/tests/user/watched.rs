@@ -1,4 +1,4 @@
-//! Status of ports that somebody watches: bytes, ages, and latencies that are measured while they are asked for.
+//! Status of ports that are watched: bytes, ages, and latencies that are measured while they are asked for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -105,7 +105,7 @@ fn exchange(from: &Node, to: &Node, peer: &str) {
         assert_measured(&latency, COUNT);
         assert!(latency.measured);
     }
-    // Nobody asks any more.
+    // It is not asked for any more.
     let is_measured = |port: &PortStatus| {
         port.latency
             .as_ref()

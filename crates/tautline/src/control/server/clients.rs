@@ -81,7 +81,7 @@ impl Clients {
         ))
     }
 
-    /// A number that no client had before, so that an event that comes late finds nobody.
+    /// A number that no client had before, so that an event that comes late finds no client.
     pub(super) fn next_number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1

@@ -53,7 +53,7 @@ impl Server {
             self.check_ethertype(ethertype)?;
         }
         let memory_bytes = shape.bytes() as u64 + PORT_KERNEL_BYTES;
-        // Before the number is looked at: a port that one may not have is nobody else's news.
+        // Before the number is looked at: a port that a client may not have is not reported to it.
         let grant = self
             .policy
             .grant(&user, port, memory_bytes, &self.taken())
@@ -178,7 +178,7 @@ impl Server {
         (Reply::Closed, Vec::new())
     }
 
-    /// From now on the port is nobody's.
+    /// From now on the port has no owner.
     pub(super) fn close(&mut self, port: PortKey) {
         if self.ports.remove(&port).is_some() {
             self.leaving.insert(port);
@@ -195,7 +195,7 @@ impl Server {
         self.demux.close_port(port);
     }
 
-    /// Takes ports that are nobody's from the demux, so many at most.
+    /// Takes ports without an owner from the demux, so many at most.
     pub(super) fn withdraw(&mut self, count: usize) {
         for _ in 0..count {
             let Some(port) = self.leaving.pop_first() else {

@@ -133,7 +133,7 @@ impl Setup {
 pub(crate) struct Demux {
     setup: Setup,
     maps: Maps,
-    /// Detaches the demux when dropped, unless somebody else holds it too.
+    /// Detaches the demux when dropped, unless another process holds it too.
     attached: Attached,
 }
 
@@ -262,7 +262,7 @@ impl Demux {
             map: owned(&map)?,
             doorbell: owned(&ring)?,
         };
-        // Last: nothing may fail afterwards, or frames would go on into a port that nobody has.
+        // Last: nothing may fail afterwards, or frames would go on into a port without an owner.
         self.maps
             .publish(place, &map, &ring)
             .map_err(|error| PortError::refused("showing the port to the demux", error))?;
@@ -555,8 +555,8 @@ pub(super) struct Found {
     pub(super) mode: Option<XdpMode>,
 }
 
-/// The demux on an interface, at whichever hook; else somebody's XDP program. Programs of others at traffic control
-/// stand in nobody's way.
+/// The demux on an interface, at whichever hook; else another XDP program. Programs of others at traffic control
+/// do not matter.
 pub(super) fn on_interface(index: u32) -> io::Result<Option<Found>> {
     let xdp = interface::xdp_program(index)?.map(found);
     if xdp.as_ref().is_some_and(|found| found.mode.is_some()) {

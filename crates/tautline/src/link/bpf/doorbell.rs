@@ -33,7 +33,7 @@ impl Doorbell {
         })
     }
 
-    /// Forgets what has rung so far. A record that is still being written is forgotten too: whoever
+    /// Forgets what has rung so far. A record that is still being written is forgotten too: the thread that
     /// writes it has published a message before, which the look that follows will find.
     pub(in crate::link) fn quiet(&self) {
         // Acquire: partner is the kernel's release of the position in `bpf_ringbuf_reserve`. Release:

@@ -18,8 +18,8 @@ use crate::sys::{bpf, interface};
 /// The program on an interface, and its maps: `struct tl_look` of `bpf/tautline.h`.
 #[derive(Debug)]
 pub struct ShortPath {
-    /// The places, the place of each UDP port, the place of each socket, and the link: as long as somebody holds it the
-    /// program is on the interface.
+    /// The places, the place of each UDP port, the place of each socket, and the link: as long as a process holds it
+    /// the program is on the interface.
     pub descriptors: [OwnedFd; 4],
     /// Address of the interface: datagrams to others are the sockets'.
     pub address: Ipv4Addr,

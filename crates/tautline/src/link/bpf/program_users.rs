@@ -7,7 +7,8 @@ use crate::claim::Holder;
 use crate::sys::bpf;
 use crate::sys::pin::PASSING_NAME;
 
-/// Processes that are named in an error. Lower: the one that matters is missing. Higher: nobody reads it.
+/// Processes that are named in an error. Lower: the one that matters is missing. Higher: the error is too long to be
+/// read.
 const NAMED_MAX: usize = 8;
 
 /// The processes that have the program with this number: its link, or the place in which a control process keeps that

@@ -56,7 +56,7 @@ impl RawTable {
         types.collect()
     }
 
-    /// The place of an EtherType that has been taken; 0 if it is nobody's.
+    /// The place of an EtherType that has been taken; 0 if it has no owner.
     pub(in crate::link) fn place(&self, ethertype: EtherType) -> u32 {
         let places = self.places();
         let held = |place: &Place| place.ethertype == ethertype.get();

@@ -29,7 +29,7 @@ pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>
     let look = || on_interface(interface).map_err(|error| not_loaded(error.into()));
     let found = match look()? {
         None => return Ok(None),
-        // Beside somebody else's program there is room at traffic control.
+        // Alongside another program there is room at traffic control.
         Some(found) if found.mode.is_none() && asked.is_none_or(|asked| asked == XdpMode::Tc) => {
             return Ok(None);
         }

@@ -13,7 +13,7 @@ use crate::sys::{socket, tap};
 /// Descriptor that takes whole frames.
 #[derive(Debug)]
 pub(crate) enum Sender {
-    /// Sends any frame. The ring is for whoever captures.
+    /// Sends any frame. The ring is for captures.
     Packet(OwnedFd, Arc<TapRing>),
     /// Sends what the control process allows; another frame disappears, counted there. A control process whose
     /// interface is gone has deleted the tap.

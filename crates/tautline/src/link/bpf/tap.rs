@@ -1,7 +1,7 @@
 //! The ring of copies that `taut capture` reads (`bpf/tap.bpf.h`), as a sending process writes it: the demux does not
-//! see frames that leave, and the kernel shows those to nobody that are sent past the queueing discipline.
+//! see frames that leave, and the kernel shows no process those that are sent past the queueing discipline.
 //!
-//! While nobody captures, a send looks at one word. Its protocol is that of the demux: a writer takes a position, then
+//! Without a capture, a send looks at one word. Its protocol is that of the demux: a writer takes a position, then
 //! the slot, if no other writer is in it; a reader sees by the slot's turn whether it holds the frame of its position.
 
 use std::io;
@@ -27,7 +27,7 @@ impl TapRing {
         Mapping::shared(array, RING_BYTES.next_multiple_of(page_bytes()), 0).map(Self)
     }
 
-    /// Copies a frame that was sent, in its parts, if somebody captures.
+    /// Copies a frame that was sent, in its parts, during a capture.
     #[inline]
     pub(in crate::link) fn sent(&self, parts: &[&[u8]]) {
         // Written by the reader. It says it again and again, so that nothing need be seen at once.

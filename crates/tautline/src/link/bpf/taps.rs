@@ -3,7 +3,7 @@
 //!
 //! Each tap lies in a network namespace that no process is in and that has nothing else in it. Its index is that of
 //! its port's place in the demux, by which the program finds the port's permit. Namespace, taps and program live as
-//! long as somebody has a descriptor of them: a client sends on when the control process has died.
+//! long as a process has a descriptor of them: a client sends on when the control process has died.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -122,7 +122,7 @@ impl Taps {
         })
     }
 
-    /// Makes the tap of a place. One that somebody has there yet is taken from them.
+    /// Makes the tap of a place. One that a client still has is taken from it.
     ///
     /// # Errors
     /// The kernel's; `ErrorKind::NotFound` if it has no taps.
@@ -139,7 +139,7 @@ impl Taps {
         })
     }
 
-    /// Takes the tap of a place from whoever has it: nothing is sent through it any more.
+    /// Takes the tap of a place from its client: nothing is sent through it any more.
     ///
     /// # Errors
     /// The kernel's.

@@ -97,8 +97,8 @@ impl UdpTable {
         }
     }
 
-    /// Writes the place of one UDP port, and returns what was there. Four share a word; whoever calls
-    /// this holds the lock, so nobody else changes the word meanwhile.
+    /// Writes the place of one UDP port, and returns what was there. Four share a word; the caller of
+    /// this holds the lock, so no other thread changes the word meanwhile.
     fn set(&self, port: u16, place: u16) -> u16 {
         let word = 1 + usize::from(port) / 4;
         let mut places = self.mapping.load(word, Relaxed).to_ne_bytes();

@@ -24,7 +24,7 @@ impl Access {
         })
     }
 
-    /// Whether a user may have this name: everybody, unless the configuration gives it to somebody.
+    /// Whether a user may have this name: everybody, unless the configuration gives it to another.
     pub(super) fn may_be(&self, user: u32, node: NodeName) -> bool {
         let mut named = self
             .rules

@@ -33,8 +33,8 @@ pub(super) fn ask(
     }
 }
 
-/// The same of another user's port, by a thread of its own: what such a port hands over may block whoever closes it,
-/// and what is no memory is closed there.
+/// The same of another user's port, by a thread of its own: what such a port hands over may block the thread that
+/// closes it, and what is no memory is closed there.
 fn views_of_stranger(
     socket: UntrustedSocket,
     name: PortName,
@@ -54,7 +54,7 @@ fn views_of_stranger(
                 Err(ObserveError::Nonsense { port: name })
             }
         });
-        // Nobody waits any more.
+        // The caller does not wait any more.
         let _waits = done.send(result);
     };
     std::thread::Builder::new()

@@ -56,7 +56,7 @@ impl BusConfig {
 pub struct BusRule {
     /// The user, by name or number.
     pub user: String,
-    /// Names of nodes that belong to the users whose entries list them, and to nobody else.
+    /// Names of nodes that belong to the users whose entries list them, and to no others.
     pub nodes: Vec<NodeName>,
     /// Ports of this node that the user may send to and watch.
     pub ports: Vec<RangeInclusive<u16>>,

@@ -3,8 +3,8 @@
 //! user's next node, or root's. Only sockets with names of ours, empty directories and the files of locks and marks are
 //! removed, and only in a directory that carries the mark of a bus.
 //!
-//! Trust: the bus is sticky if several users may write it, so nobody renames or removes another's node. A node's
-//! directory can be written by its user alone. So whoever owns the directory has the name, and the kernel says who
+//! Trust: the bus is sticky if several users may write it, so no user renames or removes another's node. A node's
+//! directory can be written by its user alone. So the owner of the directory has the name, and the kernel says who
 //! that is.
 
 use std::ffi::{OsStr, OsString};
@@ -34,7 +34,7 @@ use crate::sys::seqpacket;
 
 /// Where the buses of the system are, which root makes.
 const SYSTEM: &str = "/run/tautline/vbus";
-/// Attempts to open a directory that others may be removing. Each that fails means that somebody else
+/// Attempts to open a directory that others may be removing. Each that fails means that another process
 /// has just left, so a few suffice.
 const ATTEMPTS: u32 = 32;
 /// How long a process of the same user may hold the lock of a node's directory, which is for a few system calls.
@@ -42,7 +42,7 @@ const ATTEMPTS: u32 = 32;
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
 /// Time between attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-/// The file by which a node's directory is locked. Only its user can open it, so nobody else can hold the lock.
+/// The file by which a node's directory is locked. Only its user can open it, so no other user can hold the lock.
 const LOCK: &str = ".lock";
 /// Entries of a directory that are looked at. Lower: a bus with many nodes is listed in part. Higher: a member who
 /// fills the bus with names takes more of a watcher's time.
@@ -131,7 +131,7 @@ pub(crate) struct ListedNode {
     pub(crate) ports: Vec<PortNumber>,
 }
 
-/// Opens a bus to look at it, whoever owns it.
+/// Opens a bus to look at it, whichever user owns it.
 pub(crate) fn open_to_watch(path: &Path) -> io::Result<OwnedFd> {
     let bus = walk(path, None)?;
     open(bus.as_fd(), ".".as_ref())
@@ -171,7 +171,7 @@ fn node_of(name: &OsStr) -> Option<NodeName> {
     name.to_str()?.parse().ok()
 }
 
-/// The user to whom a node's name belongs: the owner of its directory, which nobody else may be able to write.
+/// The user to whom a node's name belongs: the owner of its directory, which no other user may be able to write.
 fn owner_in(bus: BorrowedFd<'_>, node: NodeName) -> io::Result<(OwnedFd, u32)> {
     let place = open_path(bus, node.as_str().as_ref())?;
     let found = look(&place)?;
@@ -224,7 +224,7 @@ impl Directory {
             let Some(_locked) = lock(place.as_fd(), OFlags::CREATE, LOCK_LIMIT)? else {
                 continue;
             };
-            // Somebody who left may have taken the mark away before this node's directory was there.
+            // A process that left may have taken the mark away before this node's directory was there.
             mark.put(bus.as_fd())?;
             sweep(place.as_fd())?;
             let listening = listen(place.as_fd(), &presence, socket_mode)?;
@@ -256,7 +256,7 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(BindError::Taken(None));
             }
-            // Nobody, or somebody who died.
+            // No process, or one that died.
             Err(_) => {}
         }
         match kind_of(place, name.as_ref())? {
@@ -300,7 +300,7 @@ impl Directory {
         [path_through(bus, "."), path_through(bus, node.as_str())]
     }
 
-    /// Clears what dead processes left, as far as this user may, and removes what nobody uses.
+    /// Clears what dead processes left, as far as this user may, and removes what is not used.
     fn leave(&self) -> io::Result<()> {
         {
             let place = self.place.as_fd();
@@ -313,7 +313,7 @@ impl Directory {
     }
 }
 
-/// Clears what dead processes left on a bus, as far as this user may, and removes it if nobody uses it.
+/// Clears what dead processes left on a bus, as far as this user may, and removes it if it is not used.
 ///
 /// # Errors
 /// Those of removing it; it carries no mark.
@@ -331,7 +331,7 @@ pub(crate) fn clear_bus(path: &Path, bus: BorrowedFd<'_>) -> io::Result<()> {
         let Ok(place) = open(bus, &name) else {
             continue;
         };
-        // Of this user, or of anybody for root. Somebody who is busy there clears it.
+        // Of this user, or of any user for root. A process that is busy there clears it.
         let owner = look(&place)?.st_uid;
         let may_clear = owner == own_user() || rustix::process::geteuid().is_root();
         if !may_clear {
@@ -426,7 +426,7 @@ impl Sharing {
     }
 }
 
-/// Opens a bus, which is made if it is not there. `None`: somebody else is making or removing it.
+/// Opens a bus, which is made if it is not there. `None`: another process is making or removing it.
 fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<(OwnedFd, Mark)>> {
     let (Some(base), Some(name)) = (path.parent(), path.file_name()) else {
         let message = format!("{} is no path of a bus", path.display());
@@ -498,7 +498,7 @@ fn open_base(base: &Path) -> io::Result<OwnedFd> {
     walk(base, Some(0o700))
 }
 
-/// Opens the directory of a node, which is made if it is not there. `None`: somebody else is making it.
+/// Opens the directory of a node, which is made if it is not there. `None`: another process is making it.
 fn open_place(
     bus: BorrowedFd<'_>,
     node: NodeName,
@@ -563,7 +563,7 @@ fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<UntrustedL
 /// lock. `make` is `OFlags::CREATE` for the node that opens its own directory, and empty for all others.
 fn lock(place: BorrowedFd<'_>, make: OFlags, limit: Duration) -> io::Result<Option<OwnedFd>> {
     let flags = make | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // To open somebody's pipe must not wait for its other end.
+    // To open another user's pipe must not wait for its other end.
     let flags = flags | OFlags::NONBLOCK;
     let deadline = Instant::now() + limit;
     loop {
@@ -592,7 +592,7 @@ fn lock(place: BorrowedFd<'_>, make: OFlags, limit: Duration) -> io::Result<Opti
     }
 }
 
-/// Removes a node's directory if nobody uses it. It is locked.
+/// Removes a node's directory if it is not used. It is locked.
 fn clear(bus: BorrowedFd<'_>, place: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     sweep(place)?;
     if names(place)? == [LOCK] {
@@ -605,7 +605,7 @@ fn clear(bus: BorrowedFd<'_>, place: BorrowedFd<'_>, name: &OsStr) -> io::Result
     Ok(())
 }
 
-/// Removes the sockets that nobody listens on any more. The directory is locked.
+/// Removes the sockets without a listener. The directory is locked.
 fn sweep(place: BorrowedFd<'_>) -> io::Result<()> {
     for name in names(place)? {
         if let Some(text) = name.to_str()
@@ -618,7 +618,7 @@ fn sweep(place: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nobody listens on this socket.
+/// Whether no process listens on this socket.
 fn is_dead(place: BorrowedFd<'_>, name: &str) -> bool {
     let connected = seqpacket::connect(&path_through(place, name));
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)

@@ -21,7 +21,7 @@ pub(super) enum Entry {
         bus_receiver: Arc<ReceiverShared>,
         socket: UntrustedListener,
     },
-    /// Somebody who has connected and not finished the handshake, or whom a port wants to follow.
+    /// A peer that has connected and not finished the handshake, or that a port wants to follow.
     Arriving {
         bus_receiver: Arc<ReceiverShared>,
         socket: PeerSocket,

@@ -1,4 +1,4 @@
-//! The newest value in the memory of a sender, for whoever only looks. The sender may write there what it likes, and
+//! The newest value in the memory of a sender, for watchers. The sender may write there what it likes, and
 //! may write now.
 
 use std::sync::atomic::{

@@ -102,7 +102,7 @@ pub(super) fn remove_last(bus: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(mark == Mark::Made)
 }
 
-/// Removes the mark of a directory that nobody else has seen yet.
+/// Removes the mark of a directory that no other process has seen yet.
 pub(super) fn remove(bus: BorrowedFd<'_>) {
     let _gone = rustix::fs::unlinkat(bus, NAME, AtFlags::empty());
 }

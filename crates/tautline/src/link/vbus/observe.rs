@@ -1,7 +1,7 @@
 //! Watching buses without taking part: which there are, who is on them, and what passes through a port.
 //!
 //! A watcher asks a port's service thread for read-only descriptors of the port's memory and of those who send to it,
-//! maps them, and hangs up. Whoever is watched does nothing more for it, and cannot tell. What a watcher reads may
+//! maps them, and hangs up. A watched process does nothing more for it, and cannot notice. What a watcher reads may
 //! change while it reads; figures may therefore be a moment apart, and a message that was overwritten while it was
 //! copied is recognised and counted as missed.
 #![allow(unsafe_code)] // Lays the layout over the mappings that it holds.
@@ -114,16 +114,16 @@ pub fn buses(also: Option<&Path>) -> io::Result<Vec<Bus>> {
 }
 
 impl Bus {
-    /// Whether no node lives on it: whoever was there was killed.
+    /// Whether no node lives on it: all that were there were killed.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.members.is_empty() && self.ports.is_empty()
     }
 
-    /// Removes what killed nodes have left on a bus, and the bus where nobody is left; of other users, root alone can.
+    /// Removes what killed nodes have left on a bus, and the bus where no node is left; of other users, root alone can.
     ///
     /// # Errors
-    /// Those of removing it, among them that somebody is there again.
+    /// Those of removing it, among them that a node is there again.
     pub fn clear(&self) -> io::Result<()> {
         clear_bus(&self.path, open_to_watch(&self.path)?.as_fd())
     }
@@ -677,7 +677,8 @@ impl Tap {
     /// # Errors
     /// [`ObserveError`]; what was tapped before stays.
     pub fn refresh(&mut self) -> Result<(), ObserveError> {
-        // Before the port is asked: whoever goes after this is still among the senders, or counted at the next refresh.
+        // Before the port is asked: a sender that goes after this is still among the senders, or counted at the next
+        // refresh.
         let gone = self.observer.published_by_gone();
         let before = std::mem::take(&mut self.observer.connections);
         if let Err(error) = self.observer.refresh() {

@@ -1,6 +1,6 @@
 //! Directories reached by descriptor: the way to a bus, and what may be believed of what is there. Every step opens
-//! one name below a directory that is open already and does not follow a link, so nobody can put another directory in
-//! its place between a check and a use.
+//! one name below a directory that is open already and does not follow a link, so no process can put another directory
+//! in its place between a check and a use.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -131,7 +131,7 @@ fn link_target(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<
 }
 
 /// Makes a directory whole before anybody sees it: under a name of its own first, with group and mode set by
-/// descriptor. A bus has its mark from the first. `None` if somebody else has made one meanwhile.
+/// descriptor. A bus has its mark from the first. `None` if another process has made one meanwhile.
 pub(super) fn make_one(
     parent: BorrowedFd<'_>,
     name: &OsStr,
@@ -218,7 +218,7 @@ fn furnish(
     Ok(made)
 }
 
-/// Sets the permission bits of a socket that this user has bound, in a directory that nobody else can write.
+/// Sets the permission bits of a socket that this user has bound, in a directory that no other user can write.
 pub(super) fn set_mode(directory: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::openat(directory, name, flags, Mode::empty())?;

@@ -265,7 +265,7 @@ impl BusReceiver {
             self.skip(found.place);
         }
         if self.armed {
-            // There may be more behind them, of which nobody is going to tell: there must be a look before a sleep.
+            // There may be more behind them, which will not be announced: there must be a look before a sleep.
             self.disarm();
             self.shared.bells.ring();
         }
@@ -414,7 +414,7 @@ impl BusReceiver {
         }
     }
 
-    /// It is awake: nobody needs to kick.
+    /// It is awake: no sender needs to kick.
     #[cold]
     pub(crate) fn disarm(&mut self) {
         self.armed = false;

@@ -580,7 +580,7 @@ impl Worker {
         Ok(socket)
     }
 
-    /// Sockets have appeared: perhaps that of somebody whom we seek.
+    /// Sockets have appeared: perhaps that of a peer that we seek.
     fn look_at_directory(&mut self) {
         if let Some(watch) = &self.watch {
             // Their names do not matter: an attempt costs next to nothing. A user who makes names without end is heard

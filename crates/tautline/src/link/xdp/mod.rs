@@ -74,7 +74,7 @@ pub(crate) fn modes_on(interface: &Interface, has_poll_threads: bool) -> [XdpMod
     }
 }
 
-/// Somebody else's XDP program on the interface of a demux at traffic control, for the report.
+/// Another XDP program on the interface of a demux at traffic control, for the report.
 pub(crate) fn seen_first(mode: XdpMode, interface: &Interface) -> Option<String> {
     let id = interface::xdp_program(interface.index).ok().flatten();
     let id = id.filter(|_| mode == XdpMode::Tc)?;

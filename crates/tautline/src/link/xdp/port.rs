@@ -105,7 +105,7 @@ impl XdpPort {
 const CUT_FRAGMENTS_MAX: usize = 64;
 
 /// The kernel cuts a datagram in half the time that a call for each fragment takes, but not past the queueing
-/// discipline. So only where there is none, and nobody's backlog to wait behind: on a virtual interface. A client of a
+/// discipline. So only where there is none, and no backlog to wait behind: on a virtual interface. A client of a
 /// control process is not handed such a socket.
 fn cutter(interface: &Interface, sender: &Sender) -> Option<OwnedFd> {
     if let Sender::Tap(..) = sender {

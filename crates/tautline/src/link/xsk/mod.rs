@@ -4,7 +4,7 @@
 //!
 //! One socket for each queue, because the kernel allows one set of memory for each; so ports of a
 //! node share it, under a lock that is held for as long as some frames take. A port that finds
-//! the lock held leaves the work to whoever has it: its own frames are brought too.
+//! the lock held leaves the work to the thread that has it: its own frames are brought too.
 
 mod queues;
 
@@ -71,7 +71,7 @@ impl XskLink {
         }
         setup.check_tags()?;
         let mut ebpf = setup.load_object(tautline_bpf::XSK)?;
-        // Before the sockets: whoever else has a program here is named, which a queue's EBUSY is not.
+        // Before the sockets: another program here is named, which a queue's EBUSY is not.
         let attached = attach(&mut ebpf, "tautline_xsk", &setup)?;
         let busy_poll = busy_poll.map(|time| BusyPoll {
             time_us: i32::try_from(time.as_micros()).unwrap_or(i32::MAX),

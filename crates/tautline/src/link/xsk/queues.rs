@@ -118,7 +118,7 @@ impl Opener<'_> {
         let interface = self.setup.name.clone();
         match error.raw_os_error() {
             Some(libc::EBUSY) => OpenError::QueueTaken { interface, queue },
-            // The kernel counts the memory as locked, whoever the process belongs to.
+            // The kernel counts the memory as locked, whichever user the process belongs to.
             Some(libc::ENOBUFS) => OpenError::NotLocked {
                 needs_bytes: self.least_bytes(),
                 limit_bytes: lock_limit_bytes().unwrap_or(0),
@@ -209,7 +209,7 @@ mod tests {
             let refused = |result: io::Result<()>| result.unwrap_err().raw_os_error();
             assert_eq!(refused(socket.reserve(full + 1)), Some(libc::EAGAIN));
             socket.reserve(full).unwrap();
-            // For nobody, so that they are gone as soon as they are sent.
+            // Without a receiver, so that they are gone as soon as they are sent.
             let frame = [2; 60];
             for _ in 0..full {
                 socket.queue([&frame, &[]]).unwrap();

@@ -1,5 +1,5 @@
 //! State that the ports of a node share: the sockets of the queues, and the destinations of their frames. A port that
-//! looks takes the frames of all ports, under a lock that nobody waits for.
+//! looks takes the frames of all ports, under a lock that no thread waits for.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,7 +49,7 @@ pub(super) struct Maps {
     pub(super) out_of_order: OutOfOrderFragments,
     /// Counters of the program.
     pub(super) counters: bpf::counters::Counters,
-    /// Copies for whoever captures.
+    /// Copies for captures.
     pub(super) tap: TapRing,
     /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
     pub(super) news: RingBuf<MapData>,
@@ -211,7 +211,7 @@ impl Shared {
     }
 
     pub(super) fn counters(&self) -> NodeCounters {
-        // Nobody counts the same: what is malformed the program leaves to this process.
+        // Nothing is counted twice: malformed frames the program leaves to this process.
         let mut counters = NodeCounters {
             malformed: self.counters.read().malformed,
             ..self.program_counters.read()
@@ -238,7 +238,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings what has arrived into the ports' memories, if nobody else is at it.
+    /// Brings what has arrived into the ports' memories, if no other thread is at it.
     pub(super) fn collect(&self) {
         let mut pump = match self.rx_queues.try_lock() {
             Ok(pump) => pump,

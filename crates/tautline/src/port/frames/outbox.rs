@@ -343,7 +343,7 @@ impl Outbox {
         match self.send_all(link, &one).stopped {
             None => Ok(()),
             Some(error) => {
-                // Nobody sends it again: what is missing is lost.
+                // It is not sent again: what is missing is lost.
                 self.flows[place].numbering.take();
                 Err(error)
             }

@@ -233,7 +233,7 @@ impl Decoder for Messages {
             (Some(address), Ok(header)) if usize::from(header.length) <= SLOT_PAYLOAD_BYTES => {
                 (address, header)
             }
-            // A slot that the demux claimed and could not fill, or that somebody scribbled on.
+            // A slot that the demux claimed and could not fill, or that another process scribbled on.
             _ => {
                 statistics.void.add(1);
                 return Ok(None);

@@ -164,7 +164,7 @@ impl Decoder for Datagrams {
     ) -> Result<Option<(Datagram, Location)>, ReceiveError> {
         let head = record.slot.head();
         let Some(datagram) = known(&head) else {
-            // A slot that the demux claimed and could not fill, or that somebody scribbled on.
+            // A slot that the demux claimed and could not fill, or that another process scribbled on.
             statistics.void.add(1);
             return Ok(None);
         };

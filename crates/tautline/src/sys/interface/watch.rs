@@ -1,5 +1,5 @@
 //! The interface that a node was opened on, by its index, and what the kernel has there now. A name says nothing: the
-//! kernel gives it to the next interface, and an index to none while the namespace lives, unless somebody asks for it.
+//! kernel gives it to the next interface, and an index to none while the namespace lives, unless it is asked for.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::sys::{socket, wait};
 /// one that is renamed at that moment seems gone. Higher: one that is renamed all the time is asked about for longer.
 const ATTEMPTS: u32 = 4;
 
-/// An interface as it was once, with a socket in its network namespace: whoever asks may be in another.
+/// An interface as it was once, with a socket in its network namespace: the caller may be in another.
 #[derive(Debug)]
 pub(crate) struct InterfaceWatch {
     name: String,
@@ -94,7 +94,7 @@ impl InterfaceWatch {
         }
     }
 
-    /// The interface at this moment; `None` if it is gone. Does not wait for whoever changes interfaces (rtnl).
+    /// The interface at this moment; `None` if it is gone. Does not wait for changes of interfaces (rtnl).
     ///
     /// # Errors
     /// The kernel's.

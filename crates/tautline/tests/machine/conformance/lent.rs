@@ -81,7 +81,7 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
         assert!(out[..100].iter().all(|byte| *byte == out[0]));
         taken.push(out[0]);
     }
-    // Where a socket stands before the port, what is too much waits there until somebody collects.
+    // Where a socket stands before the port, what is too much waits there until it is collected.
     let waited = pair.b.report().capabilities.delivered_by_kernel || answers_sender(pair);
     let expected: &[u8] = if waited { &[0, 1, 2] } else { &[0, 1, 2, 3] };
     assert_eq!(taken, expected);

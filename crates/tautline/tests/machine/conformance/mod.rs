@@ -544,7 +544,7 @@ fn a_destination_of_another_port_is_refused(pair: &Pair) {
 
 fn a_sleeper_is_woken(pair: &Pair) {
     if pair.is_virtual() {
-        return; // Waiting moves the clock there: nobody sleeps.
+        return; // Waiting moves the clock there: no thread sleeps.
     }
     let options = QueuingOptions {
         spin: Duration::ZERO.into(),

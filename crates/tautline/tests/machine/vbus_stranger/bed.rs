@@ -40,7 +40,7 @@ impl Deref for OwnBus {
 
 impl Drop for OwnBus {
     fn drop(&mut self) {
-        // The rest of a failed test is in nobody's way.
+        // The rest of a failed test does no harm.
         let _left = fs::remove_dir_all(&self.0.name);
     }
 }
@@ -277,8 +277,8 @@ pub(crate) fn lingering() -> OwnedFd {
     stream.into()
 }
 
-/// Leaves lingering sockets to whoever has them in flight. Whoever closes last blocks: if the other side has been
-/// faster, that is a thread of ours. Kept if the kernel did not take them.
+/// Leaves lingering sockets to the side that has them in flight. The side that closes last blocks: if the other side
+/// has been faster, that is a thread of ours. Kept if the kernel did not take them.
 pub(crate) fn give_up(descriptors: Vec<OwnedFd>, taken: bool) {
     if taken {
         for descriptor in descriptors {

@@ -1,5 +1,5 @@
 //! Attacks on a bus by processes of another user: members take no name, port or file that is another's, and strangers
-//! hold up nobody who looks. `docs/explanation/security.md` has the table of cases.
+//! delay no process that looks. `docs/explanation/security.md` has the table of cases.
 
 #![allow(unsafe_code)] // An alarm ends the process that is attacked, if a test fails.
 
@@ -151,7 +151,7 @@ fn a_watcher_is_not_frozen_by_a_port() {
                         break socket;
                     }
                 };
-                // As a view, which the watcher keeps until it has all; by then nobody else has the descriptor.
+                // As a view, which the watcher keeps until it has all; by then no other process has the descriptor.
                 let view = Message {
                     step: Step::View,
                     ..connect_message("stranger", 9)
@@ -398,7 +398,7 @@ fn an_entry_gives_ports_and_names_to_its_user_alone() {
     if let Some((_, config)) = attacker() {
         as_stranger();
         let _own = open(&config, "stranger");
-        // Nobody has taken it yet, but the victim knows to whom it belongs.
+        // It is not taken yet, but the victim knows to whom it belongs.
         let reserved = open(&config, "honest");
         let _port = queuing(&reserved, 9);
         for (name, number) in [("stranger", 7), ("stranger", 8), ("honest", 8)] {

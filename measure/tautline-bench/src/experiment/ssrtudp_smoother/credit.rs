@@ -4,8 +4,8 @@
 //! credit all the same. After each refresh period `RP` up to `CBD` credits are replenished. `RP` doubles after a period
 //! in which packets were lost, at most to `RPmax`, and shrinks by `ΔRP` after one without a loss, at least to `RPmin`.
 //!
-//! This repeats the paper's measurement; Tautline's own smoother works by grants. It needs no agreement with the receiver, so it also helps towards nodes that grant nothing. It cannot prevent loss:
-//! loss is the signal by which it slows down.
+//! This repeats the paper's measurement; Tautline's own smoother works by grants. The bucket needs no agreement with
+//! the receiver. It cannot prevent loss: loss is the signal by which it slows down.
 //!
 //! The figure in the paper sets `RP = RP0` whenever a frame has to wait. A sender whose frames always wait would then
 //! never leave `RP0` and the rule below would have no effect. Here `RP0` is the first value only.

@@ -70,7 +70,7 @@ pub(crate) struct CurrentValue<'i> {
     pub(crate) bytes: LentBytes<'i>,
     pub(crate) head: MessageHead,
     pub(crate) from: &'i Incoming,
-    /// Values of this peer that nobody saw, since the last that was handed out.
+    /// Values of this peer that were not seen, since the last that was handed out.
     pub(crate) overwritten: u64,
     pub(crate) new: bool,
 }

@@ -77,7 +77,7 @@ impl Worker {
         self.entries.iter().filter(pending).count()
     }
 
-    /// Result of a message of somebody who arrives.
+    /// Result of a message of an arriving peer.
     pub(super) fn hear_arrival(
         &self,
         mut arrival: Arrival,

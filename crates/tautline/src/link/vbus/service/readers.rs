@@ -89,7 +89,7 @@ impl Worker {
         }
     }
 
-    /// Publisher: somebody wants to read; the memory, and who it is.
+    /// Publisher: a reader asks; the memory, and the reader's name.
     pub(super) fn welcome(
         &self,
         bus_receiver: &ReceiverShared,
@@ -110,7 +110,7 @@ impl Worker {
         Ok((Arc::clone(publisher), peer))
     }
 
-    /// Publisher: a message of somebody who wants to read.
+    /// Publisher: a message of a peer that wants to read.
     pub(super) fn hear_reader(
         &mut self,
         entry: Entry,
