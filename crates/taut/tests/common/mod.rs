@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tautline_state::child::KilledOnDrop;
-use tautline_testbed::hosts::may_create;
+use tautline_testbed::hosts::{Hosts, HostsOptions, may_create};
 use tautline_testbed::process_namespace::am_inside;
 use tautline_testbed::sys;
 
@@ -41,6 +41,21 @@ pub(crate) fn stdout(output: &Output) -> String {
 /// Standard error, which is text.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Standard output and then standard error, as text.
+pub(crate) fn both(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Bytes that should be text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Two hosts with a cable, or says why not.
+pub(crate) fn hosts() -> Option<Hosts> {
+    (!skipped_without_privilege()).then(|| Hosts::create(&HostsOptions::default()).unwrap())
 }
 
 /// Says so where hosts cannot be made.

@@ -14,7 +14,7 @@ use tautline::port::QueuingOptions;
 use tautline::{Node, NodeConfig, PortNumber, Priority, QueuingPort, Wait, bus_neighbour};
 use tautline_guest::kvm;
 
-use crate::common::{Scratch, build_directory, built_rust_guest, skipped_without_tools};
+use crate::common::{Scratch, both, build_directory, built_rust_guest, skipped_without_tools};
 
 /// Far longer than any step takes; only ends a test that would hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -114,7 +114,7 @@ pub(crate) fn images(monitor: Monitor) -> Option<&'static Path> {
             ))
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", text(&output));
+        assert!(output.status.success(), "{}", both(&output));
         Some(build)
     });
     built.as_deref()
@@ -149,17 +149,12 @@ pub(crate) fn has_freertos(monitor: Monitor) -> bool {
         .arg("freertos")
         .output()
         .unwrap();
-    if !output.status.success() && !text(&output).contains("clang") {
-        println!("SKIPPED: cargo does not give FreeRTOS: {}", text(&output));
+    if !output.status.success() && !both(&output).contains("clang") {
+        println!("SKIPPED: cargo does not give FreeRTOS: {}", both(&output));
         return false;
     }
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", both(&output));
     true
-}
-
-pub(crate) fn text(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).into_owned()
 }
 
 /// The command: this build's, or `TAUTLINE_TAUT` where these tests were not built (docs/reference/testing.md).
@@ -337,7 +332,7 @@ impl Running {
     /// Ends the guest and waits for its process.
     pub(crate) fn stop(mut self) -> Output {
         let stopped = guest(&["stop", &self.name]);
-        assert!(stopped.status.success(), "{}", text(&stopped));
+        assert!(stopped.status.success(), "{}", both(&stopped));
         self.output()
     }
 

@@ -11,9 +11,9 @@ use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
 use crate::bed::{
-    Monitor, Running, guest, images, receive, show, taut, taut_file, text, unique, wait_until,
+    Monitor, Running, guest, images, receive, show, taut, taut_file, unique, wait_until,
 };
-use crate::common::{Scratch, skipped_without_privilege};
+use crate::common::{Scratch, both, skipped_without_privilege};
 
 const ONE_PORT: &str = "[[port]]\nnumber = 1\n";
 
@@ -42,13 +42,13 @@ fn a_guest_answers_lines_and_tells_its_time(monitor: Monitor) {
         return;
     };
     let output = talk(&running, "4095", "set speed 3\nstop\n");
-    assert_eq!(text(&output), "set speed 3\nstop\n");
+    assert_eq!(both(&output), "set speed 3\nstop\n");
     let long = "x".repeat(2_000);
-    assert!(text(&talk(&running, "4095", &long)).starts_with("not sent: "));
+    assert!(both(&talk(&running, "4095", &long)).starts_with("not sent: "));
 
     let ask = || {
         let output = clock(&running, &[]);
-        assert!(output.status.success(), "{}", text(&output));
+        assert!(output.status.success(), "{}", both(&output));
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(
             (&found["answered"], &found["impossible"]),
@@ -70,7 +70,7 @@ fn lies_and_terminal_codes_harm_nobody(monitor: Monitor) {
         return;
     };
     let output = talk(&running, "1", "q\n");
-    let said = text(&output);
+    let said = both(&output);
     assert!(said.ends_with("done\n") && said.contains("[2J"), "{said:?}");
     assert!(!said.contains(['\x1b', '\x07', '\u{9b}']), "{said:?}");
 
@@ -79,9 +79,9 @@ fn lies_and_terminal_codes_harm_nobody(monitor: Monitor) {
     assert!(
         matches!(output.status.code(), Some(0 | 1)),
         "{}",
-        text(&output)
+        both(&output)
     );
-    assert!(!text(&output).contains("panicked"), "{}", text(&output));
+    assert!(!both(&output).contains("panicked"), "{}", both(&output));
     drop(running.stop());
 }
 
@@ -207,7 +207,7 @@ fn a_guest_talks_on_the_wire_to_whom_it_may(monitor: Monitor) {
     assert_eq!(ask("9", "20ms"), Some(1), "nobody answers");
     wait_until("all answers are refused", || refused() == Some(20));
     let stopped = crate::bed::guest(&["stop", &name]);
-    assert!(stopped.status.success(), "{}", text(&stopped));
+    assert!(stopped.status.success(), "{}", both(&stopped));
     assert!(guest.wait().unwrap().success());
 }
 

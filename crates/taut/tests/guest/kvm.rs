@@ -10,10 +10,10 @@ use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::sys;
 
 use crate::bed::{
-    Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, taut, taut_file, text,
+    Monitor, NOBODY, Running, guest, images, in_time, is_alive, port_number, taut, taut_file,
     unique, wait_until,
 };
-use crate::common::{Scratch, skipped_without_privilege};
+use crate::common::{Scratch, both, skipped_without_privilege};
 
 const ONE_PORT: &str = "[[port]]\nnumber = 1\n";
 
@@ -61,8 +61,8 @@ fn faults_are_named() {
         let (_node, mut port) = running.peer("boss", 2);
         running.order(&mut port, order);
         let output = running.output();
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        assert!(text(&output).contains(said), "{said}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", both(&output));
+        assert!(both(&output).contains(said), "{said}: {}", both(&output));
         let console = running.console();
         assert_eq!(console.contains("guest: fault "), is_handled, "{console}");
     }
@@ -97,7 +97,7 @@ fn what_a_guest_does_to_its_machine_is_its_own_affair() {
     running.order(&mut port, b"h");
     let monitors = running.monitors();
     let output = running.stop();
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", both(&output));
     assert!(!monitors.into_iter().any(is_alive));
 }
 
@@ -191,12 +191,12 @@ fn without_kvm_the_remedy_is_told() {
     ];
     for (script, said, remedy) in cases {
         let output = run_with(script, &image);
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        assert!(text(&output).contains(said), "{said}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", both(&output));
+        assert!(both(&output).contains(said), "{said}: {}", both(&output));
         assert!(
-            text(&output).contains(remedy),
+            both(&output).contains(remedy),
             "{remedy}: {}",
-            text(&output)
+            both(&output)
         );
     }
 }
@@ -249,19 +249,19 @@ fn images_that_do_not_fit_are_refused() {
             "--bus",
             &name,
         ]);
-        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-        assert!(text(&output).contains(said), "{said}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", both(&output));
+        assert!(both(&output).contains(said), "{said}: {}", both(&output));
     }
     let image = images.join(Monitor::Kvm.image("echo"));
     let image = image.to_str().unwrap();
     let name = unique("nopart");
     let output = guest(&["run", image, "--name", &name, "--partition", "nowhere"]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains("taut: there is no partition `nowhere`"));
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
+    assert!(both(&output).contains("taut: there is no partition `nowhere`"));
     assert!(
-        text(&output).contains("taut partition"),
+        both(&output).contains("taut partition"),
         "{}",
-        text(&output)
+        both(&output)
     );
 }
 
@@ -277,9 +277,9 @@ fn an_image_for_x86_needs_its_processor() {
     let image = images.join("echo-x86_64.elf");
     let name = unique("other");
     let output = guest(&["run", image.to_str().unwrap(), "--name", &name]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
     let said = "build the guest for aarch64";
-    assert!(text(&output).contains(said), "{}", text(&output));
+    assert!(both(&output).contains(said), "{}", both(&output));
 }
 
 /// Output of `taut partition`.
@@ -324,11 +324,11 @@ fn a_partition_holds_the_machine_and_its_processor() {
     let cpu = cpus.iter().last().unwrap().to_string();
     let name = unique("cell");
     let made = partition(&["create", &name, "--cpus", &cpu]);
-    assert!(made.status.success(), "{}", text(&made));
+    assert!(made.status.success(), "{}", both(&made));
     // A CPU that is another partition's is not to be had.
     let taken = partition(&["create", &unique("other"), "--cpus", &cpu]);
-    assert_eq!(taken.status.code(), Some(1), "{}", text(&taken));
-    assert!(text(&taken).contains(&name), "{}", text(&taken));
+    assert_eq!(taken.status.code(), Some(1), "{}", both(&taken));
+    assert!(both(&taken).contains(&name), "{}", both(&taken));
 
     let running = Running::start(Monitor::Kvm, "cell", "echo", None, &["--partition", &name]);
     let running = running.expect("there is KVM");
@@ -348,14 +348,14 @@ fn a_partition_holds_the_machine_and_its_processor() {
         .trim_end_matches(" kB")
         .parse::<u64>();
     assert!(kilobytes.unwrap() >= 16 << 10, "all of the guest's memory");
-    let shown = text(&guest(&["show", &running.name]));
+    let shown = both(&guest(&["show", &running.name]));
     assert!(shown.contains(&format!("in partition {name}")), "{shown}");
     assert!(!shown.contains("limit:"), "{shown}");
     let refused = partition(&["remove", &name]);
     assert!(
-        text(&refused).contains("processes run"),
+        both(&refused).contains("processes run"),
         "{}",
-        text(&refused)
+        both(&refused)
     );
     let pinged = taut()
         .args([
@@ -368,7 +368,7 @@ fn a_partition_holds_the_machine_and_its_processor() {
         ])
         .output()
         .unwrap();
-    assert!(pinged.status.success(), "{}", text(&pinged));
+    assert!(pinged.status.success(), "{}", both(&pinged));
     drop(running.stop());
 
     // The process that passes messages on may have its place there, too, above the guest.
@@ -391,7 +391,7 @@ fn a_partition_holds_the_machine_and_its_processor() {
     assert_eq!(machine[0], (1, 40), "{machine:?}");
     drop(running.stop());
     let removed = partition(&["remove", &name]);
-    assert!(removed.status.success(), "{}", text(&removed));
+    assert!(removed.status.success(), "{}", both(&removed));
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn a_monitor_that_does_not_answer_is_not_short_of_memory() {
     let stopped = monitor_of(child.id());
     sys::signal_process(stopped, Signal::STOP);
     let output = child.wait_with_output().unwrap();
-    let said = text(&output);
+    let said = both(&output);
     assert!(
         said.contains("did not start the guest within 20 s"),
         "{said}"

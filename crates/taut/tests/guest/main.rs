@@ -24,9 +24,11 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
 
 use bed::{
     Monitor, NOBODY, PATIENCE, Running, guest, has_freertos, images, in_time, is_alive,
-    port_number, receive, show, taut, text, unique, wait_until,
+    port_number, receive, show, taut, unique, wait_until,
 };
 use common::Scratch;
+
+use crate::common::both;
 
 /// The same tests for each monitor.
 macro_rules! for_each_monitor {
@@ -68,11 +70,11 @@ fn an_echo_answers_taut_ping_and_leaves_nothing(monitor: Monitor) {
             .args(["--interval", "1ms", "--json"])
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", text(&output));
+        assert!(output.status.success(), "{}", both(&output));
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&found["sent"], &found["lost"]), (&50.into(), &0.into()));
     }
-    let listed = text(&guest(&["show"]));
+    let listed = both(&guest(&["show"]));
     assert!(
         listed.contains(&name) && listed.contains("running"),
         "{listed}"
@@ -95,16 +97,16 @@ fn an_echo_answers_taut_ping_and_leaves_nothing(monitor: Monitor) {
         &name,
     ]);
     assert_eq!(second.status.code(), Some(1));
-    assert!(text(&second).contains("runs already"), "{}", text(&second));
+    assert!(both(&second).contains("runs already"), "{}", both(&second));
 
     let console = running.console();
     assert!(console.contains("echo on port 4095"), "{console}");
     let output = running.stop();
-    assert!(output.status.success(), "{}", text(&output));
-    assert!(text(&output).contains("it was stopped"));
+    assert!(output.status.success(), "{}", both(&output));
+    assert!(both(&output).contains("it was stopped"));
     assert!(!is_alive(monitors[0]));
     assert!(!Path::new("/run/tautline/vbus").join(&bus).exists());
-    assert!(!text(&guest(&["show"])).contains(&name));
+    assert!(!both(&guest(&["show"])).contains(&name));
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn freertos_answers_too(monitor: Monitor) {
         .args(["--count", "200", "--interval", "1ms", "--json"])
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", both(&output));
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&found["sent"], &found["lost"]), (&200.into(), &0.into()));
     drop(running.stop());
@@ -234,8 +236,8 @@ fn ends_are_told_apart_and_followed_as_the_policy_says(monitor: Monitor) {
             running.order(&mut port, order);
         }
         let output = running.output();
-        assert_eq!(output.status.code(), status, "{test}: {}", text(&output));
-        assert!(text(&output).contains(said), "{test}: {}", text(&output));
+        assert_eq!(output.status.code(), status, "{test}: {}", both(&output));
+        assert!(both(&output).contains(said), "{test}: {}", both(&output));
     }
 }
 
@@ -262,7 +264,7 @@ fn a_guest_that_fails_is_started_again_and_programs_go_on(monitor: Monitor) {
         assert_eq!(receive(&mut port, PATIENCE).as_deref(), Some(&b"done"[..]));
     }
     let asked = guest(&["restart", &running.name]);
-    assert!(asked.status.success(), "{}", text(&asked));
+    assert!(asked.status.success(), "{}", both(&asked));
     running.wait_open();
     assert_eq!(running.ask(&mut port, b"x").as_deref(), Some(&b"done"[..]));
     // A life that the guest begins by itself, without its machine: the ports open again.
@@ -324,7 +326,7 @@ fn a_task_set_is_told_of_the_ends_of_its_guest(monitor: Monitor) {
     running.wait_open();
     std::thread::sleep(LOOKED);
     let asked = guest(&["restart", name]);
-    assert!(asked.status.success(), "{}", text(&asked));
+    assert!(asked.status.success(), "{}", both(&asked));
     running.wait_open();
     std::thread::sleep(LOOKED);
     signal(Signal::INT, set.id());
@@ -374,7 +376,7 @@ fn hostile_guests_harm_nobody(monitor: Monitor) {
         let _ = port.send(to, Priority::LOWEST, b"x");
     }
     let output = running.stop();
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", both(&output));
 }
 
 /// Their monitor ends, by the guest's fault or by request, and nothing else does.
@@ -418,9 +420,9 @@ fn programs_of_random_bytes_harm_nobody(monitor: Monitor) {
         assert!(
             matches!(output.status.code(), Some(0 | 1)),
             "{}",
-            text(&output)
+            both(&output)
         );
-        assert!(!text(&output).contains("panicked"), "{}", text(&output));
+        assert!(!both(&output).contains("panicked"), "{}", both(&output));
         assert!(!monitors.into_iter().any(is_alive));
     }
 }
@@ -441,7 +443,7 @@ fn nothing_is_left_when_its_process_is_killed(monitor: Monitor) {
         // The same name again, at once: what the killed process left is no hindrance.
         let name = first.get_or_insert_with(|| running.name.clone());
         assert_eq!(*name, running.name);
-        assert!(!text(&guest(&["show"])).contains(name.as_str()));
+        assert!(!both(&guest(&["show"])).contains(name.as_str()));
     }
 }
 
@@ -456,7 +458,7 @@ fn what_killed_guests_have_left_hides_no_guest() {
     for path in &left {
         drop(UnixListener::bind(path).unwrap());
     }
-    assert!(text(&guest(&["show"])).contains(&running.name));
+    assert!(both(&guest(&["show"])).contains(&running.name));
     let Some(second) = Running::start(Monitor::Qemu, "sweeps", "echo", None, &[]) else {
         return;
     };
@@ -557,9 +559,9 @@ fn wrong_images_and_settings_are_refused_with_a_remedy() {
             .args(arguments)
             .output()
             .unwrap();
-        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
-        assert!(text(&output).contains(said), "{said}: {}", text(&output));
-        assert!(text(&output).contains("what to do:"), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(status), "{}", both(&output));
+        assert!(both(&output).contains(said), "{said}: {}", both(&output));
+        assert!(both(&output).contains("what to do:"), "{}", both(&output));
     };
     let mut other = whole.clone();
     other[18] = 243;
@@ -586,7 +588,7 @@ fn wrong_images_and_settings_are_refused_with_a_remedy() {
     refused(&echo, &["--partition", "nowhere"], 1, "nowhere");
     let absent = guest(&["stop", "nowhere"]);
     assert_eq!(absent.status.code(), Some(1));
-    assert!(text(&absent).contains("no guest `nowhere` runs"));
+    assert!(both(&absent).contains("no guest `nowhere` runs"));
     let without = taut()
         .args(["guest", "run"])
         .arg(&echo)
@@ -596,9 +598,9 @@ fn wrong_images_and_settings_are_refused_with_a_remedy() {
         .unwrap();
     assert_eq!(without.status.code(), Some(1));
     assert!(
-        text(&without).contains("apt install qemu-system-arm"),
+        both(&without).contains("apt install qemu-system-arm"),
         "{}",
-        text(&without)
+        both(&without)
     );
 }
 
@@ -624,9 +626,9 @@ fn strangers_reach_no_guest_of_root() {
     };
     for action in ["stop", "restart", "show"] {
         let output = as_nobody(&[action, &running.name]);
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", both(&output));
     }
-    assert!(!text(&as_nobody(&["show"])).contains(&running.name));
+    assert!(!both(&as_nobody(&["show"])).contains(&running.name));
     assert_eq!(show(&running.name).unwrap()["restarts"], 0);
     drop(running.stop());
 }

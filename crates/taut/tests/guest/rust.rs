@@ -5,7 +5,9 @@ use tautline::port::SamplingOptions;
 use tautline::{Node, NodeConfig, SamplingPort, Wait, bus_neighbour};
 
 use crate::bed::{Monitor, Running, has_rust_image, in_time, port_number, receive, wait_until};
-use crate::bed::{PATIENCE, guest, show, text};
+use crate::bed::{PATIENCE, guest, show};
+
+use crate::common::both;
 
 const SETTINGS: &str = "peers = [\"viewer\"]\nsilence_max = \"20s\"\n\
     [[port]]\nnumber = 10\nreceives = \"nothing\"\nsends = \"sampling\"\nmessage_bytes_max = 64\n\
@@ -85,7 +87,7 @@ fn tasks_run_by_the_guests_timer_and_talk_to_linux(monitor: Monitor) {
             && state.control_jobs > before.control_jobs + 1
     });
     let output = running.stop();
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", both(&output));
 }
 
 fn a_window_that_lacks_a_port_is_told(monitor: Monitor) {
@@ -98,7 +100,7 @@ fn a_window_that_lacks_a_port_is_told(monitor: Monitor) {
         return;
     };
     let output = running.output();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
     let console = running.console();
     assert!(console.contains("Linux lists no port 10"), "{console}");
     assert!(!guest(&["show", &running.name]).status.success());

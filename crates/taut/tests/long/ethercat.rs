@@ -10,7 +10,7 @@ use tautline_state::child::KilledOnDrop;
 use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
-use crate::common::skipped_without_privilege;
+use crate::common::{skipped_without_privilege, text};
 
 /// Sub-devices of the chain.
 const DEVICES: u64 = 3;
@@ -33,10 +33,6 @@ fn cargo(arguments: &[&str]) -> Output {
 fn target() -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
     temporary.parent().unwrap().join("ethercrab")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Directory of both programs, built once; says so where ethercrab cannot be fetched.

@@ -10,9 +10,9 @@ use std::process::{Command, Output, Stdio};
 use tautline_state::child::KilledOnDrop;
 
 use tautline::{Node, Priority, Wait};
-use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::hosts::{Host, Hosts};
 
-use crate::common::{Running, Scratch, skipped_without_privilege};
+use crate::common::{Running, Scratch, hosts, skipped_without_privilege, text};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const NOBODY: u32 = 65_534;
@@ -46,14 +46,6 @@ fn capturing(hosts: &Hosts, file: &Path) -> Running {
     let path = file.to_str().unwrap();
     let arguments = ["capture", "--interface", "taut0", "--write", path];
     Running::start(&mut taut(hosts, Host::A, &arguments), "capturing on taut0")
-}
-
-fn hosts() -> Option<Hosts> {
-    (!skipped_without_privilege()).then(|| Hosts::create(&HostsOptions::default()).unwrap())
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Sends `count` messages to the other host's echo and gets them back.

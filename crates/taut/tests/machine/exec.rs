@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
-use crate::common::{Scratch, skipped_without_privilege, started};
+use crate::common::{Scratch, skipped_without_privilege, started, text};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,10 +21,6 @@ fn taut(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
     let command = command.args(arguments).stdin(Stdio::null());
     command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Says so where a program is not installed.

@@ -6,24 +6,12 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tautline_state::child::KilledOnDrop;
-use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
+use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::signal_process;
 
-use crate::common::{run, started, taut};
+use crate::common::{hosts, run, started, taut, text};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn hosts() -> Option<Hosts> {
-    if !may_create() {
-        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
-        return None;
-    }
-    Some(Hosts::create(&HostsOptions::default()).unwrap())
-}
 
 #[test]
 fn a_wrong_file_is_no_wrong_machine() {

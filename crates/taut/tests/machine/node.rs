@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use tautline_state::child::KilledOnDrop;
 
 use rustix::process::Signal;
-use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
+use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys;
 
-use crate::common::{Scratch, skipped_without_privilege};
+use crate::common::{Scratch, hosts};
 
 fn taut(hosts: &Hosts, arguments: &[&str]) -> Command {
     let mut command = hosts.command(Host::A, env!("CARGO_BIN_EXE_taut"));
@@ -93,10 +93,6 @@ fn in_force(hosts: &Hosts) -> Vec<String> {
         .filter(|line| line.contains("taut0/") || line.contains(" of thread "))
         .map(|line| line.split_whitespace().last().unwrap().to_owned())
         .collect()
-}
-
-fn hosts() -> Option<Hosts> {
-    (!skipped_without_privilege()).then(|| Hosts::create(&HostsOptions::default()).unwrap())
 }
 
 const UNTUNED: [&str; 3] = ["0", "0", "0"];

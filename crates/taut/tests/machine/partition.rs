@@ -21,7 +21,7 @@ use tautline_testbed::process_namespace::is_inside;
 use tautline_testbed::settings::{differences, snapshot};
 use tautline_testbed::sys;
 
-use crate::common::{Scratch, has_handler};
+use crate::common::{Scratch, both, has_handler};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ fn run(arguments: &[&str]) -> Output {
 /// Standard output of a command that must succeed.
 fn done(arguments: &[&str]) -> String {
     let output = run(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+    assert!(output.status.success(), "{arguments:?}: {}", both(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -57,14 +57,9 @@ fn fails(arguments: &[&str], status: i32) -> String {
         output.status.code(),
         Some(status),
         "{arguments:?}: {}",
-        text(&output)
+        both(&output)
     );
-    text(&output)
-}
-
-fn text(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).into_owned()
+    both(&output)
 }
 
 fn json(arguments: &[&str]) -> Value {
@@ -104,7 +99,7 @@ fn put_back() {
     for name in partitions.filter_map(|one| one["name"].as_str()) {
         println!(
             "removed partition {name}: {}",
-            text(&run(&["remove", name, "--force"]))
+            both(&run(&["remove", name, "--force"]))
         );
     }
 }
@@ -614,9 +609,9 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
     };
     let before = snapshot();
     let made = stranger(&["create", "mine", "--cpus", &cpu]);
-    assert!(made.status.success(), "{}", text(&made));
-    assert!(text(&made).contains("reduced"), "{}", text(&made));
-    assert!(text(&made).contains("Permission denied"), "{}", text(&made));
+    assert!(made.status.success(), "{}", both(&made));
+    assert!(both(&made).contains("reduced"), "{}", both(&made));
+    assert!(both(&made).contains("Permission denied"), "{}", both(&made));
     same_as(&before);
     let looked = stranger(&[
         "run",
@@ -626,21 +621,21 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
         "Cpus_allowed_list",
         "/proc/self/status",
     ]);
-    assert_eq!(text(&looked), format!("Cpus_allowed_list:\t{cpu}\n"));
+    assert_eq!(both(&looked), format!("Cpus_allowed_list:\t{cpu}\n"));
     let refused = stranger(&["run", "mine", "--priority", "5", "--", "true"]);
     assert!(
-        text(&refused).contains("cannot have priority 5"),
+        both(&refused).contains("cannot have priority 5"),
         "{}",
-        text(&refused)
+        both(&refused)
     );
     assert!(stranger(&["show", "mine"]).status.success());
     let mut of_root = Command::new("sleep");
     sys::pin_command(&mut of_root, cpu.parse().unwrap());
     let mut of_root = of_root.arg("100000").spawn().unwrap();
     wait_until("root's process is on the CPU", || {
-        text(&stranger(&["remove", "mine"])).contains(", of user 0")
+        both(&stranger(&["remove", "mine"])).contains(", of user 0")
     });
-    let refused = text(&stranger(&["remove", "mine"]));
+    let refused = both(&stranger(&["remove", "mine"]));
     assert!(refused.contains("have that user end them"), "{refused}");
     of_root.kill().unwrap();
     of_root.wait().unwrap();
@@ -650,13 +645,13 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
     for action in ["show", "remove"] {
         let refused = stranger(&[action, "roots"]);
         assert!(
-            text(&refused).contains("no partition `roots`"),
+            both(&refused).contains("no partition `roots`"),
             "{}",
-            text(&refused)
+            both(&refused)
         );
     }
     let refused = stranger(&["create", "more", "--cpus", &cpu]);
-    assert!(!refused.status.success(), "{}", text(&refused));
+    assert!(!refused.status.success(), "{}", both(&refused));
     assert!(stranger(&["remove", "mine"]).status.success());
     done(&["remove", "roots"]);
     same_as(&before);
@@ -667,9 +662,9 @@ fn another_user_gets_the_reduced_form_and_nothing_of_roots() {
     std::os::unix::fs::symlink(&precious, &journal).unwrap();
     let refused = stranger(&["show"]);
     assert!(
-        text(&refused).contains("symbolic link"),
+        both(&refused).contains("symbolic link"),
         "{}",
-        text(&refused)
+        both(&refused)
     );
     assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
 }
@@ -690,9 +685,9 @@ fn a_journal_that_cannot_be_read_stops_no_other_partition() {
         .unwrap();
     runtime.write(names[1], b"{\"version\":9}", 0o600).unwrap();
     let listed = run(&["show"]);
-    assert!(listed.status.success(), "{}", text(&listed));
+    assert!(listed.status.success(), "{}", both(&listed));
     for expected in ["good", "longer than", "version 9"].iter().chain(&names) {
-        assert!(text(&listed).contains(expected), "{}", text(&listed));
+        assert!(both(&listed).contains(expected), "{}", both(&listed));
     }
     let found = json(&["show"])["partitions"].take();
     assert!(found[0]["unreadable"].is_string() && found[2]["unreadable"].is_null());
@@ -741,7 +736,7 @@ fn a_task_set_runs_in_its_partition() {
     let before = snapshot();
     let output = task(&["--for", "500ms", "--json"]).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+        .unwrap_or_else(|error| panic!("{error}: {}", both(&output)));
     assert_eq!(report["cpu"].to_string(), cpu, "{report:#}");
     same_as(&before);
     let mut owner = task(&["--for", "0s"])
@@ -756,7 +751,7 @@ fn a_task_set_runs_in_its_partition() {
     });
     let others = online().without(&cpu.parse().unwrap());
     let elsewhere = others.iter().next().unwrap().to_string();
-    let refused = text(&task(&["--cpu", &elsewhere]).output().unwrap());
+    let refused = both(&task(&["--cpu", &elsewhere]).output().unwrap());
     assert!(refused.contains("is not in partition `tasks`"), "{refused}");
     owner.kill().unwrap();
     owner.wait().unwrap();
@@ -764,7 +759,7 @@ fn a_task_set_runs_in_its_partition() {
         differences(&before, &snapshot()).is_empty()
     });
     set("cpus = \"4095\"");
-    let refused = text(&task(&[]).output().unwrap());
+    let refused = both(&task(&[]).output().unwrap());
     assert!(refused.contains("CPU 4095 is not online"), "{refused}");
 }
 

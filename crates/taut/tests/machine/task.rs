@@ -11,8 +11,8 @@ use tautline_state::child::KilledOnDrop;
 use tautline_tasks::file::parse;
 use tautline_testbed::python;
 
-use crate::common::Scratch;
 use crate::common::pages::{Percentiles, all_fit_and_answer};
+use crate::common::{Scratch, text};
 
 fn check(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
@@ -24,10 +24,6 @@ fn task(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
     command.arg("task").args(arguments).stdin(Stdio::null());
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 fn root() -> PathBuf {

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::common::pages::{Percentiles, all_fit_and_answer};
-use crate::common::{Scratch, browse, skipped_without_privilege};
+use crate::common::{Scratch, browse, skipped_without_privilege, text};
 
 fn experiment(arguments: &[&str]) -> Output {
     Command::new(crate::PROGRAM)
@@ -16,10 +16,6 @@ fn experiment(arguments: &[&str]) -> Output {
         .stdin(Stdio::null())
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]

@@ -3,11 +3,13 @@
 //! beside them. A test without its tools or its kernel package says SKIPPED. `make guest-latency` runs the long forms.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Scratch, build_directory, skipped_without_kernels, skipped_without_tools};
+use crate::common::{
+    Scratch, both, build_directory, skipped_without_kernels, skipped_without_tools,
+};
 
 /// Interrupts of each series in the long forms, 100 µs apart, and the variable that changes them.
 const EVENTS: u64 = 5000;
@@ -15,13 +17,6 @@ const EVENTS_VARIABLE: &str = "TAUTLINE_GUEST_EVENTS";
 
 fn events() -> u64 {
     std::env::var(EVENTS_VARIABLE).map_or(EVENTS, |text| text.parse().expect("a number"))
-}
-
-fn text(output: &Output) -> String {
-    let streams = [&output.stdout, &output.stderr];
-    streams
-        .map(|stream| String::from_utf8_lossy(stream).into_owned())
-        .concat()
 }
 
 /// Runs `taut` in the folder of the sources; none, with a note, where kernels or QEMU are not to be had.
@@ -33,7 +28,7 @@ fn taut(arguments: &[&str]) -> Option<String> {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = text(&output);
+    let said = both(&output);
     if skipped_without_kernels(&said) {
         return None;
     }
@@ -131,8 +126,8 @@ fn what_cannot_be_measured_is_said() {
     }
     // Neither sources nor QEMU.
     let nothing = run(&[]);
-    assert_eq!(nothing.status.code(), Some(1), "{}", text(&nothing));
-    let said = text(&nothing);
+    assert_eq!(nothing.status.code(), Some(1), "{}", both(&nothing));
+    let said = both(&nothing);
     assert!(
         said.contains("not started inside") && said.contains("docs/how-to/lab.md"),
         "{said}"
@@ -184,7 +179,7 @@ fn image(name: &str) -> Option<String> {
         .arg(&image)
         .output()
         .unwrap();
-    assert!(made.status.success(), "{}", text(&made));
+    assert!(made.status.success(), "{}", both(&made));
     Some(image.to_str().expect("a path in UTF-8").to_owned())
 }
 

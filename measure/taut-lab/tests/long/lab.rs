@@ -15,6 +15,8 @@ use tautline_machine::verdict::State;
 use tautline_report::LatencyHistogram;
 use tautline_testbed::sys;
 
+use crate::common::both;
+
 /// One lab at a time, as the lab itself demands.
 fn one_lab() -> MutexGuard<'static, ()> {
     static LAB: Mutex<()> = Mutex::new(());
@@ -27,14 +29,6 @@ fn taut(arguments: &[&str]) -> Output {
         .stdin(Stdio::null())
         .output()
         .unwrap()
-}
-
-fn text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }
 
 struct Scratch(PathBuf);
@@ -100,7 +94,7 @@ fn a_run_measures_every_load_and_leaves_nothing() {
         "10s",
     ]);
     let result = LabResult::read(Path::new(&json))
-        .unwrap_or_else(|error| panic!("{error}\n{}", text(&output)));
+        .unwrap_or_else(|error| panic!("{error}\n{}", both(&output)));
     for (state, load) in [(State::Untouched, "idle"), (State::Tuned, "combined")] {
         assert!(
             result.wakeups(Some(state), Some(load)).count() > 100,
@@ -163,8 +157,8 @@ fn a_slowed_run_is_seen_by_compare() {
     result("fast", 1).write(Path::new(&fast)).unwrap();
     result("slow", 4).write(Path::new(&slow)).unwrap();
     let worse = taut(&["lab", "compare", &fast, &slow, "--html", &page]);
-    assert_eq!(worse.status.code(), Some(3), "{}", text(&worse));
-    assert!(text(&worse).contains("WORSE"));
+    assert_eq!(worse.status.code(), Some(3), "{}", both(&worse));
+    assert!(both(&worse).contains("WORSE"));
     // Files of several results, in the form of today and in the older one.
     let list = fs::read_to_string(&slow).unwrap();
     fs::write(scratch.path("old.json"), format!("[{list}]")).unwrap();
@@ -176,7 +170,7 @@ fn a_slowed_run_is_seen_by_compare() {
     for several in ["old.json", "new.json"] {
         let several = scratch.path(several);
         let output = taut(&["lab", "compare", &fast, &several, "--json"]);
-        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", both(&output));
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(json["comparisons"][0]["other"], "slow");
     }
@@ -212,10 +206,10 @@ fn files_that_are_no_results_are_told_apart() {
         fs::write(&path, content).unwrap();
         let output = taut(&["lab", "report", &path, "--html", &scratch.path("x.html")]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+        assert!(both(&output).contains(words), "{words}: {}", both(&output));
     }
     let absent = taut(&["lab", "report", &scratch.path("absent.json")]);
-    assert!(text(&absent).contains("absent.json"));
+    assert!(both(&absent).contains("absent.json"));
 }
 
 /// Runs a command with the affinity that `isolcpus=1` gives to every shell.
@@ -248,7 +242,7 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
             "--load",
             "idle",
         ];
-        text(&without_cpu_1(lab, &[&common, rest].concat()))
+        both(&without_cpu_1(lab, &[&common, rest].concat()))
     };
     let named = run(&["--cpus", "1"]);
     assert!(named.contains("nanosleep, CPU 1"), "{named}");
@@ -280,7 +274,7 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
         (lab, &interrupt[..], "timer to task, idle, untouched"),
         (&taut, &task, "1 task on CPU 1;"),
     ] {
-        let output = text(&without_cpu_1(program, arguments));
+        let output = both(&without_cpu_1(program, arguments));
         assert!(output.contains(words), "{output}");
     }
 }
@@ -299,9 +293,9 @@ fn wrong_arguments_are_explained() {
         let output = taut(&[&["lab", "run"], arguments.as_slice()].concat());
         assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}");
         assert!(
-            text(&output).contains(words),
+            both(&output).contains(words),
             "{arguments:?}: {}",
-            text(&output)
+            both(&output)
         );
     }
 }
@@ -388,9 +382,9 @@ fn what_a_killed_run_left_is_put_back_by_the_next() {
         "idle",
     ]);
     assert!(
-        text(&next).contains("an earlier run that was killed"),
+        both(&next).contains("an earlier run that was killed"),
         "{}",
-        text(&next)
+        both(&next)
     );
     assert_eq!(fs::read_to_string(THROTTLING).unwrap(), before);
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
@@ -418,7 +412,7 @@ fn files_of_cyclictest_are_imported() {
         .output()
         .unwrap();
     if !run.status.success() {
-        println!("SKIPPED: cyclictest cannot run here: {}", text(&run));
+        println!("SKIPPED: cyclictest cannot run here: {}", both(&run));
         return;
     }
     for file in [&json, &histogram] {
@@ -428,7 +422,7 @@ fn files_of_cyclictest_are_imported() {
     }
     let compared = taut(&["lab", "compare", &json, &histogram]);
     // 300 samples are enough to compare the median and nothing beyond it; it is the same run.
-    assert_eq!(compared.status.code(), Some(0), "{}", text(&compared));
+    assert_eq!(compared.status.code(), Some(0), "{}", both(&compared));
 }
 
 #[test]
@@ -518,7 +512,7 @@ fn the_kernel_laboratory_gives_the_same_figures_twice() {
     let run = |file: &str| lab_kernels(&["--for", "200ms", "--fresh", "--json", file]);
     let (one, two) = (scratch.path("1.json"), scratch.path("2.json"));
     let first = run(&one);
-    assert!(first.status.success(), "{}", text(&first));
+    assert!(first.status.success(), "{}", both(&first));
     assert!(run(&two).status.success());
     assert_eq!(
         fs::read_to_string(&one).unwrap(),
@@ -559,7 +553,7 @@ fn kernel_to_boot() -> Option<PathBuf> {
         }
         let scratch = Scratch::new("fetch");
         let run = lab_kernels(&["--for", "50ms", "--json", &scratch.path("1.json")]);
-        let said = text(&run);
+        let said = both(&run);
         if said.contains("the archive has no kernel package") {
             return Err(format!(
                 "the kernel package cannot be downloaded here: {said}"
@@ -616,14 +610,14 @@ fn a_guest_that_panics_shows_the_end_of_its_console() {
         "--guest-command",
         "sh -c 'echo the last words; echo c >/proc/sysrq-trigger'",
     ]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
     for words in [
         "its kernel panicked: ",
         "Kernel panic - not syncing: sysrq triggered crash",
         "last lines of its console",
         "sysrq_handle_crash",
     ] {
-        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+        assert!(both(&output).contains(words), "{words}: {}", both(&output));
     }
     let left = fs::read_dir(scratch.path("cache")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
@@ -674,11 +668,11 @@ fn an_interrupted_run_of_kernels_goes_on_where_it_was() {
     assert!(!Path::new(&scratch.path("two.json")).exists());
 
     let resumed = kernels("two", "two.json").output().unwrap();
-    assert!(resumed.status.success(), "{}", text(&resumed));
-    assert_eq!(text(&resumed).matches("from the cache").count(), 1);
+    assert!(resumed.status.success(), "{}", both(&resumed));
+    assert_eq!(both(&resumed).matches("from the cache").count(), 1);
     let whole = whole.wait_with_output().unwrap();
-    assert!(whole.status.success(), "{}", text(&whole));
-    assert_eq!(text(&whole).matches("from the cache").count(), 0);
+    assert!(whole.status.success(), "{}", both(&whole));
+    assert_eq!(both(&whole).matches("from the cache").count(), 0);
     assert_eq!(
         fs::read_to_string(scratch.path("two.json")).unwrap(),
         fs::read_to_string(scratch.path("one.json")).unwrap()
@@ -721,12 +715,12 @@ fn a_full_disk_stops_the_load_and_weakens_the_verdict() {
             &directory,
         ],
     );
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
     for words in [
         "(disk full: 3 MiB left, stopped)",
         "Weaker because: disk load at full strength: disk full",
     ] {
-        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+        assert!(both(&output).contains(words), "{words}: {}", both(&output));
     }
 }
 
@@ -740,12 +734,12 @@ fn a_missing_qemu_is_named_with_its_package() {
         &format!("mount --bind /dev/null {}", qemu.display()),
         &["lab", "kernels", "--kernel", "linux-image-rt-amd64"],
     );
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
     for words in [
         "qemu-system-x86_64 is not installed",
         "apt-get install --no-install-recommends qemu-system-x86",
     ] {
-        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+        assert!(both(&output).contains(words), "{words}: {}", both(&output));
     }
 }
 
@@ -764,17 +758,17 @@ fn without_privilege_it_measures_what_it_can_and_says_what_is_lacking() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    if text(&output).contains("setpriv: failed to execute") {
+    if both(&output).contains("setpriv: failed to execute") {
         println!("SKIPPED: another user may not run {}", crate::PROGRAM);
         return;
     }
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
     for words in [
         "lacking: real-time priority",
         "lacking: real-time throttling off",
         "nanosleep, CPU 0",
     ] {
-        assert!(text(&output).contains(words), "{words}: {}", text(&output));
+        assert!(both(&output).contains(words), "{words}: {}", both(&output));
     }
 }
 
@@ -796,9 +790,9 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
     let output = kernels(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text(&output).contains("notakernel is not a kernel image"),
+        both(&output).contains("notakernel is not a kernel image"),
         "{}",
-        text(&output)
+        both(&output)
     );
     // The mark of a kernel and nothing behind it: it does not boot.
     image[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
@@ -806,8 +800,8 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
     fs::write(&path, &image).unwrap();
     let output = kernels(&["--timeout", "5s"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("notakernel: "), "{}", text(&output));
-    assert!(text(&output).contains("last lines of its console"));
+    assert!(both(&output).contains("notakernel: "), "{}", both(&output));
+    assert!(both(&output).contains("last lines of its console"));
     for (command, status, words) in [
         (
             "taut-no-such-program -x",
@@ -818,19 +812,19 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
         (" ", 2, "no command"),
     ] {
         let output = kernels(&["--guest-command", command]);
-        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
-        assert!(text(&output).contains(words), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(status), "{}", both(&output));
+        assert!(both(&output).contains(words), "{}", both(&output));
     }
     for wrong in ["virtualization", "a=b;c=d", "=on", "a=,b=c"] {
         let output = kernels(&["--machine", wrong]);
-        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", both(&output));
         let words = "expected options such as virtualization=on";
-        assert!(text(&output).contains(words), "{}", text(&output));
+        assert!(both(&output).contains(words), "{}", both(&output));
     }
     let output = kernels(&["--guest-module", "kvm-amd"]);
     assert_eq!(output.status.code(), Some(1));
     let words = "no package of this kernel has a module 'kvm-amd'";
-    assert!(text(&output).contains(words), "{}", text(&output));
+    assert!(both(&output).contains(words), "{}", both(&output));
     let needs = "a program beside Linux needs arm64, virtual time and two CPUs or more";
     let no_program = "notakernel cannot run beside Linux: ";
     let beside = ["--beside", &path, "--arch"];
@@ -848,8 +842,8 @@ fn a_file_that_is_no_kernel_ends_with_an_error_that_names_it() {
         (["arm64", "--turn", "2ms"], 2, "whole microseconds"),
     ] {
         let output = kernels(&[&beside[..], &arguments].concat());
-        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
-        assert!(text(&output).contains(words), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(status), "{}", both(&output));
+        assert!(both(&output).contains(words), "{}", both(&output));
     }
 }
 
@@ -922,7 +916,7 @@ fn several_cpus_in_one_virtual_time_need_a_newer_qemu() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    let said = text(&output);
+    let said = both(&output);
     for words in ["need QEMU 8.1 or later", "apt-get"] {
         assert!(said.contains(words), "{said}");
     }

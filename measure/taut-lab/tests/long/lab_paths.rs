@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::common::skipped_without_kernels;
+use crate::common::{both, skipped_without_kernels};
 use tautline_bench::echo::Path;
 use tautline_bench::turns::{Outcome, Row};
 use tautline_lab::load::find_program;
@@ -73,13 +73,6 @@ fn taut(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn text(output: &Output) -> String {
-    let streams = [&output.stdout, &output.stderr];
-    streams
-        .map(|stream| String::from_utf8_lossy(stream).into_owned())
-        .concat()
-}
-
 fn outcome(json: &serde_json::Value) -> Outcome {
     serde_json::from_value(json.clone()).unwrap()
 }
@@ -137,12 +130,12 @@ fn two_ends_take_turns_over_one_cable() {
         "--json",
         "-",
     ]);
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", both(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(json["machine"].is_object(), "{json}");
     assert_whole(&outcome(&json));
     let output = taut(&["bench", "turns", "--paths", "queuing", "--count", "20"]);
-    assert!(text(&output).contains("queuing port, both sides spin"));
+    assert!(both(&output).contains("queuing port, both sides spin"));
     // A path that cannot be opened is named, and those beside it are measured.
     let output = taut(&[
         "bench",
@@ -156,7 +149,7 @@ fn two_ends_take_turns_over_one_cable() {
         "--json",
         "-",
     ]);
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", both(&output));
     let Outcome { rows, missing, .. } = outcome(&serde_json::from_slice(&output.stdout).unwrap());
     let measured: Vec<Path> = rows.iter().map(|row| row.path).collect();
     assert_eq!(measured, [Path::Queuing], "{missing:?}");
@@ -177,8 +170,8 @@ fn wrong_use_is_explained() {
         ),
     ] {
         let output = taut(arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-        assert!(text(&output).contains(words), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", both(&output));
+        assert!(both(&output).contains(words), "{}", both(&output));
     }
 }
 
@@ -233,7 +226,7 @@ fn measured(options: &[&str]) -> Option<serde_json::Value> {
         ]
         .concat(),
     );
-    let said = text(&output);
+    let said = both(&output);
     if skipped_without_kernels(&said) {
         return None;
     }

@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tautline_state::TemporaryDirectory;
 
+use crate::common::both;
+
 const VICTIM: u32 = 65_534;
 const STRANGER: u32 = 65_533;
 const PRECIOUS: &str = "precious";
@@ -62,7 +64,7 @@ impl Scene {
     }
 
     fn check(&self, output: &Output) {
-        let text = text(output);
+        let text = both(output);
         let found = fs::read_to_string(self.precious()).unwrap();
         assert_eq!(found, PRECIOUS, "overwritten: {text}");
         let kept = self.own.path().join("documents/kept");
@@ -86,14 +88,6 @@ impl Scene {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
     }
-}
-
-fn text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }
 
 fn taut() -> Command {
@@ -134,9 +128,9 @@ fn a_forged_journal_in_a_temporary_directory_is_not_believed() {
         return;
     };
     scene.check(&output);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
     let lacking = "lacking: putting back after a kill";
-    assert!(text(&output).contains(lacking), "{}", text(&output));
+    assert!(both(&output).contains(lacking), "{}", both(&output));
 }
 
 #[test]
@@ -152,12 +146,12 @@ fn a_runtime_directory_of_somebody_else_is_refused() {
         return;
     };
     scene.check(&output);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
     // The first directory on the way that others can write.
     assert!(
-        text(&output).contains("can be written by other users"),
+        both(&output).contains("can be written by other users"),
         "{}",
-        text(&output)
+        both(&output)
     );
 }
 
@@ -188,9 +182,9 @@ fn a_load_does_not_write_through_links_in_a_directory_that_could_be_foreseen() {
     );
     scene.check(&output);
     assert!(
-        text(&output).contains("MiB/s written and read"),
+        both(&output).contains("MiB/s written and read"),
         "{}",
-        text(&output)
+        both(&output)
     );
     let left = scene.public.directory().entries().unwrap();
     assert_eq!(left.len(), 1, "only the stranger's is left: {left:?}");
@@ -210,7 +204,7 @@ fn a_result_is_not_written_through_a_link_under_its_temporary_name_or_its_own() 
     for file in ["result.json", "lab.html"] {
         let path = scene.public.path().join(file);
         let found = fs::symlink_metadata(&path).unwrap();
-        assert!(found.is_file(), "{file} was replaced: {}", text(&output));
+        assert!(found.is_file(), "{file} was replaced: {}", both(&output));
     }
 }
 
@@ -228,7 +222,7 @@ fn results_that_others_wrote_are_shown_without_control_characters() {
         let _lab = one_lab();
         made.unwrap()
     };
-    assert!(matches!(made.status.code(), Some(0)), "{}", text(&made));
+    assert!(matches!(made.status.code(), Some(0)), "{}", both(&made));
     let honest = fs::read_to_string(at("honest")).unwrap();
     let mut forged: serde_json::Value = serde_json::from_str(&honest).unwrap();
     let hostile = format!(
@@ -249,7 +243,7 @@ fn results_that_others_wrote_are_shown_without_control_characters() {
             vec!["lab", "report", &at("honest"), &at(other), "--html", &page],
         ] {
             let output = taut().args(&arguments).output().unwrap();
-            let text = text(&output);
+            let text = both(&output);
             let bad = text.chars().find(|one| one.is_control() && *one != '\n');
             assert_eq!(bad, None, "{arguments:?}");
             assert!(text.len() < 50_000, "{arguments:?}: {} bytes", text.len());
@@ -260,7 +254,7 @@ fn results_that_others_wrote_are_shown_without_control_characters() {
         .args(["lab", "compare", &at("endless")])
         .output()
         .unwrap();
-    assert!(text(&output).contains("more than"), "{}", text(&output));
+    assert!(both(&output).contains("more than"), "{}", both(&output));
 }
 
 #[test]
@@ -296,7 +290,7 @@ fn no_program_is_run_from_a_cache_that_others_can_write() {
         let mut command = taut();
         command.args(["lab", "kernels", "--kernel", "none", "--cache"]);
         let output = command.arg(cache).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        assert!(text(&output).contains(why), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", both(&output));
+        assert!(both(&output).contains(why), "{}", both(&output));
     }
 }

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tautline_testbed::sys;
 
-use crate::common::{browse, skipped_without_privilege};
+use crate::common::{browse, skipped_without_privilege, text};
 
 /// Far longer than any step takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,10 +58,6 @@ fn demo(seconds: &str, directory: &Directory) -> Command {
         .arg(directory.out())
         .stdin(Stdio::null());
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn namespaces_of(pid: u32) -> [PathBuf; 2] {

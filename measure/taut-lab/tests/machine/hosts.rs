@@ -10,15 +10,13 @@ use tautline_bench::echo::{Ends, Path as EchoPath, PathOptions, hosts_for, open_
 use tautline_bench::load::{Load, LoadTool, Pace};
 use tautline_bench::path::sides::Sides;
 use tautline_bench::sides::Placement;
-use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale, may_create};
+use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads, clear_stale};
+
+use crate::common::skipped_without_privilege;
 
 /// Makes hosts, or says why the test is skipped.
 fn hosts(options: &HostsOptions) -> Option<Hosts> {
-    if !may_create() {
-        println!("SKIPPED: making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
-        return None;
-    }
-    Some(Hosts::create(options).unwrap())
+    (!skipped_without_privilege()).then(|| Hosts::create(options).unwrap())
 }
 
 fn exists(name: &str) -> bool {

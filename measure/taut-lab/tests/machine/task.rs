@@ -4,16 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::common::Scratch;
+use crate::common::{Scratch, text};
 
 fn task(arguments: &[&str]) -> Output {
     let mut command = Command::new(crate::PROGRAM);
     command.arg("task").args(arguments).stdin(Stdio::null());
     command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 fn write(scratch: &Scratch, content: &str) -> String {
