@@ -388,7 +388,7 @@ mod tests {
             ("wstring x", "is not supported"),
             ("Missing x", "`a/msg/Missing` is not known"),
             ("Loop x", "contains itself"),
-            ("string<=x y", "no number"),
+            ("string<=x y", "not a number"),
         ] {
             let mut all = Definitions::known();
             all.declare("a/Loop", text).unwrap();

@@ -15,11 +15,12 @@ use tautline_bridge::testing::checked;
 use tautline_state::TemporaryDirectory;
 use tautline_testbed::hosts::Host::{A, B};
 
-/// Ports of both programs. Each follows the counter of the motor, so that a value from the past shows.
+/// Ports of both programs. Each follows the counter of the motor, so that a value from the past shows; the motor
+/// declares no type, and its port has room for 1484 bytes.
 const PORTS: &str = "[[type]]\nname = \"Count\"\nfields = [\"data: f64\"]\n\
     [[type]]\nname = \"Speed\"\nfields = [\"linear: f64[3]\", \"turn: f32\"]\n\
     [[port]]\nname = \"state\"\nnumber = 1\nkind = \"sampling\"\ntype = \"Count\"\nrefresh_period_us = 500000\n\
-    follow = [\"motor.5\"]\n\
+    value_bytes_max = 1484\nfollow = [\"motor.5\"]\n\
     [[port]]\nname = \"command\"\nnumber = 2\nkind = \"sampling\"\ntype = \"Speed\"\n\
     [[port]]\nname = \"votes\"\nnumber = 9\nkind = \"sampling\"\n";
 
