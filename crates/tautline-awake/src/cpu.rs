@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::fs;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -108,29 +109,70 @@ pub fn looked() -> Duration {
     Duration::from_nanos(LOOKED_NS.load(Relaxed))
 }
 
-/// Whether a cgroup limits the CPU time of this process (`cpu.max`, version 2), as found at the first call: then
-/// looking would take from the program's own time.
+/// Whether a cgroup limits the CPU time of this process (`cpu.max`; `cpu.cfs_quota_us` of version 1), as found at the
+/// first call: then looking would take from the program's own time. A limit of a group that a container hides is not
+/// seen.
 pub fn is_limited() -> bool {
-    static IS_LIMITED: LazyLock<bool> = LazyLock::new(finds_limit);
+    static IS_LIMITED: LazyLock<bool> = LazyLock::new(|| {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        finds_limit(&groups, Path::new("/sys/fs/cgroup"))
+    });
     *IS_LIMITED
 }
 
-fn finds_limit() -> bool {
-    let Ok(groups) = fs::read_to_string("/proc/self/cgroup") else {
-        return false;
-    };
-    let path = groups
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .unwrap_or("/");
-    let mut path = std::path::PathBuf::from(format!("/sys/fs/cgroup{path}"));
-    loop {
-        let limit = fs::read_to_string(path.join("cpu.max")).unwrap_or_default();
-        if !limit.is_empty() && !limit.starts_with("max") {
-            return true;
-        }
-        if path == std::path::Path::new("/sys/fs/cgroup") || !path.pop() {
+/// Looks at each group from this process's up to the highest that is visible. A container often shows its own group in
+/// place of the highest, and names a path that is not there.
+fn finds_limit(groups: &str, mounted: &Path) -> bool {
+    groups.lines().any(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
             return false;
-        }
+        };
+        let (highest, file, unlimited) = match controllers {
+            "" => (mounted.to_owned(), "cpu.max", "max"),
+            some if some.split(',').any(|one| one == "cpu") => {
+                (mounted.join("cpu"), "cpu.cfs_quota_us", "-1")
+            }
+            _ => return false,
+        };
+        let own = highest.join(path.trim_start_matches('/'));
+        let mut visible = own
+            .ancestors()
+            .take_while(|group| group.starts_with(&highest));
+        visible.any(|group| {
+            fs::read_to_string(group.join(file))
+                .is_ok_and(|limit| !limit.is_empty() && !limit.starts_with(unlimited))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_cpu_time_is_found_in_each_group_that_is_visible() {
+        let base = std::env::temp_dir().join(format!("taut-cgroup-{}", std::process::id()));
+        let base = base.as_path();
+        let write = |file: &str, text: &str| {
+            let file = base.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        write("robot/loop/cpu.max", "max 100000\n");
+        write("robot/cpu.max", "max 100000\n");
+        assert!(!finds_limit("0::/robot/loop\n", base));
+        write("robot/cpu.max", "50000 100000\n");
+        assert!(finds_limit("0::/robot/loop\n", base));
+        assert!(!finds_limit("0::/other\n", base));
+        // Version 1, and a container whose group lies where it sees the highest.
+        write("cpu/cpu.cfs_quota_us", "-1\n");
+        write("cpu/robot/cpu.cfs_quota_us", "50000\n");
+        let groups = |path| format!("4:memory:/robot\n1:cpu,cpuacct:{path}\n0::/\n");
+        assert!(finds_limit(&groups("/robot"), base));
+        assert!(!finds_limit(&groups("/other"), base));
+        write("cpu/cpu.cfs_quota_us", "50000\n");
+        assert!(finds_limit(&groups("/docker/0123"), base));
+        fs::remove_dir_all(base).unwrap();
     }
 }

@@ -63,8 +63,8 @@ pub use event::Event;
 pub use namespace::{namespace_cookie, network_namespaces, own_network_namespace};
 pub use reading::{Others, caller_of_sudo, open_regular, read_bytes, read_text};
 pub use runtime::{
-    find_runtime_directory, known_runtime_directories, runtime_directories_of_users,
-    runtime_directory, service_directory,
+    find_runtime_directory, known_runtime_directories, mounted_runtime_directories,
+    runtime_directories_of_users, runtime_directory, service_directory,
 };
 pub use temporary::{TemporaryDirectory, unforeseeable};
 pub use trusted::trusted_file;

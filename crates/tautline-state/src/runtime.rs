@@ -79,6 +79,19 @@ pub fn service_directory() -> Option<(Directory, u32)> {
     }
 }
 
+/// Root's runtime directory where it belongs to another user, and with it that of control processes which do not run
+/// as root: in a user namespace, as of a container without root, all of its host's users look like one. Its own root
+/// has chosen that user, since no other could mount the directory in `/run`. None on the host itself.
+pub fn mounted_runtime_directories() -> Vec<(Directory, u32)> {
+    let opened = Directory::open_chosen_by_root(Path::new(ROOTS));
+    let Ok((directory, Owner::Also(user @ 1..))) = opened else {
+        return Vec::new();
+    };
+    let service = directory.open_below("service", Owner::Also(user)).ok();
+    let all = [Some(directory), service].into_iter().flatten();
+    all.map(|directory| (directory, user)).collect()
+}
+
 fn own_service_directory() -> Option<Directory> {
     let (directory, user) = service_directory()?;
     (user == rustix::process::geteuid().as_raw()).then_some(directory)

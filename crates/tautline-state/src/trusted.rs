@@ -13,6 +13,9 @@ use crate::{StateError, caller_of_sudo};
 /// root or to this user, with sudo also to its caller, and no other user can write or replace them. A group may write
 /// if it is root's or has the number of such a user, which is that user's own.
 ///
+/// In a user namespace, as of a container without root, also what belongs to a user outside, which its own root has
+/// mounted or given away: only in a directory that others cannot write.
+///
 /// # Errors
 /// The path does not exist, is not a regular file, or is not trusted; the error names the file or the directory.
 pub fn trusted_file(path: &Path) -> Result<PathBuf, StateError> {
@@ -22,6 +25,7 @@ pub fn trusted_file(path: &Path) -> Result<PathBuf, StateError> {
     let mut descriptor: OwnedFd =
         rustix::fs::open("/", flags, Mode::empty()).map_err(StateError::errno("open", &reached))?;
     let mut found = stat_of(&descriptor, &reached)?;
+    let outside = user_outside();
     for component in whole.components() {
         let Component::Normal(name) = component else {
             continue;
@@ -29,8 +33,10 @@ pub fn trusted_file(path: &Path) -> Result<PathBuf, StateError> {
         reached.push(name);
         descriptor = rustix::fs::openat(descriptor.as_fd(), name, flags, Mode::empty())
             .map_err(StateError::errno("open", &reached))?;
+        let above_is_open = found.st_mode & 0o002 != 0;
         found = stat_of(&descriptor, &reached)?;
-        check(&found, &reached)?;
+        let is_mounted = outside == Some(found.st_uid) && !above_is_open;
+        check(&found, &reached, is_mounted)?;
     }
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         let expected = "regular file";
@@ -42,9 +48,19 @@ pub fn trusted_file(path: &Path) -> Result<PathBuf, StateError> {
     Ok(whole)
 }
 
-fn check(found: &Stat, path: &Path) -> Result<(), StateError> {
+/// Number that a user namespace shows for all users whom it does not have; `None` outside such a namespace.
+fn user_outside() -> Option<u32> {
+    let map = fs::read_to_string("/proc/self/uid_map").ok()?;
+    if map.split_whitespace().eq(["0", "0", "4294967295"]) {
+        return None;
+    }
+    let number = fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;
+    number.trim().parse().ok()
+}
+
+fn check(found: &Stat, path: &Path, is_mounted: bool) -> Result<(), StateError> {
     let caller = caller_of_sudo();
-    if caller != Some(found.st_uid) {
+    if caller != Some(found.st_uid) && !is_mounted {
         check_owner(found, path, Owner::SelfOrRoot)?;
     }
     let mode = found.st_mode & 0o7777;

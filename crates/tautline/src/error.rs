@@ -47,6 +47,15 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         .join(": ")
 }
 
+/// Name of a control process. The kernel gives number 0 for a process outside this process namespace: a container does
+/// not see its host's.
+pub(crate) fn control_process(pid: i32) -> String {
+    match pid {
+        0 => "the control process".to_owned(),
+        pid => format!("control process {pid}"),
+    }
+}
+
 /// The error number at the bottom of a chain of errors.
 pub(crate) fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let mut causes = std::iter::successors(Some(error), |error| error.source());

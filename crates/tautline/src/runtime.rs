@@ -92,21 +92,29 @@ fn make_below(runtime: &Directory, name: &str, room: Room) -> Result<Directory, 
     Ok(directory)
 }
 
-/// The rooms of this kind that this process believes: root's, this user's own, and of control sockets those of the user
-/// whom root has set up for control processes.
+/// The rooms of this kind that this process believes: root's, this user's own, and of control sockets those of the
+/// users whom root has set up for control processes.
 pub(crate) fn find(room: Room) -> Vec<Directory> {
     let Ok(name) = namespace_name() else {
         return Vec::new();
     };
     let known = tautline_state::known_runtime_directories().into_iter();
     let known = known.map(|runtime| (runtime, Owner::SelfOrRoot));
-    let service = match room {
-        Room::Control => service_of_another(),
-        Room::Claims | Room::Nodes => None,
+    let others = match room {
+        Room::Control => of_others(),
+        Room::Claims | Room::Nodes => Vec::new(),
     };
-    let service = service.map(|(runtime, user)| (runtime, Owner::Also(user)));
+    let others = others
+        .into_iter()
+        .map(|(runtime, user)| (runtime, Owner::Also(user)));
     let below = |(runtime, owner)| below(&runtime, &name, room, owner);
-    known.chain(service).filter_map(below).collect()
+    known.chain(others).filter_map(below).collect()
+}
+
+/// The runtime directories of control processes of other users that root has chosen, and those users.
+fn of_others() -> Vec<(Directory, u32)> {
+    let mounted = tautline_state::mounted_runtime_directories();
+    service_of_another().into_iter().chain(mounted).collect()
 }
 
 /// The runtime directory of control processes that run as a user who is neither root nor this process's, and that user.
@@ -119,7 +127,7 @@ fn service_of_another() -> Option<(Directory, u32)> {
 /// that it believes: root's, this user's own, or of whom root has set up for that.
 pub(crate) fn believes(user: u32) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    user == 0 || user == own || service_of_another().is_some_and(|(_, service)| user == service)
+    user == 0 || user == own || of_others().iter().any(|(_, other)| user == *other)
 }
 
 /// Room of claims of the control processes that run as another user than root, for root alone: with the claims that it
@@ -207,10 +215,8 @@ fn listen_in(
         path: room.path().join(name),
         source,
     };
-    match room.remove(&beside) {
-        Err(error) if !error.is_absent() => return Err(error),
-        _ => {}
-    }
+    // If it cannot be removed, binding fails and says why.
+    let _left = room.remove(&beside);
     let bound = unix::bind_path(&room.reachable(&beside)?, kind).map_err(failed)?;
     room.set_access_of(&beside, mode, None)?;
     let listener = UntrustedListener::new(bound);

@@ -106,6 +106,8 @@ fn node_text(node: &Value) -> String {
         .collect();
     let through = match &node["control_process"] {
         Value::Null => String::new(),
+        // Of a client in a container, which has no number for it.
+        pid if pid == 0 => ", through the control process".to_owned(),
         pid => format!(", through control process {pid}"),
     };
     let what = if node["control"].is_object() {

@@ -9,6 +9,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
 mod bus;
 mod capture;
 mod commands;
+mod container;
 mod exec;
 mod external;
 mod files;

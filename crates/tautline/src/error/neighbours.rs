@@ -7,7 +7,7 @@ use std::time::Duration;
 use tautline_proto::neighbour::NeighbourError;
 use tautline_state::fork::OtherProcess;
 
-use super::AFTER_FORK;
+use super::{AFTER_FORK, control_process};
 use crate::limits::SOLICIT_TIME_MAX;
 
 /// A neighbour was not entered, or not found on the network.
@@ -98,7 +98,7 @@ pub enum NeighbourTableError {
     #[error("the node was opened by another process")]
     OtherProcess,
     /// The control process does not take this process as a client.
-    #[error("control process {pid}: {why}")]
+    #[error("{}: {why}", control_process(*pid))]
     NotAllowed {
         /// The control process.
         pid: i32,
@@ -106,7 +106,7 @@ pub enum NeighbourTableError {
         why: String,
     },
     /// The control process does not answer.
-    #[error("control process {pid} does not answer: {source}")]
+    #[error("{} does not answer: {source}", control_process(*pid))]
     ControlGone {
         /// The control process; 0 if none was reached.
         pid: i32,

@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{ConfigError, Holder, chain, holder_name, limit_remedy, refused_remedy};
+use super::{
+    ConfigError, Holder, chain, control_process, holder_name, limit_remedy, refused_remedy,
+};
 use crate::keys::KeyFileError;
 use crate::kind::XdpMode;
 use tautline_state::privilege::has_seccomp_filter;
@@ -73,7 +75,7 @@ pub enum OpenError {
         holders: Vec<Holder>,
     },
     /// A control process serves the interface, and does not take this process or its settings.
-    #[error("control process {pid}: {why}")]
+    #[error("{}: {why}", control_process(*pid))]
     ControlRefused {
         /// The control process.
         pid: i32,

@@ -6,7 +6,9 @@ use std::net::Ipv4Addr;
 use tautline_proto::wire::{PortKey, PortNumber, ValueError};
 use tautline_state::fork::OtherProcess;
 
-use super::{AFTER_FORK, Holder, OptionsError, chain, holder_name, refused_remedy};
+use super::{
+    AFTER_FORK, Holder, OptionsError, chain, control_process, holder_name, refused_remedy,
+};
 
 /// Name of raw ports in [`PortError::NotOnLink`].
 pub(crate) const RAW_FRAMES: &str = "raw frames";
@@ -54,7 +56,7 @@ pub enum PortError {
         max: usize,
     },
     /// The control process that the node was opened through does not answer any more.
-    #[error("control process {pid} does not answer: {source}")]
+    #[error("{} does not answer: {source}", control_process(*pid))]
     ControlGone {
         /// The control process.
         pid: i32,

@@ -7,6 +7,7 @@ use tautline_proto::wire::PortKey;
 
 use super::port::short_key;
 use super::{InterfaceStatus, PortStatus};
+use crate::error::control_process;
 use crate::kind::LinkKind;
 use crate::link::{Capabilities, NodeCounters};
 use crate::send_pool::SendPoolStatus;
@@ -73,7 +74,7 @@ impl std::fmt::Display for OpenReport {
             write!(formatter, ", {ip}")?;
         }
         if let Some(pid) = self.control_process {
-            write!(formatter, ", through control process {pid}")?;
+            write!(formatter, ", through {}", control_process(pid))?;
         }
         if let (Some(bus), Some(node)) = (&self.bus, &self.node) {
             write!(formatter, " at {bus}, node {node}")?;

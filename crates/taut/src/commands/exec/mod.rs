@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use clap::Args;
 use tautline_awake::board::Board;
+use tautline_awake::cpu;
 use tautline_state::policy::set_policy;
 use tautline_state::stand_in::{self, StandIn};
 use tautline_testbed::interface;
@@ -61,6 +62,13 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             program::plain(name)
         ),
         None => {
+            if !arguments.watch && cpu::is_limited() {
+                say!(
+                    "taut exec: the waits of {} stay as they are: a cgroup limits its CPU time (cpu.max); lift the \
+                     limit, and keep its CPUs by number in its place (--cpuset-cpus of a container)",
+                    program::plain(name)
+                );
+            }
             let mut words = Vec::new();
             if arguments.watch {
                 words.push("watch".to_owned());
