@@ -94,20 +94,18 @@ fn every_function_of_c_is_reached_from_cpp() {
     assert!(missing.is_empty(), "not in tautline.hpp: {missing:?}");
 }
 
-/// Builds the CMake example with a compiler, in a directory that is called after it and `name`; that directory.
-fn cmake_example(compiler: &str, name: &str) -> PathBuf {
-    let build = IMAGE.root.join(format!("cmake-{compiler}{name}"));
+/// Configures and builds a CMake project with the installed library, in a directory of this name; that directory.
+fn cmake(project: &str, name: &str, options: &[&str]) -> PathBuf {
+    let build = IMAGE.root.join(name);
+    let installed = IMAGE.root.join("usr");
     let mut configure = Command::new("cmake");
     configure
         .arg("-S")
-        .arg(folder().join("examples/cpp"))
+        .arg(folder().join(project))
         .arg("-B")
         .arg(&build)
-        .arg(format!(
-            "-DCMAKE_PREFIX_PATH={}",
-            IMAGE.root.join("usr").display()
-        ))
-        .arg(format!("-DCMAKE_CXX_COMPILER={compiler}"));
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", installed.display()))
+        .args(options);
     succeeded("cmake", &configure.output().unwrap());
     let mut make = Command::new("cmake");
     make.arg("--build").arg(&build).args(["--parallel", "2"]);
@@ -117,7 +115,10 @@ fn cmake_example(compiler: &str, name: &str) -> PathBuf {
 
 #[test]
 fn two_programs_that_cmake_built_exchange_messages() {
-    let [controllers, motors] = COMPILERS.map(|compiler| cmake_example(compiler, ""));
+    let [controllers, motors] = COMPILERS.map(|compiler| {
+        let chosen = format!("-DCMAKE_CXX_COMPILER={compiler}");
+        cmake("examples/cpp", &format!("cmake-{compiler}"), &[&chosen])
+    });
     let bus = IMAGE.root.join("bus");
     std::fs::create_dir_all(&bus).unwrap();
     for motor in ["motor", "motor_static"] {
@@ -129,16 +130,38 @@ fn two_programs_that_cmake_built_exchange_messages() {
     }
 }
 
+/// Against stand-ins for the headers of ROS 2: see `bindings/ros2_control/test/stand_in/README.md`.
 #[test]
-fn a_hardware_interface_reads_and_writes_an_arm() {
-    let programs = cmake_example("g++", "-arm");
-    let bus = IMAGE.root.join("arm-bus");
-    std::fs::create_dir_all(&bus).unwrap();
-    let said = output_of(Command::new(programs.join("hardware_interface")).arg(&bus));
-    assert_eq!(
-        said,
-        "hardware interface: 1000 cycles, stale before the first and after the last\n"
+fn the_package_for_ros2_control_reads_a_new_state_in_each_cycle() {
+    let package = folder().join("../ros2_control");
+    let stand_in = package.join("test/stand_in");
+    let modules = format!("-DCMAKE_MODULE_PATH={}", stand_in.join("cmake").display());
+    let options = ["-DCMAKE_CXX_FLAGS=-Wpedantic -Werror", &modules];
+    let build = cmake("../ros2_control", "cmake-ros2-control", &options);
+    let library = build.join("libtautline_ros2_control.so");
+    let plugins = std::fs::read_to_string(package.join("tautline_ros2_control.xml")).unwrap();
+    assert!(
+        plugins.contains("path=\"tautline_ros2_control\""),
+        "{plugins}"
     );
+
+    let includes =
+        ["ros", "ros2_control"].map(|part| format!("-I{}", stand_in.join(part).display()));
+    let program = IMAGE.root.join("ros2-control-cycles");
+    let mut command = Command::new("g++");
+    command
+        .args(["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+        .args(&includes)
+        .arg(package.join("test/cycles.cpp"))
+        .arg("-o")
+        .arg(&program)
+        .args(IMAGE.flags(&["--cflags", "--libs"]));
+    succeeded("g++", &command.output().unwrap());
+    let bus = IMAGE.root.join("ros2-control-bus");
+    std::fs::create_dir_all(&bus).unwrap();
+    let said = output_of(IMAGE.run(&program).arg(&library).arg(&bus));
+    let expected = "1000 cycles, each with a new state; a silent robot is an error\n";
+    assert_eq!(said, expected);
 }
 
 #[test]

@@ -1,0 +1,3 @@
+function(ament_package)
+endfunction()
+set(ament_cmake_FOUND TRUE)

@@ -1,0 +1,4 @@
+#pragma once
+namespace rclcpp {
+class Duration {};
+}  // namespace rclcpp

@@ -1,0 +1,4 @@
+#pragma once
+namespace rclcpp {
+class Time {};
+}  // namespace rclcpp
