@@ -80,10 +80,13 @@ const EXAMPLES: [(&str, [Example; 2]); 36] = [
     (
         "echo",
         [
-            ("Answer on an interface", "taut echo --interface eth0"),
             (
                 "Answer on this host, without any privilege",
                 "taut echo --address 127.0.0.1",
+            ),
+            (
+                "Answer datagrams of any program on UDP port 7, for `taut lab network`",
+                "taut echo --interface eth0 --udp 7",
             ),
         ],
     ),

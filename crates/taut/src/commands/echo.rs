@@ -1,9 +1,11 @@
-//! `taut echo`: answers each message, until it is told to end.
+//! `taut echo`: answers messages, or datagrams of plain UDP, until it is told to end.
 
 use std::time::Duration;
 
 use clap::Args;
-use tautline::{Instant, Wait};
+use tautline::port::UdpOptions;
+use tautline::{Instant, Node, PortError, PortNumber, QueuingPort, ReceiveError, UdpPort, Wait};
+use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
@@ -25,6 +27,9 @@ pub struct Arguments {
     /// Port to answer on: its number, or its name in the configuration file.
     #[arg(long, value_name = "PORT", value_parser = peer::port, default_value_t = peer::echo_port())]
     port: PortArgument,
+    /// Answer datagrams of plain UDP on this UDP port, from any program, in place of messages.
+    #[arg(long, value_name = "PORT", conflicts_with = "port", value_parser = clap::value_parser!(u16).range(1..))]
+    udp: Option<u16>,
     /// End after this many answers.
     #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
@@ -53,14 +58,92 @@ impl Told {
     }
 }
 
+/// The port that answers.
+enum EchoPort {
+    Messages(QueuingPort),
+    Datagrams(UdpPort),
+}
+
+impl EchoPort {
+    fn open(node: &Node, number: PortNumber, udp: Option<u16>) -> Result<EchoPort, PortError> {
+        let options = peer::any_size();
+        match udp {
+            Some(udp) => {
+                let options = UdpOptions {
+                    message_bytes_max: DATAGRAM_BYTES_MAX,
+                    ..UdpOptions::from(&options)
+                };
+                let port = node.udp(udp).options(&options).open();
+                port.map(EchoPort::Datagrams)
+            }
+            None => {
+                let port = node.queuing(number).options(&options).open();
+                port.map(EchoPort::Messages)
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            EchoPort::Messages(port) => format!("port {}", port.number()),
+            EchoPort::Datagrams(port) => format!("UDP port {}", port.number()),
+        }
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        vec![
+            0;
+            match self {
+                EchoPort::Messages(port) => port.message_bytes_max(),
+                EchoPort::Datagrams(port) => port.message_bytes_max(),
+            }
+        ]
+    }
+
+    /// Sends the next message back to its source, with its own priority. Nothing if none comes until the deadline;
+    /// why there was no answer, if there was none.
+    fn answer(
+        &mut self,
+        deadline: Instant,
+        buffer: &mut [u8],
+    ) -> Result<Option<Result<(), String>>, ReceiveError> {
+        let wait = Wait::Until(deadline);
+        let (source, sent) = match self {
+            EchoPort::Messages(port) => {
+                let Some(message) = port.receive_into(buffer, wait)? else {
+                    return Ok(None);
+                };
+                let bytes = &buffer[..message.length];
+                let sent = port.reply(message.source, message.priority, bytes);
+                (message.source.to_string(), sent)
+            }
+            EchoPort::Datagrams(port) => {
+                let Some(datagram) = port.receive_into(buffer, wait)? else {
+                    return Ok(None);
+                };
+                let bytes = &buffer[..datagram.length];
+                let sent = port.reply(datagram.source, datagram.priority, bytes);
+                (datagram.source.to_string(), sent)
+            }
+        };
+        Ok(Some(
+            sent.map_err(|why| format!("no answer to {source}: {why}")),
+        ))
+    }
+}
+
 /// Sends every message back to where it came from, with its own priority.
 pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     let number = arguments.node.port_number(&arguments.port)?;
     let node = peer::open(arguments.node.node_config()?)?;
-    let port = node.queuing(number).options(&peer::any_size()).open();
+    let port = EchoPort::open(&node, number, arguments.udp);
     let mut port = port.map_err(peer::port_error)?;
-    cli::print(&format!("{}\nanswering on port {number}\n", node.report()))?;
-    let mut buffer = vec![0; port.message_bytes_max()];
+    cli::print(&format!(
+        "{}\nanswering on {}\n",
+        node.report(),
+        port.name()
+    ))?;
+    let mut buffer = port.buffer();
     let (mut answers, mut unanswered) = (0u64, 0u64);
     let mut told = Told::default();
     while arguments.count.is_none_or(|count| answers < count) {
@@ -69,20 +152,17 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             break;
         }
         let deadline = tautline::now() + LOOK;
-        let message = port
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .map_err(peer::receive_error)?;
-        let Some(message) = message else { continue };
-        // A stranger must not be able to end the command: what cannot be answered is told, no more.
-        match port.reply(message.source, message.priority, &buffer[..message.length]) {
-            Ok(()) => answers += 1,
-            Err(why) => {
+        let answered = port.answer(deadline, &mut buffer);
+        match answered.map_err(peer::receive_error)? {
+            Some(Ok(())) => answers += 1,
+            // A stranger must not be able to end the command: what cannot be answered is told, no more.
+            Some(Err(line)) => {
                 unanswered += 1;
-                let line = format!("no answer to {}: {why}", message.source);
                 if let Some(line) = told.line(tautline::now(), &line) {
                     say!("taut: {line}");
                 }
             }
+            None => {}
         }
     }
     let others = match unanswered {

@@ -246,6 +246,22 @@ fn a_ping_between_hosts_takes_names_and_addresses() {
 }
 
 #[test]
+fn datagrams_of_any_program_are_echoed() {
+    let mut echo = taut(&["echo", "--address", "127.0.12.1", "--udp", "7907"]);
+    let _echo = started(&mut echo, "answering on UDP port 7907", false);
+    let asks = std::net::UdpSocket::bind("127.0.12.2:0").unwrap();
+    asks.set_read_timeout(Some(std::time::Duration::from_secs(10)))
+        .unwrap();
+    for message in ["state", ""] {
+        asks.send_to(message.as_bytes(), "127.0.12.1:7907").unwrap();
+        let mut buffer = [0; 16];
+        let (length, from) = asks.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], message.as_bytes());
+        assert_eq!(from.to_string(), "127.0.12.1:7907");
+    }
+}
+
+#[test]
 fn status_shows_the_port_while_echo_runs() {
     let mut echo = taut(&["echo", "--address", "127.0.11.1", "--port", "77"]);
     let echo = started(&mut echo, "answering on port 77", false);
