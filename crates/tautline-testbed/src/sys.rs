@@ -63,6 +63,22 @@ pub fn set_pacing_rate(socket: impl AsFd, bytes_per_s: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, option, bytes_per_s)
 }
 
+/// Has a socket send and receive over one interface only (SO_BINDTODEVICE, socket(7)). Needs no privilege for a socket
+/// that has no interface yet (since Linux 5.7).
+pub fn bind_to_interface(socket: impl AsFd, interface: &str) -> io::Result<()> {
+    // SAFETY: the name outlives the call, and its size is given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            interface.as_ptr().cast(),
+            interface.len() as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
 /// Sets an option whose value is an integer.
 fn set_option(
     socket: impl AsFd,

@@ -55,7 +55,10 @@ pub struct Settings {
     pub one_way: bool,
 }
 
-fn as_ns<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_ns<S: serde::Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
@@ -178,7 +181,8 @@ pub struct Episodes {
 }
 
 impl Episodes {
-    fn add(&mut self, is_late: bool) {
+    /// Takes the next round trip.
+    pub fn add(&mut self, is_late: bool) {
         self.count += u64::from(is_late);
         self.episodes += u64::from(is_late && !self.is_late);
         self.is_late = is_late;

@@ -65,10 +65,11 @@ impl Placement {
         )
     }
 
-    pub(super) fn place(
-        cpu: Option<usize>,
-        fifo_priority: Option<u8>,
-    ) -> Result<(), PlacementError> {
+    /// Puts the calling thread on a CPU, and under SCHED_FIFO.
+    ///
+    /// # Errors
+    /// The kernel refuses one of them.
+    pub fn place(cpu: Option<usize>, fifo_priority: Option<u8>) -> Result<(), PlacementError> {
         if let Some(cpu) = cpu {
             child::pin(cpu).map_err(|source| PlacementError {
                 operation: format!("keep a thread on CPU {cpu}"),

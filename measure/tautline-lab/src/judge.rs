@@ -101,18 +101,8 @@ fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[Stri
             .map(|phase| episodes_of(phase, deadline_ns))
             .sum(),
     };
-    let outcome = match (late, samples) {
-        (1.., _) => Outcome::Exceeded,
-        (0, ..SAMPLES_MIN) => Outcome::Inconclusive,
-        _ => Outcome::Held,
-    };
-    let strength = if samples < SAMPLES_MODERATE || !weakened_by.is_empty() {
-        Strength::Weak
-    } else if samples < SAMPLES_STRONG || duration_ns < STRONG_DURATION_NS {
-        Strength::Moderate
-    } else {
-        Strength::Strong
-    };
+    let outcome = outcome(late, samples);
+    let strength = strength(samples, duration_ns, !weakened_by.is_empty());
     Judgement {
         state,
         outcome,
@@ -120,11 +110,11 @@ fn judge(result: &LabResult, state: State, deadline_ns: u64, weakened_by: &[Stri
         late,
         max_ns,
         duration_ns,
-        late_share_max: (upper_bound(late) / samples.max(1) as f64).min(1.0),
+        late_share_max: late_share_max(late, samples),
         episodes,
         between_episodes_ns_min: episodes
             .filter(|_| samples > 0 && duration_ns > 0)
-            .map(|count| (duration_ns as f64 / upper_bound(count)) as u64),
+            .map(|count| between_episodes_ns_min(count, duration_ns)),
         strength,
     }
 }
@@ -151,6 +141,36 @@ fn episodes_of(phase: &Phase, deadline_ns: u64) -> Option<u64> {
     let counted = phase.episodes.iter();
     let mut counted = counted.filter(|one| one.deadline_ns == deadline_ns);
     counted.next().map(|one| one.count)
+}
+
+/// Whether a deadline was held in so many samples.
+pub fn outcome(late: u64, samples: u64) -> Outcome {
+    match (late, samples) {
+        (1.., _) => Outcome::Exceeded,
+        (0, ..SAMPLES_MIN) => Outcome::Inconclusive,
+        _ => Outcome::Held,
+    }
+}
+
+/// How much so many samples in a time are worth, and whether something is missing that matters.
+pub fn strength(samples: u64, duration_ns: u64, is_weakened: bool) -> Strength {
+    if samples < SAMPLES_MODERATE || is_weakened {
+        Strength::Weak
+    } else if samples < SAMPLES_STRONG || duration_ns < STRONG_DURATION_NS {
+        Strength::Moderate
+    } else {
+        Strength::Strong
+    }
+}
+
+/// Share of late ones that is not exceeded with 95 % confidence, if each is late by itself.
+pub fn late_share_max(late: u64, samples: u64) -> f64 {
+    (upper_bound(late) / samples.max(1) as f64).min(1.0)
+}
+
+/// Time between two episodes, on average, that is not undercut with 95 % confidence.
+pub fn between_episodes_ns_min(episodes: u64, duration_ns: u64) -> u64 {
+    (duration_ns as f64 / upper_bound(episodes)) as u64
 }
 
 /// One-sided 95 % bound of a Poisson count: 3 where none was seen, above that a normal approximation.

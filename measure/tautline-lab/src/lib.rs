@@ -13,7 +13,7 @@ pub mod compare;
 pub mod cyclictest;
 pub mod episodes;
 pub mod interrupt;
-mod judge;
+pub mod judge;
 pub mod kernels;
 pub mod load;
 pub mod measured;

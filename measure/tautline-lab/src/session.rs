@@ -479,7 +479,7 @@ fn refusal(plan: &Plan, error: &ProbeError) -> Missing {
 }
 
 /// SCHED_FIFO where it is allowed, found by trying on a thread of its own.
-pub(crate) fn best_scheduling(missing: &mut Vec<Missing>) -> Scheduling {
+pub fn best_scheduling(missing: &mut Vec<Missing>) -> Scheduling {
     let refused = std::thread::spawn(|| sys::set_fifo(PRIORITY).err())
         .join()
         .ok()
@@ -496,12 +496,13 @@ pub(crate) fn best_scheduling(missing: &mut Vec<Missing>) -> Scheduling {
     Scheduling::Other
 }
 
-fn lock_memory(missing: &mut Vec<Missing>) {
+/// Locks this process's memory, or notes why not.
+pub fn lock_memory(missing: &mut Vec<Missing>) {
     if let Err(refused) = tautline_state::memory::lock_all() {
         missing.push(Missing {
             what: "memory locking".to_owned(),
             reason: refused.to_string(),
-            remedy: "run as root, or ulimit -l unlimited; the probes' page faults are counted in any case".to_owned(),
+            remedy: "run as root, or ulimit -l unlimited".to_owned(),
             weakens_verdict: true,
         });
     }

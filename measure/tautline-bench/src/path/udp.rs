@@ -1,10 +1,11 @@
 //! Kernel UDP: connected sockets, the only place where a path opens them.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, recv, sockopt};
 use tautline::port::BATCH_FRAMES;
 use tautline_awake::{Awake, raw, sleep};
@@ -54,6 +55,22 @@ pub fn end(
         .connect((sides.address(host.peer()), port))
         .map_err(PathError::io("connect a UDP socket"))?;
     KernelUdp::new(socket, waiting)
+}
+
+/// One end, connected with a program on another machine, over an interface; its arrivals are stamped.
+pub fn end_to(
+    interface: &str,
+    peer: SocketAddrV4,
+    waiting: Waiting,
+) -> Result<KernelUdp, PathError> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+    let socket = socket.map_err(PathError::io("bind a UDP socket"))?;
+    sys::bind_to_interface(&socket, interface)
+        .map_err(PathError::io("bind a UDP socket to the interface"))?;
+    socket
+        .connect(peer)
+        .map_err(PathError::io("reach the peer over the interface"))?;
+    KernelUdp::new(socket, waiting)?.with_stamps(StampPoint::Arrival)
 }
 
 fn bind(sides: Sides<'_>, host: Host, port: u16) -> Result<UdpSocket, PathError> {
@@ -205,6 +222,22 @@ impl End for KernelUdp {
         self.receive(RecvFlags::empty())
     }
 
+    fn wait_within(&mut self, bytes: usize, limit: Duration) -> io::Result<Option<Arrival>> {
+        if self.waiting == Waiting::Spin {
+            return self.wait(bytes, limit);
+        }
+        let limit = limit.try_into().map_err(io::Error::other)?;
+        let mut entries = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut entries, Some(&limit)) {
+            Ok(0) => Ok(None),
+            Ok(_) => self.take(bytes),
+            Err(error) => match io::Error::from(error) {
+                error if is_nothing_yet(&error) => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
     fn send_many(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
         match self.sends {
             Sends::Batches => self.send_batches(messages, message_bytes),
@@ -237,6 +270,11 @@ pub struct AwakeUdp {
 pub fn awake_pair(sides: Sides<'_>, port: u16) -> Result<[AwakeUdp; 2], PathError> {
     let [a, b] = pair(sides, port, Waiting::Awake)?;
     Ok([AwakeUdp::new(a)?, AwakeUdp::new(b)?])
+}
+
+/// As [`end_to`], with waits and sleeps that end awake.
+pub fn awake_end_to(interface: &str, peer: SocketAddrV4) -> Result<AwakeUdp, PathError> {
+    AwakeUdp::new(end_to(interface, peer, Waiting::Awake)?)
 }
 
 impl AwakeUdp {
