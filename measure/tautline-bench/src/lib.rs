@@ -6,6 +6,7 @@
 //! * [`demo`]: a control loop beside a busy network.
 //! * [`path`]: the paths that all of them compare, each implemented once; [`echo`]: those of `taut bench rtt` by name.
 //! * [`turns`]: the same paths over one cable, whose two ends take turns in one thread.
+//! * [`network`]: requests and replies with an echo on another machine.
 //! * [`load`]: traffic beside them; [`sides`]: the two threads of a benchmark.
 //! * [`emblix`]: kernels compared in virtual time, by the lab.
 
@@ -15,6 +16,7 @@ pub mod emblix;
 pub mod experiment;
 pub mod flood;
 pub mod load;
+pub mod network;
 pub mod ordinary;
 pub mod path;
 pub mod rtmux;

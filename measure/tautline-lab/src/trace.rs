@@ -1,8 +1,9 @@
-//! The kernel's own trace: what ran while a probe was late, when its timer's handler began ([`handler`]), and the
-//! timerlat tracer ([`timerlat`]). Each works in a trace instance of its own, so that traces of other
-//! programs continue; without tracefs it reports that.
+//! The kernel's own trace: what ran while a probe was late, or a reply from the network ([`reply`]), when a probe's
+//! timer's handler began ([`handler`]), and the timerlat tracer ([`timerlat`]). Each works in a trace instance of its
+//! own, so that traces of other programs continue; without tracefs it reports that.
 
 pub mod handler;
+pub mod reply;
 pub mod timerlat;
 
 use std::fs::{self, File, OpenOptions};

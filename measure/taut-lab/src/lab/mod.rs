@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod interrupt;
 mod journal_guard;
 pub(crate) mod kernels;
+mod network;
 pub(crate) mod paths;
 pub(crate) mod run;
 
@@ -42,6 +43,9 @@ pub(crate) enum LabCommand {
     Run(run::Arguments),
     /// Measure interrupt latency: from a timer to the kernel's handler and to a task, from another CPU to a task.
     Interrupt(interrupt::Arguments),
+    /// Measure a card, its cable and a peer: requests and replies each period over sockets and a port, and judge.
+    #[command(after_long_help = network::EXAMPLES)]
+    Network(network::Arguments),
     /// Write a page of results, also of cyclictest's files.
     Report(files::ReportArguments),
     /// Compare results with the first one; exit status 3 if one is worse.
@@ -103,6 +107,7 @@ pub(crate) fn run(arguments: LabArgs) -> Result<(), CommandError> {
     match arguments.command {
         LabCommand::Run(arguments) => run::run(&arguments),
         LabCommand::Interrupt(arguments) => interrupt::run(&arguments),
+        LabCommand::Network(arguments) => network::run(&arguments),
         LabCommand::Report(arguments) => files::report(&arguments),
         LabCommand::Compare(arguments) => files::compare(&arguments),
         LabCommand::Kernels(arguments) => kernels::run(&arguments),

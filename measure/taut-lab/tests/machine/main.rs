@@ -8,6 +8,7 @@ mod commands;
 mod demo;
 mod files;
 mod hosts;
+mod network;
 mod pages;
 mod task;
 
