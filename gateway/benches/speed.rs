@@ -623,9 +623,7 @@ impl Program {
 
     fn destination(&mut self, peer: &str, port: u16) -> Result<tautline::Destination, Failure> {
         let deadline = tautline::Instant::from_nanos(now().as_nanos() + 20_000_000_000);
-        Ok(self
-            .sends
-            .destination_until(peer, port, deadline)?)
+        Ok(self.sends.destination_until(peer, port, deadline)?)
     }
 
     fn ping(&mut self, to: tautline::Destination, count: usize) -> Result<(), Failure> {
