@@ -96,7 +96,7 @@ fn examples_of_the_help_do_what_they_say() {
     let controller = scratch.0.join("controller");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(controller, executable).unwrap();
-    let [echo, ping] = ["echo", "ping"].map(|words| example(words, 1));
+    let [echo, ping] = [("echo", 0), ("ping", 1)].map(|(words, number)| example(words, number));
     let [run, run_on] = [0, 1].map(|number| example("task run", number));
     // A deadline may be missed beside other tests.
     let script = [

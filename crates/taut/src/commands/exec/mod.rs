@@ -55,8 +55,9 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             )
         })?;
     }
+    let file = program::file(name)?;
     let library = library::find()?;
-    match program::check(name, &library)? {
+    match program::check(file, &library) {
         Some(why) => say!(
             "taut exec: the waits of {} stay as they are: {why}",
             program::plain(name)

@@ -23,20 +23,24 @@ const SCRIPTS_MAX: usize = 4;
 /// Name of the note that Go's linker leaves in every program.
 const GO_NOTE: &[u8] = b"Go\0\0";
 
-/// Reason why a program would run untouched, if there is one.
+/// The file of a program.
 ///
 /// # Errors
 /// There is no such program.
-pub(super) fn check(name: &OsStr, library: &Library) -> Result<Option<String>, CommandError> {
-    let mut path = find(name).ok_or_else(|| not_found(name))?;
+pub(super) fn file(name: &OsStr) -> Result<PathBuf, CommandError> {
+    find(name).ok_or_else(|| not_found(name))
+}
+
+/// Reason why a program would run untouched, if there is one.
+pub(super) fn check(mut path: PathBuf, library: &Library) -> Option<String> {
     for _ in 0..SCRIPTS_MAX {
         match look(&path, library) {
             Ok(Some(interpreter)) => path = interpreter,
-            Ok(None) => return Ok(None),
-            Err(why) => return Ok(Some(why)),
+            Ok(None) => return None,
+            Err(why) => return Some(why),
         }
     }
-    Ok(Some("its interpreters are scripts".to_owned()))
+    Some("its interpreters are scripts".to_owned())
 }
 
 /// A program that is not there, or that this user cannot reach.
