@@ -188,6 +188,7 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
         // Moments of this run.
         for port in &mut status {
             (port.age_ns, port.valid, port.oldest_wait_ns) = (None, None, None);
+            port.open_ns = 0;
         }
         ports.push(status);
     }
