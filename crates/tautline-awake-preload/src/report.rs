@@ -32,6 +32,12 @@ pub(crate) fn start(process: u32, number: u32) {
     }
 }
 
+/// Whether there is a board.
+#[inline]
+pub(crate) fn is_wanted() -> bool {
+    BOARD.get().is_some()
+}
+
 /// In a forked child: the entry is its parent's.
 pub(crate) fn forget() {
     PROCESS.store(NONE, Relaxed);
@@ -46,7 +52,7 @@ pub(crate) fn slept(late: Duration) {
 
 /// Writes the figures of a flow that the caller holds. `entry`: that of its slot, kept by this function.
 pub(crate) fn write(entry: &AtomicU16, fd: usize, held: &mut Held) {
-    if BOARD.get().is_none() {
+    if !is_wanted() {
         return;
     }
     let figures = held.flow().figures();

@@ -16,7 +16,7 @@ use crate::deliver::Asked;
 use crate::handlers::{self, Interrupted};
 use crate::look::Place;
 use crate::table::Slot;
-use crate::{next, options, table};
+use crate::{next, options, report, table};
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
@@ -77,7 +77,9 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
 
 /// A datagram was taken: the report counts it when the flow is released.
 fn counted(slot: Option<&'static Slot>) {
-    drop(slot.and_then(Slot::hold));
+    if report::is_wanted() {
+        drop(slot.and_then(Slot::hold));
+    }
 }
 
 /// The call has returned. Where another thread closed the descriptor meanwhile, the copy of it ends.
