@@ -29,12 +29,17 @@ pub fn keep_capabilities(keep: CapabilitySet) -> io::Result<()> {
 pub fn may_load_bpf() -> bool {
     let for_bpf = CapabilitySet::BPF | CapabilitySet::PERFMON;
     let held = rustix::thread::capabilities(None).map(|sets| sets.effective);
-    let is_first = fs::read_to_string("/proc/self/uid_map")
-        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]));
+    let is_first = is_in_first_user_namespace().is_ok_and(|is_first| is_first);
     held.is_ok_and(|held| {
         let may_load = held.contains(for_bpf) || held.contains(CapabilitySet::SYS_ADMIN);
         is_first && may_load && held.contains(CapabilitySet::NET_ADMIN)
     })
+}
+
+/// Whether this process is in the first user namespace, in which every user has its own number.
+pub(crate) fn is_in_first_user_namespace() -> io::Result<bool> {
+    let map = fs::read_to_string("/proc/self/uid_map")?;
+    Ok(map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 /// Whether a filter judges the system calls of the calling thread (seccomp, proc_pid_status(5)).

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use crate::directory::{Owner, check_owner, stat_of};
+use crate::privilege::is_in_first_user_namespace;
 use crate::{StateError, caller_of_sudo};
 
 /// Returns the path of a trusted regular file, without links. The file and each directory on the way to it belong to
@@ -50,8 +51,7 @@ pub fn trusted_file(path: &Path) -> Result<PathBuf, StateError> {
 
 /// Number that a user namespace shows for all users whom it does not have; `None` outside such a namespace.
 fn user_outside() -> Option<u32> {
-    let map = fs::read_to_string("/proc/self/uid_map").ok()?;
-    if map.split_whitespace().eq(["0", "0", "4294967295"]) {
+    if is_in_first_user_namespace().ok()? {
         return None;
     }
     let number = fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;
