@@ -25,6 +25,16 @@ pub fn names() -> io::Result<Vec<String>> {
     Ok(lines.filter_map(name).collect())
 }
 
+/// Counters of an interface in the table of `/proc/net/dev` (proc_pid_net(5)), by column: eight of receiving, eight of
+/// sending. None if it is not there.
+#[must_use]
+pub fn counters_in(table: &str, interface: &str) -> Vec<u64> {
+    let mut lines = table.lines().filter_map(|line| line.rsplit_once(':'));
+    let line = lines.find(|(name, _)| name.trim() == interface);
+    let counters = line.map_or("", |(_, counters)| counters).split_whitespace();
+    counters.map_while(|counter| counter.parse().ok()).collect()
+}
+
 /// The number of an interface of the caller's network namespace.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tautline_testbed::hosts::{Host, Hosts};
+use tautline_testbed::interface::counters_in;
 
 use super::ExperimentError;
 
@@ -68,9 +69,7 @@ pub(super) fn trace(
 
 /// The bytes that an interface has sent, of the table in `COUNTERS`.
 fn bytes_sent(text: &str, interface: &str) -> Option<u64> {
-    let mut rows = text.lines().filter_map(|line| line.split_once(':'));
-    let (_, counters) = rows.find(|(name, _)| name.trim() == interface)?;
-    counters.split_whitespace().nth(BYTES_SENT)?.parse().ok()
+    counters_in(text, interface).get(BYTES_SENT).copied()
 }
 
 #[cfg(test)]

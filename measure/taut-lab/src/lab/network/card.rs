@@ -4,6 +4,7 @@ use std::fs;
 
 use serde::Serialize;
 use tautline_state::setting::Setting;
+use tautline_testbed::interface::counters_in;
 
 /// Counters of `/proc/net/dev` (proc_pid_net(5)) whose growth is a fault of card, cable or queue, by their column.
 const FAULTS: [(&str, usize); 8] = [
@@ -94,13 +95,7 @@ impl Counters {
     }
 
     fn of(interface: &str, table: &str) -> Counters {
-        let mut lines = table.lines().filter_map(|line| line.rsplit_once(':'));
-        let line = lines.find(|(name, _)| name.trim() == interface);
-        let figures: Vec<u64> = line
-            .map_or("", |(_, figures)| figures)
-            .split_whitespace()
-            .map(|figure| figure.parse().unwrap_or(0))
-            .collect();
+        let figures = counters_in(table, interface);
         let figure = |column: usize| figures.get(column).copied().unwrap_or(0);
         Counters {
             faults: FAULTS.map(|(_, column)| figure(column)),
