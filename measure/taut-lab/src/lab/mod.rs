@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
 use taut::say;
 use tautline_lab::interrupt::child;
 use tautline_lab::kernels::{KernelsError, guest};
@@ -144,6 +145,16 @@ fn publish(
             None => Ok(()),
         },
     ])
+}
+
+/// A bar of a thousand steps with a text behind it; hidden where there is no terminal.
+fn progress_bar(is_terminal: bool) -> ProgressBar {
+    let bar = match is_terminal {
+        true => ProgressBar::new(1000),
+        false => ProgressBar::hidden(),
+    };
+    let style = ProgressStyle::with_template("{bar:24} {msg}");
+    bar.with_style(style.expect("the template is a constant that indicatif accepts"))
 }
 
 /// An exit status that is an answer.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use taut::say;
 use tautline_lab::load::{self, Load};
 use tautline_lab::report;
@@ -21,7 +21,7 @@ use tautline_state::journal::JournalError;
 use tautline_testbed::sys;
 
 use super::journal_guard::JournalGuard;
-use super::{answer, publish};
+use super::{answer, progress_bar, publish};
 use taut::cli::{self, CommandError, result_file};
 use taut::commands::output::JsonArguments;
 use taut::commands::task::try_cpu;
@@ -312,16 +312,8 @@ struct Bar {
 impl Bar {
     fn new() -> Bar {
         let is_terminal = std::io::stderr().is_terminal();
-        let bar = if is_terminal {
-            ProgressBar::new(1000)
-        } else {
-            ProgressBar::hidden()
-        };
-        let style = ProgressStyle::with_template("{bar:24} {msg}")
-            .expect("the template is a constant that indicatif accepts");
-        bar.set_style(style);
         Bar {
-            bar,
+            bar: progress_bar(is_terminal),
             last: Mutex::new((None, Instant::now())),
             is_terminal,
         }

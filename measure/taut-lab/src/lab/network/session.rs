@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use taut::commands::peer::learn_mac;
 use taut::say;
@@ -31,6 +31,7 @@ use tautline_testbed::interrupt::{self, CleanUp};
 use super::card::{Card, Counters, Traffic};
 use super::load::PeerLoad;
 use crate::lab::journal_guard::JournalGuard;
+use crate::lab::progress_bar;
 use taut::cli::CommandError;
 
 /// SCHED_FIFO priority of the threads that poll the card: above that of the measuring thread, below the kernel's own.
@@ -553,16 +554,14 @@ struct Bar {
 
 impl Bar {
     fn new(load: PeerLoad) -> Bar {
-        let bar = match io::stderr().is_terminal() {
-            true => ProgressBar::new(1000),
-            false => {
-                say!("load {load}");
-                ProgressBar::hidden()
-            }
-        };
-        let style = ProgressStyle::with_template("{bar:24} {msg}");
-        bar.set_style(style.expect("the template is a constant that indicatif accepts"));
-        Bar { bar, load }
+        let is_terminal = io::stderr().is_terminal();
+        if !is_terminal {
+            say!("load {load}");
+        }
+        Bar {
+            bar: progress_bar(is_terminal),
+            load,
+        }
     }
 
     fn show(&self, path: Path, elapsed: Duration, of: Duration) {
