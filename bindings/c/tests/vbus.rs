@@ -495,26 +495,30 @@ fn rust_receives_what_c_sends() {
     assert_eq!(published, u64::from(COUNT));
 }
 
+/// Publishes a message of Rust's as soon as there is a free slot, and wakes the C program.
+fn publish(pair: &Pair, producer: &mut Producer, kicker: &mut Kicker, number: u32) {
+    let (own, consumer) = (pair.producer(), pair.consumer());
+    let (taken, class) = (&consumer.connections[0].taken, class_of(number));
+    let mut slot = None;
+    await_that(|| {
+        slot = producer.next(own.slots, taken, class as usize).ok();
+        slot.is_some()
+    });
+    let slot = slot.unwrap();
+    slot.copy_in(&payload_of(number));
+    producer.publish(own.head, own.slots, &head_of(number, class));
+    kick(own.head, kicker.wanted(&own.head.kick, &consumer.head.wait));
+}
+
 #[test]
 fn c_receives_what_rust_sends() {
     let pair = Pair::new(Kind::Queuing { depth: 8 });
     pair.announce_producer();
     let running = pair.start("receive");
-    let (own, consumer) = (pair.producer(), pair.consumer());
-    let taken = &consumer.connections[0].taken;
     let mut producer = Producer::new(8);
     let mut kicker = Kicker::new();
     for number in 1..=COUNT {
-        let class = class_of(number);
-        let mut slot = None;
-        await_that(|| {
-            slot = producer.next(own.slots, taken, class as usize).ok();
-            slot.is_some()
-        });
-        let slot = slot.unwrap();
-        slot.copy_in(&payload_of(number));
-        producer.publish(own.head, own.slots, &head_of(number, class));
-        kick(own.head, kicker.wanted(&own.head.kick, &consumer.head.wait));
+        publish(&pair, &mut producer, &mut kicker, number);
         if number % 1000 == 0 {
             // Long enough for the other side to go to sleep.
             std::thread::sleep(Duration::from_millis(1));
@@ -522,7 +526,7 @@ fn c_receives_what_rust_sends() {
     }
     assert_eq!(running.end(), "corrupt 0\n");
     assert!(
-        own.head.kick.kick.load(Ordering::Relaxed) > 0,
+        pair.producer().head.kick.kick.load(Ordering::Relaxed) > 0,
         "nobody slept"
     );
 }
@@ -548,15 +552,7 @@ fn c_skips_and_counts_a_slot_that_makes_no_sense() {
             };
             producer.publish(own.head, own.slots, &lie);
         }
-        let mut slot = None;
-        await_that(|| {
-            slot = producer.next(own.slots, taken, class as usize).ok();
-            slot.is_some()
-        });
-        let slot = slot.unwrap();
-        slot.copy_in(&payload_of(number));
-        producer.publish(own.head, own.slots, &head_of(number, class));
-        kick(own.head, kicker.wanted(&own.head.kick, &consumer.head.wait));
+        publish(&pair, &mut producer, &mut kicker, number);
     }
     assert_eq!(running.end(), "corrupt 1\n");
 }
