@@ -27,7 +27,7 @@ pub(crate) struct Latency {
     is_measured: AtomicBool,
     /// Made by the status thread, before the first measurement, so that the port's thread allocates nothing.
     counts: OnceLock<Box<Counts>>,
-    /// The same of single reads, where they are captured.
+    /// Latencies of single reads, where they are captured. Made as `counts` is.
     reads: OnceLock<Box<Reads>>,
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn look(socket: BorrowedFd<'_>) {
     look_with(socket, libc::MSG_DONTWAIT);
 }
 
-/// The same for a socket whose datagrams are another's: they stay.
+/// Looks whether a socket has something, and leaves it there: its datagrams are another reader's. Never waits.
 pub(crate) fn peek(socket: BorrowedFd<'_>) {
     look_with(socket, libc::MSG_DONTWAIT | libc::MSG_PEEK);
 }

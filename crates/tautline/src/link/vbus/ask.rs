@@ -33,8 +33,8 @@ pub(super) fn ask(
     }
 }
 
-/// The same of another user's port, by a thread of its own: what such a port hands over may block the thread that
-/// closes it, and what is no memory is closed there.
+/// The views that another user's port shows, by a thread of its own: what such a port hands over may block the thread
+/// that closes it, and a descriptor that is not memory is closed there.
 fn views_of_stranger(
     socket: UntrustedSocket,
     name: PortName,
