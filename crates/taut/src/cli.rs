@@ -197,7 +197,7 @@ pub fn main() -> ExitCode {
     if let Some(sentence) = help::new_words(&arguments) {
         return CommandError::renamed(sentence).report("taut");
     }
-    main_of(is_for_program, |cli: Cli| run(cli.command))
+    main_of(grammar(), is_for_program, |cli: Cli| run(cli.command))
 }
 
 /// Whether this process becomes another program, which gets the signals itself and may take its time to end, or the
@@ -211,13 +211,13 @@ fn is_for_program(cli: &Cli) -> bool {
     }
 }
 
-/// The main function of `taut` and of the programs beside it. Signals are watched for unless `is_left_alone` says that
-/// the process takes care of them.
-pub fn main_of<C: CommandFactory + FromArgMatches>(
+/// The main function of `taut` and of the programs beside it, by a grammar of `C`. Signals are watched for unless
+/// `is_left_alone` says that the process takes care of them.
+pub fn main_of<C: FromArgMatches>(
+    grammar: clap::Command,
     is_left_alone: impl FnOnce(&C) -> bool,
     run: impl FnOnce(C) -> Result<(), CommandError>,
 ) -> ExitCode {
-    let grammar = grammar_of::<C>();
     let name = grammar.get_name().to_owned();
     let cli = C::from_arg_matches(&grammar.get_matches()).unwrap_or_else(|error| error.exit());
     // A write beyond `ulimit -f` is an error then, and not the end.
@@ -269,16 +269,12 @@ fn run(command: Command) -> Result<(), CommandError> {
 
 /// The whole grammar, also for completions and tests.
 pub fn grammar() -> clap::Command {
-    grammar_of::<Cli>()
+    help::HELP.add_to(grammar_of::<Cli>())
 }
 
-/// The grammar of a program, by the rules of all of them.
+/// The grammar of a program by the rules of all of them, without [`Help`](help::Help).
 pub fn grammar_of<C: CommandFactory>() -> clap::Command {
-    let grammar = refined(C::command());
-    match grammar.get_name() {
-        "taut" => help::with_groups_and_examples(grammar),
-        _ => grammar,
-    }
+    refined(C::command())
 }
 
 /// Rules for all subcommands. A negative number is a wrong value, not an unknown option. Help has one form, `--help`.

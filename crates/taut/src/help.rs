@@ -1,12 +1,32 @@
-//! Help of `taut` around its grammar: groups of commands, examples, and the words of earlier versions.
+//! Help around a grammar: groups of commands and examples, those of `taut`, and the words of its earlier versions.
 
 use clap::Command;
 use clap::builder::styling::Styles;
 
 use crate::external;
 
-/// Headings of `taut --help` and the commands below each, in this order.
-const GROUPS: [(&str, &[&str]); 6] = [
+/// A heading, and the commands below it.
+type Group = (&'static str, &'static [&'static str]);
+
+/// An example: its purpose, and what to type.
+type Example = (&'static str, &'static str);
+
+/// Help of a program: what is added to its grammar.
+#[derive(Clone, Copy, Debug)]
+pub struct Help {
+    /// Headings of `--help`, and the commands below each, in this order.
+    pub groups: &'static [Group],
+    /// Two examples for each command, by its words.
+    pub examples: &'static [(&'static str, [Example; 2])],
+}
+
+/// Help of `taut`.
+pub(crate) const HELP: Help = Help {
+    groups: &GROUPS,
+    examples: &EXAMPLES,
+};
+
+const GROUPS: [Group; 6] = [
     (
         "Send and receive",
         &[
@@ -20,10 +40,6 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Machine", &["doctor", "smooth", "guest"]),
 ];
 
-/// An example: its purpose, and what to type.
-type Example = (&'static str, &'static str);
-
-/// Two examples for each command, by its words.
 const EXAMPLES: [(&str, [Example; 2]); 36] = [
     (
         "exec",
@@ -468,72 +484,132 @@ const FORMER: [(&str, Option<&str>, &str); 26] = [
     ("bench vbus", None, "taut bench bus"),
 ];
 
-/// The grammar of `taut` with its groups and examples.
-pub(crate) fn with_groups_and_examples(grammar: Command) -> Command {
-    let template = format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{{options}}",
-        groups(&grammar)
-    );
-    with_examples(grammar.help_template(template), "")
+impl Help {
+    /// A grammar with these groups and examples.
+    #[must_use]
+    pub fn add_to(&self, grammar: Command) -> Command {
+        let template = format!(
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{{options}}",
+            self.groups_of(&grammar)
+        );
+        self.add_examples(grammar.help_template(template), "")
+    }
+
+    /// Lines of all commands below their headings, and the heading of the options.
+    fn groups_of(&self, grammar: &Command) -> String {
+        let heading = Styles::styled().get_header().to_owned();
+        let group = |(title, names): &Group| {
+            let lines = names.iter().map(|name| line_of(grammar, name));
+            let lines: String = lines.collect();
+            format!("{heading}{title}:{heading:#}\n{lines}\n")
+        };
+        let groups: String = self.groups.iter().map(group).collect();
+        let names = grammar.get_subcommands().map(Command::get_name);
+        let others: Vec<&str> = match grammar.get_name() {
+            "taut" => names.filter(|name| external::is_external(name)).collect(),
+            _ => Vec::new(),
+        };
+        let others = match others.as_slice() {
+            [] => String::new(),
+            names => format!(
+                "{heading}Programs of their own:{heading:#}\n  {}\n\n",
+                names.join(", ")
+            ),
+        };
+        format!("{groups}{others}{heading}Options:{heading:#}\n")
+    }
+
+    fn add_examples(&self, command: Command, before: &str) -> Command {
+        command.mut_subcommands(|command| {
+            let words = format!("{before}{}", command.get_name());
+            let command = match self.examples_of(&words) {
+                Some(text) => command.after_long_help(text),
+                None => command,
+            };
+            self.add_examples(command, &format!("{words} "))
+        })
+    }
+
+    fn examples_of(&self, words: &str) -> Option<String> {
+        let (_, two) = self.examples.iter().find(|(of, _)| *of == words)?;
+        let heading = Styles::styled().get_header().to_owned();
+        let text = two.map(|(purpose, line)| format!("  {purpose}:\n    {line}\n"));
+        Some(format!(
+            "{heading}Examples:{heading:#}\n{}",
+            text.concat().trim_end()
+        ))
+    }
+
+    /// For tests: each visible command of the grammar stands in one group and has two examples that it parses. Returns
+    /// how many commands have none below them.
+    ///
+    /// # Panics
+    /// If one does not.
+    #[must_use]
+    pub fn checked(&self, grammar: &Command) -> usize {
+        let mut found = leaves(grammar, "");
+        let mut with_examples: Vec<&str> = self.examples.iter().map(|(words, _)| *words).collect();
+        found.sort();
+        with_examples.sort_unstable();
+        assert_eq!(found, with_examples);
+        let groups = self.groups.iter();
+        let mut grouped: Vec<&str> = groups.flat_map(|(_, names)| *names).copied().collect();
+        let firsts = found.iter().filter_map(|words| words.split(' ').next());
+        let mut firsts: Vec<&str> = firsts.collect();
+        firsts.dedup();
+        grouped.sort_unstable();
+        assert_eq!(firsts, grouped);
+        for (words, two) in self.examples {
+            for (purpose, line) in two {
+                assert!(!purpose.ends_with('.'), "{purpose}");
+                let own = &line[line.find("taut").unwrap_or_default()..];
+                let (_, arguments) = own.split_once(' ').unwrap_or_default();
+                assert!(arguments.starts_with(words), "{line}");
+                let arguments = shell_words::split(arguments).unwrap_or_default();
+                let name = grammar.get_name().to_owned();
+                let parsed = grammar
+                    .clone()
+                    .try_get_matches_from(std::iter::once(name).chain(arguments));
+                if let Err(error) = parsed {
+                    panic!("{line}: {error}");
+                }
+            }
+        }
+        found.len()
+    }
 }
 
-/// Lines of all commands below their headings, and the heading of the options.
-fn groups(grammar: &Command) -> String {
-    let heading = Styles::styled().get_header().to_owned();
+/// A command's line below its heading.
+fn line_of(grammar: &Command, name: &str) -> String {
     let literal = Styles::styled().get_literal().to_owned();
-    let line = |name: &&str| {
-        let command = grammar.find_subcommand(name);
-        let command = command.expect("each group names commands of the grammar");
-        let about = command.get_about().map(ToString::to_string);
-        let actions: Vec<&str> = command
-            .get_subcommands()
-            .filter(|one| !one.is_hide_set())
-            .map(Command::get_name)
-            .collect();
-        let actions = match actions.as_slice() {
-            [] => String::new(),
-            actions => format!(": {}", actions.join(", ")),
-        };
-        format!(
-            "  {literal}{name:<10}{literal:#} {}{actions}\n",
-            about.unwrap_or_default()
-        )
+    let command = grammar.find_subcommand(name);
+    let command = command.expect("each group names commands of the grammar");
+    let about = command.get_about().map(ToString::to_string);
+    let actions = command.get_subcommands().filter(|one| !one.is_hide_set());
+    let actions: Vec<&str> = actions.map(Command::get_name).collect();
+    let actions = match actions.as_slice() {
+        [] => String::new(),
+        actions => format!(": {}", actions.join(", ")),
     };
-    let group = |(title, names): &(&str, &[&str])| {
-        let lines: String = names.iter().map(line).collect();
-        format!("{heading}{title}:{heading:#}\n{lines}\n")
-    };
-    let groups: String = GROUPS.iter().map(group).collect();
-    let others: Vec<&str> = grammar
-        .get_subcommands()
-        .map(Command::get_name)
-        .filter(|name| external::is_external(name))
-        .collect();
     format!(
-        "{groups}{heading}Programs of their own:{heading:#}\n  {}\n\n{heading}Options:{heading:#}\n",
-        others.join(", ")
+        "  {literal}{name:<10}{literal:#} {}{actions}\n",
+        about.unwrap_or_default()
     )
 }
 
-fn with_examples(command: Command, before: &str) -> Command {
-    command.mut_subcommands(|command| {
-        let words = format!("{before}{}", command.get_name());
-        let command = match examples(&words) {
-            Some(text) => command.after_long_help(text),
-            None => command,
-        };
-        with_examples(command, &format!("{words} "))
-    })
-}
-
-fn examples(words: &str) -> Option<String> {
-    let (_, two) = EXAMPLES.iter().find(|(of, _)| *of == words)?;
-    let heading = Styles::styled().get_header().to_owned();
-    let text = two.map(|(purpose, line)| format!("  {purpose}:\n    {line}\n"));
-    Some(format!(
-        "{heading}Examples:{heading:#}\n{}",
-        text.concat().trim_end()
-    ))
+/// Visible commands without further ones below them, by their words, but those of other programs.
+fn leaves(command: &Command, before: &str) -> Vec<String> {
+    let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+    let is_own =
+        |one: &&Command| command.get_name() != "taut" || !external::is_external(one.get_name());
+    let each = shown.filter(is_own).flat_map(|one| {
+        let words = format!("{before}{}", one.get_name());
+        match one.has_subcommands() {
+            true => leaves(one, &format!("{words} ")),
+            false => vec![words],
+        }
+    });
+    each.collect()
 }
 
 /// Sentence that names the new words for those of an earlier version.
@@ -557,44 +633,11 @@ pub(crate) fn new_words(arguments: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Visible commands without further ones below them, by their words.
-    fn leaves(command: &Command, before: &str, found: &mut Vec<String>) {
-        let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
-        for one in shown.filter(|one| !(before.is_empty() && external::is_external(one.get_name())))
-        {
-            let words = format!("{before}{}", one.get_name());
-            match one.has_subcommands() {
-                true => leaves(one, &format!("{words} "), found),
-                false => found.push(words),
-            }
-        }
-    }
-
+    /// `tests/machine/help.rs` runs those that do something on one machine.
     #[test]
     fn each_command_stands_in_one_group_and_has_two_examples() {
-        let grammar = crate::cli::grammar();
-        let mut found = Vec::new();
-        leaves(&grammar, "", &mut found);
-        let mut with_examples: Vec<String> = EXAMPLES
-            .iter()
-            .map(|(words, _)| (*words).to_owned())
-            .collect();
-        found.sort();
-        with_examples.sort();
-        assert_eq!(found, with_examples);
-        assert!(found.len() <= 36, "{}", found.len());
-        let mut grouped: Vec<&str> = GROUPS
-            .iter()
-            .flat_map(|(_, names)| *names)
-            .copied()
-            .collect();
-        let mut first: Vec<&str> = found
-            .iter()
-            .filter_map(|words| words.split(' ').next())
-            .collect();
-        first.dedup();
-        grouped.sort_unstable();
-        assert_eq!(first, grouped);
+        let leaves = HELP.checked(&crate::cli::grammar());
+        assert!(leaves <= 36, "{leaves}");
     }
 
     #[test]
@@ -608,21 +651,6 @@ mod tests {
             assert!(line.chars().count() <= 100, "{line}");
         }
         assert!(!help.contains("completions"), "{help}");
-    }
-
-    /// Those that would do something elsewhere are only parsed; tests/machine/help.rs runs the others.
-    #[test]
-    fn every_example_is_in_the_grammar() {
-        for (words, two) in EXAMPLES {
-            for (purpose, line) in two {
-                assert!(line.contains(&format!("taut {words}")), "{line}");
-                assert!(!purpose.ends_with('.'), "{purpose}");
-                let own = &line[line.find("taut ").expect("checked above")..];
-                let parsed =
-                    crate::cli::grammar().try_get_matches_from(shell_words::split(own).expect(own));
-                assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
-            }
-        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub mod commands;
 pub mod doctor;
 pub mod external;
 pub mod firewall;
-mod help;
+pub mod help;
 pub mod leftovers;
 pub mod task;
 pub mod tune;

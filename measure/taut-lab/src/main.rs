@@ -8,6 +8,7 @@
 mod bench;
 mod demo;
 mod experiment;
+mod help;
 mod lab;
 mod task;
 
@@ -44,8 +45,10 @@ enum Command {
     /// Compare task sets under different conditions.
     Task(task::Arguments),
     /// Write the completions of a shell to standard output.
+    #[command(hide = true)]
     Completions(completions::Arguments),
     /// Write the manual pages of all commands.
+    #[command(hide = true)]
     Man(man::Arguments),
     /// Wait for the end of a process, and put back the partition that it leaves.
     #[command(hide = true)]
@@ -55,13 +58,18 @@ enum Command {
 fn main() -> ExitCode {
     lab::run_if_guest();
     cli::main_of(
+        grammar(),
         |cli: &Cli| matches!(cli.command, Command::Guard(_)),
         |cli| run(cli.command),
     )
 }
 
+/// The whole grammar, also for completions and manual pages.
+fn grammar() -> clap::Command {
+    help::HELP.add_to(cli::grammar_of::<Cli>())
+}
+
 fn run(command: Command) -> Result<(), CommandError> {
-    let grammar = cli::grammar_of::<Cli>;
     match command {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
@@ -80,6 +88,6 @@ mod tests {
 
     #[test]
     fn the_grammar_keeps_the_rules() {
-        assert!(cli::assert_by_the_rules(&cli::grammar_of::<Cli>()) > 10);
+        assert!(cli::assert_by_the_rules(&grammar()) > 10);
     }
 }

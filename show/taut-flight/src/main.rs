@@ -177,6 +177,7 @@ impl Chosen {
 
 fn main() -> ExitCode {
     cli::main_of(
+        cli::grammar_of::<Cli>(),
         |cli: &Cli| matches!(cli.action, Some(Action::Guard(_) | Action::Monitor)),
         run,
     )

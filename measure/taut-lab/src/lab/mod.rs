@@ -45,7 +45,6 @@ pub(crate) enum LabCommand {
     /// Measure interrupt latency: from a timer to the kernel's handler and to a task, from another CPU to a task.
     Interrupt(interrupt::Arguments),
     /// Measure a card, its cable and a peer: requests and replies each period over sockets and a port, and judge.
-    #[command(after_long_help = network::EXAMPLES)]
     Network(network::Arguments),
     /// Write a page of results, also of cyclictest's files.
     Report(files::ReportArguments),

@@ -29,14 +29,6 @@ use load::PeerLoad;
 /// UDP's echo service (RFC 862).
 const ECHO_PORT: u16 = 7;
 
-/// Examples of the help.
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  Measure a card for a minute; at the peer, `taut echo --interface eth1 --udp 7` answers:
-    sudo taut lab network --interface eth1 --peer 10.0.0.2
-  Measure for a day, alone and alongside iperf3 to the peer, and write a page:
-    sudo taut lab network --interface eth1 --peer 10.0.0.2 --for 24h --load idle,iperf3 --html network.html";
-
 /// Arguments of `taut-lab lab network`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
