@@ -32,36 +32,6 @@ fn the_list_names_every_experiment_once() {
 }
 
 #[test]
-fn wrong_uses_are_answered_with_what_to_do() {
-    let unknown = experiment(&["run", "rtdip-fig99"]);
-    assert_eq!(unknown.status.code(), Some(2));
-    assert!(
-        text(&unknown.stderr).contains("rtdip-fig7"),
-        "the possible names are listed"
-    );
-    assert_eq!(experiment(&["run"]).status.code(), Some(2));
-    for (names, set, part) in [
-        ("redd-fig2-fig3", "smalest=4", "smallest (smallest message"),
-        ("redd-fig2-fig3", "largest=1473", "1 to 1472"),
-        ("redd-fig2-fig3", "step=x", "NAME=VALUE"),
-        ("redd-bandwidth", "bytes=65508", "1 to 65507"),
-        ("rtdip-fig7", "count=1", "nothing can be set"),
-        ("ssrtudp-table1", "bytes=4", "nothing can be set"),
-    ] {
-        let output = experiment(&["run", names, "--set", set]);
-        assert_eq!(output.status.code(), Some(2), "{set}");
-        assert!(text(&output.stderr).contains(part), "{set}");
-    }
-    let nowhere = experiment(&["run", "rtdip-fig7", "--out", "/proc/no/such"]);
-    assert_eq!(nowhere.status.code(), Some(2));
-    let error = text(&nowhere.stderr);
-    assert!(
-        error.contains("/proc/no/such") && error.contains("--out"),
-        "{error}"
-    );
-}
-
-#[test]
 fn without_privilege_the_page_says_why_nothing_was_measured() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;

@@ -279,27 +279,6 @@ fn a_cpu_that_is_named_overrides_the_inherited_affinity() {
     }
 }
 
-#[test]
-fn wrong_arguments_are_explained() {
-    for (arguments, words) in [
-        (vec!["--cpus", "999"], "CPU 999"),
-        (vec!["--cpus", "x"], "invalid list of CPUs"),
-        (vec!["--interval", "1us"], "expected 50us to 1s"),
-        (vec!["--class", "soon"], "unknown class"),
-        (vec!["--load", "io"], "unknown load"),
-        (vec!["--for", "0"], "too short"),
-    ] {
-        let _lab = one_lab();
-        let output = taut(&[&["lab", "run"], arguments.as_slice()].concat());
-        assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}");
-        assert!(
-            both(&output).contains(words),
-            "{arguments:?}: {}",
-            both(&output)
-        );
-    }
-}
-
 const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// Root on a machine whose throttling can be switched.

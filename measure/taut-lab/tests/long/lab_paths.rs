@@ -158,24 +158,6 @@ fn two_ends_take_turns_over_one_cable() {
 }
 
 #[test]
-fn wrong_use_is_explained() {
-    for (arguments, words) in [
-        (
-            &["bench", "turns", "--interfaces", "lo"][..],
-            "give its two interfaces",
-        ),
-        (
-            &["lab", "paths", "--driver", "ne2000"],
-            "use igb, e1000e, virtio_net",
-        ),
-    ] {
-        let output = taut(arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", both(&output));
-        assert!(both(&output).contains(words), "{}", both(&output));
-    }
-}
-
-#[test]
 fn messages_over_network_cards_take_as_many_instructions_as_ever() {
     if find_program("qemu-system-x86_64").is_none() || !cfg!(target_arch = "x86_64") {
         println!("SKIPPED: needs a PC with QEMU (apt-get install qemu-system-x86)");

@@ -256,20 +256,6 @@ fn name_of(pid: u32) -> Option<String> {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_said_before_anything_is_measured() {
-    let output = Command::new(crate::PROGRAM)
-        .args(["demo", "--for", "1h", "--out", "/proc/no/such"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let error = text(&output.stderr);
-    assert!(
-        error.contains("/proc/no/such") && error.contains("--out"),
-        "{error}"
-    );
-}
-
-#[test]
 fn in_a_root_directory_that_lacks_something_it_names_what_to_mount() {
     if skipped_without_privilege() {
         return;

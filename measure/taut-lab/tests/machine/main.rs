@@ -11,6 +11,7 @@ mod hosts;
 mod network;
 mod pages;
 mod task;
+mod usage;
 
 /// The command that is tested.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taut-lab");

@@ -7,9 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
-use crate::common::{
-    Running, Scratch, run, skipped_without_privilege, skipped_without_tools, stderr,
-};
+use crate::common::{Running, Scratch, skipped_without_privilege, skipped_without_tools, stderr};
 
 const NOBODY: u32 = 65_534;
 
@@ -222,25 +220,5 @@ fn without_privilege_the_sockets_are_measured() {
             missing.contains(&format!("\"what\":\"{what}\"")),
             "{missing}"
         );
-    }
-}
-
-#[test]
-fn wrong_words_are_refused_before_anything_is_measured() {
-    for (arguments, expected) in [
-        ("--interface none --peer 10.0.0.2", "ip link"),
-        ("--interface lo --peer 127.0.0.1:0", "UDP port 0"),
-        (
-            "--interface lo --peer 127.0.0.1 --deadline 2ms",
-            "shorter --deadline",
-        ),
-        ("--interface lo --peer 127.0.0.1 --for 1s", "--for"),
-        ("--interface lo --peer 127.0.0.1 --load wind", "iperf3"),
-    ] {
-        let words = format!("lab network {arguments}");
-        let output = run(&words.split(' ').collect::<Vec<_>>());
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
-        assert!(said.contains(expected), "{arguments}: {said}");
     }
 }

@@ -12,16 +12,6 @@ fn task(arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn write(scratch: &Scratch, content: &str) -> String {
-    let path = scratch.0.join("set.toml");
-    fs::write(&path, content).unwrap();
-    path.display().to_string()
-}
-
-fn one_task() -> &'static str {
-    "[[task]]\nname = \"one\"\nperiod = \"20ms\"\nworst_case = \"1ms\"\n"
-}
-
 #[test]
 fn missed_deadlines_are_compared_without_a_partition_and_in_one() {
     let taut = crate::PROGRAM.strip_suffix("-lab").unwrap();
@@ -31,7 +21,9 @@ fn missed_deadlines_are_compared_without_a_partition_and_in_one() {
     }
     let scratch = Scratch::new("task-compare");
     let json = scratch.0.join("compare.json").display().to_string();
-    let file = write(&scratch, one_task());
+    let file = scratch.0.join("set.toml").display().to_string();
+    let one_task = "[[task]]\nname = \"one\"\nperiod = \"20ms\"\nworst_case = \"1ms\"\n";
+    fs::write(&file, one_task).unwrap();
     let written = format!("--json={json}");
     let words = [
         "compare", &file, "--for", "500ms", "--load", "idle,cpu", &written,
@@ -55,8 +47,4 @@ fn missed_deadlines_are_compared_without_a_partition_and_in_one() {
             one["load"] == "idle"
         );
     }
-    let with_own = format!("[partition]\nname = \"own\"\ncpus = \"0\"\n{}", one_task());
-    let output = task(&["compare", &write(&scratch, &with_own)]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("has a partition of its own"));
 }
