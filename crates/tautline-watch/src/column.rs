@@ -16,6 +16,7 @@ pub(crate) enum Column {
     Bytes,
     Wakeups,
     Awake,
+    Cpu,
     Age,
     P50,
     P99,
@@ -27,7 +28,7 @@ pub(crate) enum Column {
 }
 
 /// All, as they stand.
-pub(crate) const ALL: [Column; 15] = [
+pub(crate) const ALL: [Column; 16] = [
     Column::Kind,
     Column::Name,
     Column::Process,
@@ -35,6 +36,7 @@ pub(crate) const ALL: [Column; 15] = [
     Column::Bytes,
     Column::Wakeups,
     Column::Awake,
+    Column::Cpu,
     Column::Age,
     Column::P50,
     Column::P99,
@@ -46,12 +48,13 @@ pub(crate) const ALL: [Column; 15] = [
 ];
 
 /// Columns in the order in which they get room. The first appear at every width.
-const BY_NEED: [Column; 15] = [
+const BY_NEED: [Column; 16] = [
     Column::Name,
     Column::Messages,
     Column::Lost,
     Column::Age,
     Column::Max,
+    Column::Cpu,
     Column::P99,
     Column::Bytes,
     Column::Full,
@@ -77,6 +80,7 @@ impl Column {
             Column::Bytes => "B/s",
             Column::Wakeups => "WAKE/s",
             Column::Awake => "AWAKE%",
+            Column::Cpu => "CPU%",
             Column::Age => "AGE",
             Column::P50 => "p50",
             Column::P99 => "p99",
@@ -92,7 +96,7 @@ impl Column {
         match self {
             Column::Kind => 5,
             Column::Name => NAME_WIDTH_MIN,
-            Column::Messages | Column::Bytes | Column::Lost | Column::Full => 5,
+            Column::Messages | Column::Bytes | Column::Cpu | Column::Lost | Column::Full => 5,
             Column::Wakeups | Column::Awake => 6,
             Column::Process
             | Column::Age
@@ -118,9 +122,8 @@ impl Column {
             Column::Messages => row.per_second.map_or_else(dash, short),
             Column::Bytes => row.bytes_per_second.map_or_else(dash, short),
             Column::Wakeups => row.wakeups_per_second.map_or_else(dash, short),
-            Column::Awake => row
-                .awake_percent
-                .map_or_else(dash, |percent| format!("{percent:.1}")),
+            Column::Awake => percent(row.awake_percent),
+            Column::Cpu => percent(row.cpu_percent),
             Column::Age => match row.valid {
                 // No value has come.
                 Some(false) if row.age_ns.is_none() => "none".to_owned(),
@@ -157,6 +160,7 @@ impl Column {
                 number(other.wakeups_per_second).total_cmp(&number(one.wakeups_per_second))
             }
             Column::Awake => number(other.awake_percent).total_cmp(&number(one.awake_percent)),
+            Column::Cpu => number(other.cpu_percent).total_cmp(&number(one.cpu_percent)),
             Column::Age => other.age_ns.cmp(&one.age_ns),
             Column::P50 => b.p50_ns.cmp(&a.p50_ns),
             Column::P99 => b.p99_ns.cmp(&a.p99_ns),
@@ -168,11 +172,12 @@ impl Column {
     }
 }
 
-/// Columns that fit a width with a space between them, in their order.
-pub(crate) fn fitting(width: u16) -> Vec<Column> {
+/// Columns that fit a width with a space between them, in their order. Only tasks have a share of a CPU.
+pub(crate) fn fitting(width: u16, has_tasks: bool) -> Vec<Column> {
     let mut left = width;
     let mut chosen = Vec::new();
-    for column in BY_NEED {
+    let needed = BY_NEED.into_iter();
+    for column in needed.filter(|column| has_tasks || *column != Column::Cpu) {
         let needed = column.width() + u16::from(!chosen.is_empty());
         // The rest would stand in an order that depends on the width.
         if needed > left {
@@ -192,6 +197,10 @@ fn spread(row: &Row, is_recent: bool) -> Spread {
 
 fn number(value: Option<f64>) -> f64 {
     value.unwrap_or(-1.0)
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(dash, |percent| format!("{percent:.1}"))
 }
 
 fn dash() -> String {
@@ -233,14 +242,16 @@ mod tests {
     #[test]
     fn columns_fit() {
         for width in 1..200 {
-            let chosen = fitting(width);
+            let chosen = fitting(width, true);
             let used: u16 = chosen.iter().map(|column| column.width() + 1).sum();
             assert!(used <= width + 1, "{width}: {chosen:?}");
         }
-        assert_eq!(fitting(80).len(), 10);
-        assert_eq!(fitting(200), ALL);
+        assert_eq!(fitting(80, false).len(), 10);
+        let of_tasks = fitting(80, true);
+        assert!(of_tasks.contains(&Column::Cpu) && of_tasks.contains(&Column::P99));
+        assert_eq!(fitting(200, true), ALL);
         let narrow = [Column::Name, Column::Messages, Column::Age, Column::Lost];
-        assert_eq!(fitting(40), narrow);
+        assert_eq!(fitting(40, true), narrow);
     }
 
     #[test]

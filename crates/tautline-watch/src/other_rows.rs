@@ -90,6 +90,7 @@ fn tasks(rows: &mut Vec<Row>, run: &Run, earlier: Option<&Run>, seconds: f64) {
         if let Some(earlier) = earlier {
             let since = run.since(earlier, index);
             row.per_second = Some(since.jobs as f64 / seconds);
+            row.cpu_percent = Some(100.0 * since.execution.as_secs_f64() / seconds);
             row.recent = spread(&since.response, since.jobs);
             let before = earlier.tasks.get(index);
             row.grows = before.is_some_and(|before| view.missed > before.missed);

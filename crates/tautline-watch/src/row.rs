@@ -98,6 +98,8 @@ pub struct Row {
     pub wakeups_per_second: Option<f64>,
     /// Share of the time for which the reader was awake for messages that it expected.
     pub awake_percent: Option<f64>,
+    /// Share of a CPU that a task's jobs have executed for, in the last interval.
+    pub cpu_percent: Option<f64>,
     /// Whether the newest value is valid.
     pub valid: Option<bool>,
     /// Latency since arrival in the last interval; response times of a task.
@@ -130,6 +132,7 @@ impl Row {
             age_ns: None,
             wakeups_per_second: None,
             awake_percent: None,
+            cpu_percent: None,
             valid: None,
             recent: Spread::default(),
             ever: Spread::default(),

@@ -105,7 +105,7 @@ fn draw_inside(frame: &mut Frame<'_>, area: Rect, into: &mut Into) {
 }
 
 fn draw_list(frame: &mut Frame<'_>, area: Rect, app: &mut App) {
-    let columns = fitting(area.width);
+    let columns = fitting(area.width, app.count(&[Kind::Task]) > 0);
     // One line is the header's.
     app.height = usize::from(area.height).saturating_sub(1);
     let last_offset = app.rows.len().saturating_sub(app.height);
