@@ -2,8 +2,9 @@
 
 use std::io;
 
-use tautline_state::iptables;
 use tautline_state::netlink::{DUMP, Request, Route, attribute, text};
+
+use crate::iptables;
 
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const GET_CHAIN: u16 = (10 << 8) | 4;

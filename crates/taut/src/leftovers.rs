@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use tautline::vbus::Bus;
 use tautline_smoother::SmootherError;
 use tautline_state::journal::{Journal, JournalError, Left, PutBack};
-use tautline_state::{Directory, StateError, find_runtime_directory, network_namespaces};
+use tautline_state::{Directory, StateError, find_runtime_directory};
 use tautline_testbed::hosts::{clear_named, inside_named, may_create, stale};
 
+use crate::namespaces::network_namespaces;
 use crate::tune;
 
 /// Beginnings of the names of journals that mean interfaces of one network namespace.

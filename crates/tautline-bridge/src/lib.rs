@@ -12,7 +12,7 @@
 //! | [`config`] | the file: ports of the node, rules, rates |
 //! | [`port`] | a port of either kind |
 //! | [`destinations`] | connections from a port to its receivers, and the search for absent ones |
-//! | [`status`] | counters, and the state for queries |
+//! | [`status`], `family` | counters, and the state for queries; programs of one sort, found by the beginning of a name |
 //! | [`standby`] | several programs of one cell, of which one is active: heartbeats and their port |
 //! | [`election`], [`activity`] | the decision among them; the right of the active one |
 //! | [`publication`] | from a port to an engine: the loops of a publication |
@@ -28,6 +28,7 @@ pub mod clocks;
 pub mod config;
 pub mod destinations;
 pub mod election;
+mod family;
 pub mod gate;
 pub mod port;
 pub mod program;

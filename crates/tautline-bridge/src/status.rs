@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tautline_state::query::{self, StateServer};
+use tautline_state::query::StateServer;
 
 use crate::activity::Activity;
+use crate::family;
 use crate::program::{End, Failed, Failure, output};
 use crate::standby::Shown;
 
@@ -81,7 +82,7 @@ pub fn tell<S: Serialize>(
     state: impl Fn() -> S + Send + 'static,
 ) -> io::Result<StateServer> {
     let end = End(stop);
-    query::tell(family, move || {
+    family::tell(family, move || {
         let _dropped_with_this = &end;
         serde_json::to_vec(&state()).unwrap_or_default()
     })
@@ -162,7 +163,7 @@ pub fn show<S: Serialize + DeserializeOwned>(
 
 /// States of all programs of a family, of this user and of root, in this network namespace; root sees everybody's.
 fn all<S: DeserializeOwned>(family: &str) -> Vec<S> {
-    let texts = query::all(family).into_iter();
+    let texts = family::all(family).into_iter();
     texts
         .filter_map(|text| serde_json::from_slice(&text).ok())
         .collect()

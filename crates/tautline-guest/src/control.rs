@@ -364,14 +364,10 @@ fn is_anew(before: &GuestStatus, now: &GuestStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::IoSlice;
-    use std::mem::MaybeUninit;
-    use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsFd;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::unix::net::UnixListener;
 
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
     use tautline_state::TemporaryDirectory;
+    use tautline_testbed::send_lingering;
 
     use super::*;
 
@@ -427,28 +423,6 @@ mod tests {
         answers.join().unwrap();
     }
 
-    /// Sends a TCP socket whose last close takes an hour, with the beginning of an answer. Returns its other end.
-    fn send_lingering(asker: &UnixStream) -> TcpStream {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (other, _) = listener.accept().unwrap();
-        let an_hour = Some(Duration::from_secs(3600));
-        rustix::net::sockopt::set_socket_linger(&stream, an_hour).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        while stream.write(&[0; 65_536]).is_ok() {}
-        let rights = [stream.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(&rights)));
-        let flags = SendFlags::NOSIGNAL;
-        let sent = rustix::net::sendmsg(asker, &[IoSlice::new(b"{")], &mut control, flags);
-        if sent.is_err() {
-            // Refused: this process is not to close it either.
-            std::mem::forget(stream);
-        }
-        other
-    }
-
     #[test]
     fn nobody_waits_for_who_answers_with_a_descriptor_that_lingers() {
         let temporary = temporary();
@@ -456,7 +430,7 @@ mod tests {
         let listener = listener(directory, "lingers");
         let answers = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            let other = send_lingering(&stream);
+            let other = send_lingering(&stream, b"{");
             (stream, other)
         });
         let asked = Instant::now();

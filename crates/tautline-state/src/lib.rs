@@ -13,9 +13,7 @@
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
-//!   [`iptables`]: whether the kernel's older packet filter has rules.
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
-//!   [`stand_in`]: a process that looks like the program that it started.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
 //! * [`socket`]: packet sockets, their filters, and options of sockets.
@@ -34,7 +32,6 @@ mod event;
 mod file;
 pub mod fork;
 pub mod group;
-pub mod iptables;
 pub mod journal;
 pub mod memory;
 mod namespace;
@@ -49,7 +46,6 @@ mod reading;
 mod runtime;
 pub mod setting;
 pub mod socket;
-pub mod stand_in;
 mod temporary;
 pub mod text;
 mod trusted;
@@ -60,7 +56,7 @@ mod user_file;
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;
 pub use event::Event;
-pub use namespace::{namespace_cookie, network_namespaces, own_network_namespace};
+pub use namespace::{namespace_cookie, own_network_namespace};
 pub use reading::{Others, caller_of_sudo, open_regular, read_bytes, read_text};
 pub use runtime::{
     find_runtime_directory, known_runtime_directories, mounted_runtime_directories,

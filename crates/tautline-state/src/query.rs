@@ -3,15 +3,12 @@
 //! * [`StateServer`]: the side that is asked. A thread of its own, without a real-time priority, answers one client
 //!   after the other ([`Clients`], [`Client`]).
 //! * [`Query`] and [`hear`]: the side that asks. All are asked at the same time, so that none holds up another.
-//! * [`tell`] and [`all`]: programs that find each other by the beginning of a name, such as gateways.
 //!
 //! Neither side believes the other. No descriptor is taken ([`crate::untrusted`]), and all that one side waits for or
 //! keeps of the other has a limit.
 
 mod client;
-mod family;
 mod server;
 
 pub use client::{Limits, Query, Reply, Share, hear};
-pub use family::{all, tell};
 pub use server::{Admission, Answer, Client, Clients, Next, StateServer};

@@ -27,4 +27,4 @@ pub mod settings;
 pub mod steps;
 pub mod sys;
 
-pub use lingering::lingering;
+pub use lingering::{lingering, send_lingering};

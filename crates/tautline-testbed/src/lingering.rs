@@ -1,8 +1,12 @@
 //! A descriptor whose `close` blocks, as a hostile program sends it.
 
-use std::io::Write;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// A TCP socket whose last close takes an hour, and its other end, which must stay open: the socket's buffer is full,
 /// and no process reads.
@@ -22,4 +26,22 @@ pub fn lingering() -> (TcpStream, TcpStream) {
         .expect("a flag of every descriptor");
     while stream.write(&[0; 65_536]).is_ok() {}
     (stream, other)
+}
+
+/// Sends such a socket with a message over a Unix socket. Returns its other end. Whoever takes the message out of the
+/// queue closes the socket; if the kernel refuses to send it, nobody does.
+///
+/// # Panics
+/// Those of [`lingering`].
+pub fn send_lingering(socket: impl AsFd, message: &[u8]) -> TcpStream {
+    let (stream, other) = lingering();
+    let rights = [stream.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&rights)));
+    let message = [IoSlice::new(message)];
+    if rustix::net::sendmsg(socket, &message, &mut control, SendFlags::NOSIGNAL).is_err() {
+        std::mem::forget(stream);
+    }
+    other
 }

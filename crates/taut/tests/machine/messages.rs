@@ -55,7 +55,7 @@ fn inside(hosts: &Hosts, host: Host, arguments: &[&str]) -> Command {
 #[test]
 fn what_a_killed_smoother_of_a_namespace_that_is_gone_left_is_removed() {
     let Some(hosts) = hosts() else { return };
-    if tautline_state::network_namespaces().is_none() {
+    if taut::namespaces::network_namespaces().is_none() {
         println!("SKIPPED: not all network namespaces can be seen from this process namespace");
         return;
     }

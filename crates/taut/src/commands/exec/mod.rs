@@ -15,11 +15,11 @@ use clap::Args;
 use tautline_awake::board::Board;
 use tautline_awake::cpu;
 use tautline_state::policy::set_policy;
-use tautline_state::stand_in::{self, StandIn};
 use tautline_testbed::interface;
 
 use crate::cli::CommandError;
 use crate::firewall;
+use crate::stand_in::{self, StandIn};
 
 /// Arguments of `taut exec`.
 #[derive(Debug, Args)]

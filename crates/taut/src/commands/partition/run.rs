@@ -16,12 +16,12 @@ use signal_hook::iterator::Signals;
 use tautline_state::child::KilledOnDrop;
 use tautline_state::cpus::CpuList;
 use tautline_state::policy::set_policy;
-use tautline_state::stand_in::{Program, StandIn};
 use tautline_tasks::partition::{Partition, find};
 
 use super::{MemoryArguments, cpus, error};
 use crate::cli::CommandError;
 use crate::leftovers;
+use crate::stand_in::{Program, StandIn};
 
 /// Highest priority that a program may take for itself (RLIMIT_RTPRIO): all but that of the kernel's own threads.
 const PRIORITY_MAX: u64 = 98;

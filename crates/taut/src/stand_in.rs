@@ -13,8 +13,7 @@ use std::process::{Command, ExitStatus};
 
 use libc::{c_int, sigset_t};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
-
-use crate::child::end_with_thread;
+use tautline_state::child::end_with_thread;
 
 /// Signals of a fault of this process itself, which are never passed on.
 const FAULTS: [c_int; 7] = [
@@ -41,7 +40,7 @@ const OF_TERMINAL: [c_int; 8] = [
 
 /// This process, once signals wait for its program.
 #[derive(Debug)]
-pub struct StandIn {
+pub(crate) struct StandIn {
     before: Before,
 }
 
@@ -60,7 +59,7 @@ impl std::fmt::Debug for Before {
 
 impl StandIn {
     /// Lets signals wait from now on. Only in a process of one thread: others would take them.
-    pub fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         // SAFETY: no handler, but the default action, with which a child that has ended can be waited for.
         let children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let mask = mask(libc::SIG_BLOCK, &passed_on());
@@ -73,7 +72,7 @@ impl StandIn {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(self, command: &mut Command) -> io::Result<Program> {
+    pub(crate) fn start(self, command: &mut Command) -> io::Result<Program> {
         let before = self.before;
         end_with_thread(command, Signal::KILL);
         let as_before = move || {
@@ -91,16 +90,16 @@ impl StandIn {
 
 /// The program, which runs.
 #[derive(Debug)]
-pub struct Program(u32);
+pub(crate) struct Program(u32);
 
 impl Program {
     /// Number of its process.
-    pub fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.0
     }
 
     /// Passes signals on until it ends: how it did.
-    pub fn wait(self) -> ExitStatus {
+    pub(crate) fn wait(self) -> ExitStatus {
         let program = self.0 as libc::pid_t;
         let passed_on = passed_on();
         loop {
@@ -118,7 +117,7 @@ impl Program {
 }
 
 /// Ends this process as its program ended: by the same signal, without a second core file.
-pub fn end_like(status: ExitStatus) -> ! {
+pub(crate) fn end_like(status: ExitStatus) -> ! {
     let Some(signal) = status.signal() else {
         std::process::exit(status.code().unwrap_or(1));
     };

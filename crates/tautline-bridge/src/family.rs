@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SocketAddrUnix, SocketType};
 use rustix::process::geteuid;
-
-use super::{Admission, Clients, Limits, Query, Reply, StateServer, hear};
-use crate::untrusted::{UntrustedListener, UntrustedSocket, unnamed};
+use tautline_state::query::{Admission, Clients, Limits, Query, Reply, StateServer, hear};
+use tautline_state::untrusted::{UntrustedListener, UntrustedSocket, unnamed};
 
 /// Bytes of an answer that are read at most. Lower: a program with much to tell is left out. Higher: a hostile one
 /// takes more memory.
@@ -39,7 +38,10 @@ const BACKLOG: i32 = 4096;
 ///
 /// # Errors
 /// There is no socket, or no thread.
-pub fn tell(family: &str, state: impl Fn() -> Vec<u8> + Send + 'static) -> io::Result<StateServer> {
+pub(crate) fn tell(
+    family: &str,
+    state: impl Fn() -> Vec<u8> + Send + 'static,
+) -> io::Result<StateServer> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let (process, random) = (std::process::id(), u64::from_le_bytes(random));
@@ -65,8 +67,7 @@ fn address(name: &str) -> io::Result<SocketAddrUnix> {
 
 /// States of all programs of a family in this network namespace, of this user and of root; root sees everybody's,
 /// these first. All are asked at the same time: none of them holds up another.
-#[must_use]
-pub fn all(family: &str) -> Vec<Vec<u8>> {
+pub(crate) fn all(family: &str) -> Vec<Vec<u8>> {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let marker = format!("@{family}/");
     let names = sockets.lines().filter_map(|line| {
@@ -118,10 +119,9 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-    use rustix::net::SendFlags;
+    use tautline_testbed::send_lingering;
 
     use super::*;
-    use crate::untrusted::testing::attack;
 
     #[test]
     fn a_state_is_told_while_the_program_runs() {
@@ -234,7 +234,7 @@ mod tests {
             let name = name_in(&asked);
             let attack = |_| {
                 let socket = connect_plainly(&name);
-                attack(&socket, b"take this", SendFlags::empty()).0
+                send_lingering(&socket, b"take this")
             };
             (0..20).map(attack).collect::<Vec<_>>()
         });
@@ -259,7 +259,7 @@ mod tests {
             let mut kept = Vec::new();
             for asker in hostile.incoming() {
                 let asker = asker.unwrap();
-                kept.push((attack(&asker, b"{", SendFlags::empty()), asker));
+                kept.push((send_lingering(&asker, b"{"), asker));
             }
         });
         let teller = tell(&family, || b"state".to_vec()).unwrap();

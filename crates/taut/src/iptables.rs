@@ -34,7 +34,7 @@ const TABLES: [&str; 3] = ["filter", "mangle", "raw"];
 ///
 /// # Errors
 /// Those of the socket and of asking.
-pub fn input_chains() -> io::Result<Vec<(&'static str, &'static str)>> {
+pub(crate) fn input_chains() -> io::Result<Vec<(&'static str, &'static str)>> {
     let there = fs::read_to_string("/proc/thread-self/net/ip_tables_names").unwrap_or_default();
     let is_there = |table: &&str| there.lines().any(|line| line == *table);
     let mut chains = Vec::new();
