@@ -2,16 +2,14 @@
 //!
 //! Nodes attach with a MAC address and send frames to each other, as through one switch. On the way
 //! frames are lost, doubled, delayed, overtaken and damaged, as [`Faults`] says, and the network
-//! can be partitioned and healed. The same seed and the same calls give the same run, so a failure
+//! can be partitioned. The same seed and the same calls give the same run, so a failure
 //! repeats.
 //!
 //! Everything is bounded: a fixed number of nodes, of frames on the way, of frames waiting at each
 //! node. What does not fit is dropped and counted in [`SimCounters`], like everything else that
 //! happens to a frame.
 //!
-//! A node may stand behind a switch's port with a rate and a queue ([`PortRate`]), and a switch behind a port towards
-//! the others ([`SimNetwork::set_uplink`]); then frames wait there, and are dropped when the queue is full. Without
-//! one, bandwidth has no end. It is no model of a particular network: faults are independent of each other.
+//! Bandwidth has no end, and faults are independent of each other: it is not a model of a particular network.
 //!
 //! ```
 //! use core::time::Duration;
@@ -44,7 +42,6 @@ mod counters;
 mod error;
 mod in_flight;
 mod store;
-mod switch_port;
 
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -57,15 +54,13 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::time::Instant;
-use crate::wire::{ETHERTYPE_DEFAULT, MacAddress};
-use in_flight::{Event, Stage, Waiting};
+use crate::wire::MacAddress;
+use in_flight::{Event, Waiting};
 use store::{FrameIndex, FrameStore};
-use switch_port::SwitchPort;
 
 pub use config::{ALWAYS_PPM, Faults, SimConfig};
 pub use counters::SimCounters;
 pub use error::SimError;
-pub use switch_port::PortRate;
 
 /// Shortest frame that can be sent: addresses and EtherType.
 const FRAME_BYTES_MIN: usize = 14;
@@ -107,8 +102,6 @@ pub struct SimNetwork {
     /// earlier. Row: sender, column: receiver.
     latest_arrival: Box<[Instant]>,
     on_the_way: BinaryHeap<Reverse<Event>>,
-    /// The port of each switch towards the others.
-    uplinks: Box<[Option<SwitchPort>]>,
     store: FrameStore,
     /// The frame that the last `receive` handed out; its memory is free again at the next call.
     lent: Option<FrameIndex>,
@@ -120,8 +113,6 @@ pub struct SimNetwork {
 struct Node {
     mac: MacAddress,
     part: u32,
-    switch: usize,
-    port: Option<SwitchPort>,
     queue: VecDeque<Waiting>,
 }
 
@@ -136,7 +127,6 @@ impl SimNetwork {
             nodes: Vec::with_capacity(config.node_count_max),
             latest_arrival: vec![Instant::ZERO; pairs].into_boxed_slice(),
             on_the_way: BinaryHeap::with_capacity(config.frame_count_max),
-            uplinks: vec![None; config.node_count_max].into_boxed_slice(),
             store: FrameStore::new(config.frame_count_max, config.frame_bytes_max),
             lent: None,
             next_event_number: 0,
@@ -163,8 +153,6 @@ impl SimNetwork {
         self.nodes.push(Node {
             mac,
             part: 0,
-            switch: 0,
-            port: None,
             queue: VecDeque::with_capacity(self.config.queue_depth_max),
         });
         Ok(SimNode(self.nodes.len() - 1))
@@ -188,43 +176,10 @@ impl SimNetwork {
         self.faults = faults;
     }
 
-    /// Puts a node behind a switch's port, or takes the port away. Frames in the old one still arrive.
-    pub fn set_port(&mut self, node: SimNode, rate: Option<PortRate>) {
-        self.nodes[node.0].port = rate.map(SwitchPort::new);
-    }
-
-    /// Attaches a node to another switch; all are at switch 0 before. Frames to nodes of other switches go through the
-    /// [uplink](Self::set_uplink) of the sender's switch first.
-    ///
-    /// # Panics
-    ///
-    /// If the number is not below the configured number of nodes.
-    pub fn set_switch(&mut self, node: SimNode, switch: usize) {
-        assert!(switch < self.uplinks.len(), "switch {switch}");
-        self.nodes[node.0].switch = switch;
-    }
-
-    /// Gives the port of a switch towards the others a rate and a queue, or takes them away. Frames in the old one
-    /// still arrive.
-    ///
-    /// # Panics
-    ///
-    /// If the number is not below the configured number of nodes.
-    pub fn set_uplink(&mut self, switch: usize, rate: Option<PortRate>) {
-        self.uplinks[switch] = rate.map(SwitchPort::new);
-    }
-
     /// Puts a node into a part of the network: only nodes of the same part hear each other. All
     /// begin in part 0. Frames on the way still arrive.
     pub fn partition(&mut self, node: SimNode, part: u32) {
         self.nodes[node.0].part = part;
-    }
-
-    /// Joins all parts of the network.
-    pub fn heal(&mut self) {
-        for node in &mut self.nodes {
-            node.part = 0;
-        }
     }
 
     /// Sends a frame at `now` to the node that has its destination address, or to all others for a
@@ -259,8 +214,7 @@ impl SimNetwork {
         Ok(())
     }
 
-    /// When the next frame on the way arrives, at a node or at its switch port: the time to call
-    /// [`receive`](Self::receive) next. Frames that wait in a queue already are not counted; they can be received now.
+    /// When the next frame on the way arrives: the time to call [`receive`](Self::receive) next. Frames that wait in a queue already are not counted; they can be received now.
     pub fn next_event(&self) -> Option<Instant> {
         self.on_the_way.peek().map(|Reverse(event)| event.arrival)
     }
@@ -278,11 +232,6 @@ impl SimNetwork {
             corrupted: waiting.corrupted,
             bytes: self.store.bytes(waiting.frame),
         })
-    }
-
-    /// Frames on the way to any node.
-    pub fn on_the_way_count(&self) -> usize {
-        self.on_the_way.len()
     }
 
     /// Counters so far.
@@ -322,19 +271,12 @@ impl SimNetwork {
         if corrupted {
             self.flip_bits(index);
         }
-        let switch = self.nodes[from].switch;
-        let stage = if switch == self.nodes[receiver].switch {
-            Stage::Port
-        } else {
-            Stage::Uplink(switch)
-        };
         self.on_the_way.push(Reverse(Event {
             arrival,
             number: self.next_event_number,
             receiver,
             frame: index,
             corrupted,
-            stage,
         }));
         self.next_event_number += 1;
     }
@@ -369,9 +311,6 @@ impl SimNetwork {
                 return;
             }
             self.on_the_way.pop();
-            if self.goes_through_uplink(&event) || self.goes_through_port(&event) {
-                continue;
-            }
             let queue = &mut self.nodes[event.receiver].queue;
             if queue.len() >= self.config.queue_depth_max {
                 self.counters.queue_full += 1;
@@ -385,61 +324,6 @@ impl SimNetwork {
             });
             self.counters.delivered += 1;
             self.counters.corrupted_delivered += u64::from(event.corrupted);
-        }
-    }
-
-    /// Takes a frame into the port of the sender's switch towards the others, or out of it; whether it is not at the
-    /// other switch now.
-    fn goes_through_uplink(&mut self, event: &Event) -> bool {
-        match event.stage {
-            Stage::Uplink(switch) => {
-                let Some(port) = &mut self.uplinks[switch] else {
-                    return false;
-                };
-                let taken = take(port, event, self.store.bytes(event.frame));
-                let crossed = |(arrival, class)| (arrival, Stage::Crossed(switch, class));
-                self.go_on(event, taken.map(crossed));
-                true
-            }
-            Stage::Crossed(switch, class) => {
-                if let Some(port) = &mut self.uplinks[switch] {
-                    port.leave(class);
-                }
-                false
-            }
-            Stage::Port | Stage::Node(_) => false,
-        }
-    }
-
-    /// Takes a frame into the receiver's switch port, or out of it; whether it does not arrive at the receiver now.
-    fn goes_through_port(&mut self, event: &Event) -> bool {
-        let Some(port) = &mut self.nodes[event.receiver].port else {
-            return false;
-        };
-        if let Stage::Node(class) = event.stage {
-            port.leave(class);
-            return false;
-        }
-        let taken = take(port, event, self.store.bytes(event.frame));
-        self.go_on(
-            event,
-            taken.map(|(arrival, class)| (arrival, Stage::Node(class))),
-        );
-        true
-    }
-
-    /// Sends a frame on that a port has taken, or drops it.
-    fn go_on(&mut self, event: &Event, next: Option<(Instant, Stage)>) {
-        match next {
-            Some((arrival, stage)) => self.on_the_way.push(Reverse(Event {
-                arrival,
-                stage,
-                ..*event
-            })),
-            None => {
-                self.counters.port_full += 1;
-                self.store.release(event.frame);
-            }
         }
     }
 
@@ -457,14 +341,6 @@ impl SimNetwork {
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.random.next_u64()) * u128::from(limit)) >> 64) as u64
     }
-}
-
-/// Time at which a frame has left a port, and its class there; `None` if there is no room.
-fn take(port: &mut SwitchPort, event: &Event, bytes: &[u8]) -> Option<(Instant, usize)> {
-    let urgent = bytes[12..14] == ETHERTYPE_DEFAULT.to_be_bytes();
-    let class = usize::from(urgent && port.rate.priorities);
-    let left = port.take(event.arrival, bytes.len(), urgent)?;
-    Some((left, class))
 }
 
 #[cfg(test)]
@@ -507,9 +383,8 @@ mod tests {
             + counters.corrupted_dropped
             + counters.partitioned
             + counters.network_full
-            + counters.queue_full
-            + counters.port_full;
-        counters.copies + counters.duplicated == ends + network.on_the_way_count() as u64
+            + counters.queue_full;
+        counters.copies + counters.duplicated == ends + network.on_the_way.len() as u64
     }
 
     #[test]
@@ -535,13 +410,13 @@ mod tests {
     }
 
     #[test]
-    fn partition_stops_traffic_until_healed() {
+    fn a_partition_stops_traffic_until_it_ends() {
         let (mut network, a, b) = network(Faults::NONE);
         network.partition(b, 1);
         network.send(Instant::ZERO, a, &frame(B, 1)).unwrap();
         assert_eq!(numbers(&mut network, b), []);
         assert_eq!(network.counters().partitioned, 1);
-        network.heal();
+        network.partition(b, 0);
         network.send(Instant::ZERO, a, &frame(B, 2)).unwrap();
         assert_eq!(numbers(&mut network, b), [2]);
     }
@@ -649,104 +524,6 @@ mod tests {
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));
-    }
-
-    #[test]
-    fn frames_wait_in_a_switch_port_and_are_dropped_when_it_is_full() {
-        let (mut network, a, b) = network(Faults::NONE);
-        network.set_port(
-            b,
-            Some(PortRate {
-                rate_bps: 672_000, // a frame of 60 bytes takes 1 ms
-                queue_frames: 4,
-                priorities: false,
-            }),
-        );
-        for number in 0..8 {
-            network.send(Instant::ZERO, a, &frame(B, number)).unwrap();
-        }
-        let mut arrivals = Vec::new();
-        while let Some(event) = network.next_event() {
-            while let Some(delivery) = network.receive(b, event) {
-                arrivals.push((delivery.arrival.as_nanos() / 1_000_000, delivery.bytes[59]));
-            }
-        }
-        assert_eq!(arrivals, [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]);
-        assert_eq!(network.counters().port_full, 3);
-        assert!(balanced(&network));
-        // It is empty again, and an idle time is not made up for.
-        let later = Instant::from_nanos(20_000_000);
-        network.send(later, a, &frame(B, 9)).unwrap();
-        let delivery = network.receive(b, Instant::FAR_FUTURE).unwrap();
-        assert_eq!(delivery.arrival.as_nanos(), 21_000_000);
-    }
-
-    #[test]
-    fn frames_to_another_switch_wait_in_its_uplink_first() {
-        let (mut network, a, b) = network(Faults::NONE);
-        let port = |rate_bps, queue_frames| {
-            Some(PortRate {
-                rate_bps,
-                queue_frames,
-                priorities: false,
-            })
-        };
-        network.set_switch(a, 1);
-        network.set_uplink(1, port(336_000, 4)); // a frame of 60 bytes takes 2 ms
-        network.set_port(b, port(672_000, 1));
-        let arrivals = |network: &mut SimNetwork, from, to, mac| {
-            let begin = network.next_event().unwrap_or(Instant::ZERO);
-            for number in 0..8 {
-                network.send(begin, from, &frame(mac, number)).unwrap();
-            }
-            let mut times = Vec::new();
-            while let Some(event) = network.next_event() {
-                while let Some(delivery) = network.receive(to, event) {
-                    times.push((delivery.arrival.as_nanos() / 1_000_000, delivery.bytes[59]));
-                }
-            }
-            times
-        };
-        // Five find room in the uplink; at half the rate they never meet in the port.
-        let there = arrivals(&mut network, a, b, B);
-        assert_eq!(there, [(3, 0), (5, 1), (7, 2), (9, 3), (11, 4)]);
-        assert_eq!(network.counters().port_full, 3);
-        assert!(balanced(&network));
-        // The way back has another port, which has no rate here.
-        assert_eq!(arrivals(&mut network, b, a, A).len(), 8);
-        network.set_switch(b, 1);
-        assert_eq!(
-            arrivals(&mut network, a, b, B).len(),
-            2,
-            "not through the uplink"
-        );
-    }
-
-    #[test]
-    fn urgent_frames_overtake_where_priorities_are_honoured() {
-        let (mut network, a, b) = network(Faults::NONE);
-        network.set_port(
-            b,
-            Some(PortRate {
-                rate_bps: 100_000_000,
-                queue_frames: 64,
-                priorities: true,
-            }),
-        );
-        let mut long = [0; 1514];
-        long[..6].copy_from_slice(&B.0);
-        for _ in 0..20 {
-            network.send(Instant::ZERO, a, &long).unwrap();
-        }
-        let mut urgent = frame(B, 7);
-        urgent[12..14].copy_from_slice(&ETHERTYPE_DEFAULT.to_be_bytes());
-        network.send(Instant::ZERO, a, &urgent).unwrap();
-        let mut order = Vec::new();
-        while let Some(delivery) = network.receive(b, Instant::FAR_FUTURE) {
-            order.push((delivery.bytes.len(), delivery.arrival.as_nanos()));
-        }
-        assert_eq!(order[1], (60, 123_040 + 6_720), "after one long frame");
-        assert_eq!(order.len(), 21);
     }
 
     #[test]

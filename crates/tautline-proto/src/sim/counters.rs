@@ -30,6 +30,4 @@ pub struct SimCounters {
     pub network_full: u64,
     /// Copies dropped because too many frames waited at the receiver.
     pub queue_full: u64,
-    /// Copies dropped because the queue of the receiver's switch port was full.
-    pub port_full: u64,
 }

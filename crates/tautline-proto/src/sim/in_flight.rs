@@ -11,20 +11,6 @@ pub(super) struct Event {
     pub(super) receiver: usize,
     pub(super) frame: FrameIndex,
     pub(super) corrupted: bool,
-    pub(super) stage: Stage,
-}
-
-/// Where a frame on the way arrives next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
-    /// At the port of the sender's switch towards the others.
-    Uplink(usize),
-    /// At the other switch, having left this class of that port.
-    Crossed(usize, usize),
-    /// At the receiver's switch port, if it has one.
-    Port,
-    /// At the receiver, having left this class of its switch port.
-    Node(usize),
 }
 
 #[derive(Clone, Copy, Debug)]

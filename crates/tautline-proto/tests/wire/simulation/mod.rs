@@ -154,7 +154,7 @@ fn run(seed: u64) -> Tally {
     world.network.partition(node, 1);
     world.send_messages(5);
     world.settle();
-    world.network.heal();
+    world.network.partition(node, 0);
     world.network.set_faults(Faults::NONE);
     world.begin_count();
     world.send_messages(10);
@@ -246,7 +246,7 @@ impl World {
     /// Lets everything on the way arrive and every time limit pass.
     fn settle(&mut self) {
         self.advance_to(self.now + Duration::from_millis(1));
-        assert_eq!(self.network.on_the_way_count(), 0);
+        assert_eq!(self.network.next_event(), None);
         self.advance_to(self.now + self.receiver.time_limit());
         self.receiver.expire(self.now);
         assert_eq!(self.receiver.under_way_count(), 0);

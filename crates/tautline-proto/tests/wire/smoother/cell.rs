@@ -7,7 +7,6 @@ use std::time::Duration;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline_proto::loss::LossTracker;
-use tautline_proto::sim::{Faults, PortRate, SimConfig, SimNetwork, SimNode};
 use tautline_proto::smoother::message::{Message, Report};
 use tautline_proto::smoother::{
     FRAME_BYTES, NodeCounts, PortCounts, Receiver, ReceiverConfig, Release, Sender, SenderConfig,
@@ -15,6 +14,8 @@ use tautline_proto::smoother::{
 };
 use tautline_proto::time::Instant;
 use tautline_proto::wire::MacAddress;
+
+use super::network::{Network, PortRate};
 
 /// Bytes of a full frame in memory.
 const FRAME: usize = 1514;
@@ -165,7 +166,7 @@ enum Timer {
 }
 
 struct Node {
-    sim: SimNode,
+    place: usize,
     mac: MacAddress,
     real_time_next: u32,
     other_next: u32,
@@ -193,9 +194,9 @@ struct Node {
 pub(crate) struct Cell {
     setup: Setup,
     random: Xoshiro256PlusPlus,
-    network: SimNetwork,
-    receiver_sim: SimNode,
-    stranger: SimNode,
+    network: Network,
+    receiver_place: usize,
+    stranger: usize,
     nodes: Vec<Node>,
     receiver: Receiver,
     port: PortCounts,
@@ -204,7 +205,7 @@ pub(crate) struct Cell {
     now: Instant,
     begin: Instant,
     is_measuring: bool,
-    late: Vec<(SimNode, [u8; CONTROL_FRAME])>,
+    late: Vec<(usize, usize, [u8; CONTROL_FRAME])>,
     /// Messages of the first second, to be sent again.
     old: Vec<(usize, Message)>,
     outcome: Outcome,
@@ -225,36 +226,22 @@ impl Cell {
     }
 
     fn new(setup: Setup) -> Self {
-        let mut network = SimNetwork::new(SimConfig {
-            seed: setup.seed,
-            node_count_max: setup.senders + 2,
-            frame_count_max: 1024,
-            queue_depth_max: 512,
-            frame_bytes_max: FRAME,
-        });
-        network.set_faults(Faults {
-            delay_min: PATH,
-            delay_max: PATH,
-            ..Faults::NONE
-        });
-        let receiver_sim = network.attach(RECEIVER_MAC).unwrap();
-        network.set_port(receiver_sim, Some(setup.port));
-        let stranger = network.attach(MacAddress([2, 0, 0, 0, 9, 9])).unwrap();
+        let mut network = Network::new(PATH);
+        let port = network.port(setup.port);
+        let receiver_place = network.attach(Some(port), None);
+        let stranger = network.attach(None, None);
         let begin = Instant::from_nanos(1_000_000_000);
-        let nodes = (0..setup.senders)
-            .map(|index| Node::attach(index, &mut network, begin))
-            .collect();
-        let nodes: Vec<Node> = nodes;
         let (switches, rate_bps) = setup.uplinks;
-        for switch in 1..=switches {
-            let port = PortRate {
-                rate_bps,
-                ..setup.port
-            };
-            network.set_uplink(switch, Some(port));
-            let behind = nodes.iter().skip(switch - 1).step_by(switches);
-            behind.for_each(|node| network.set_switch(node.sim, switch));
-        }
+        let uplink = PortRate {
+            rate_bps,
+            ..setup.port
+        };
+        let uplinks: Vec<usize> = (0..switches).map(|_| network.port(uplink)).collect();
+        let nodes = (0..setup.senders).map(|index| {
+            let uplink = uplinks.get(index % switches.max(1)).copied();
+            Node::new(index, network.attach(None, uplink), begin)
+        });
+        let nodes = nodes.collect();
         let receiver = Receiver::new(ReceiverConfig {
             capacity_bps: setup.told_bps,
             node_count: setup.senders,
@@ -264,7 +251,7 @@ impl Cell {
             random: Xoshiro256PlusPlus::seed_from_u64(!setup.seed),
             setup,
             network,
-            receiver_sim,
+            receiver_place,
             stranger,
             nodes,
             receiver,
@@ -352,8 +339,8 @@ impl Cell {
             Timer::Tick => self.tick(),
             Timer::Slot(slot) => self.send_grants(slot),
             Timer::Late(index) => {
-                let (from, frame) = self.late[index];
-                self.network.send(self.now, from, &frame).unwrap();
+                let (from, to, frame) = self.late[index];
+                self.network.send(self.now, from, to, &frame);
             }
             Timer::Interfere => self.interfere(),
         }
@@ -450,34 +437,32 @@ impl Cell {
 
     fn send(&mut self, index: usize, kind: u8, number: u32) {
         let mut frame = [0; FRAME];
-        frame[..6].copy_from_slice(&RECEIVER_MAC.0);
         frame[6..12].copy_from_slice(&self.nodes[index].mac.0);
         let ethertype = if kind == OTHER { 0x0800u16 } else { 0x88B5 };
         frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
         frame[14] = kind;
         frame[16..20].copy_from_slice(&number.to_be_bytes());
         frame[20..28].copy_from_slice(&self.now.as_nanos().to_be_bytes());
+        let from = self.nodes[index].place;
         self.network
-            .send(self.now, self.nodes[index].sim, &frame)
-            .unwrap();
+            .send(self.now, from, self.receiver_place, &frame);
     }
 
-    fn send_control(&mut self, from: SimNode, to: MacAddress, source: MacAddress, payload: &[u8]) {
+    fn send_control(&mut self, from: usize, to: usize, source: MacAddress, payload: &[u8]) {
         let lost_ppm = self.setup.control_loss_ppm;
         if self.below(1_000_000) < u64::from(lost_ppm) {
             return;
         }
         let mut frame = [0; CONTROL_FRAME];
-        frame[..6].copy_from_slice(&to.0);
         frame[6..12].copy_from_slice(&source.0);
         frame[12..15].copy_from_slice(&[0x88, 0xB5, CONTROL]);
         frame[30..30 + payload.len()].copy_from_slice(payload);
         // A late one is overtaken by the next two.
         if self.setup.control_late && self.below(4) == 0 {
-            self.late.push((from, frame));
+            self.late.push((from, to, frame));
             return self.after(LATE_NS, Timer::Late(self.late.len() - 1));
         }
-        self.network.send(self.now, from, &frame).unwrap();
+        self.network.send(self.now, from, to, &frame);
     }
 
     fn tick(&mut self) {
@@ -506,8 +491,8 @@ impl Cell {
             if self.old.len() < 1000 {
                 self.old.push((index, Message::Grant(grant)));
             }
-            let mac = self.nodes[index].mac;
-            self.send_control(self.receiver_sim, mac, RECEIVER_MAC, &grant.encode());
+            let to = self.nodes[index].place;
+            self.send_control(self.receiver_place, to, RECEIVER_MAC, &grant.encode());
         }
     }
 
@@ -564,8 +549,8 @@ impl Cell {
         if self.old.len() < 1000 {
             self.old.push((index, Message::Report(report)));
         }
-        let (sim, mac) = (node.sim, node.mac);
-        self.send_control(sim, RECEIVER_MAC, mac, &report.encode());
+        let (place, mac) = (node.place, node.mac);
+        self.send_control(place, self.receiver_place, mac, &report.encode());
     }
 
     /// Sends forged messages under an unknown name, and old ones under the right name.
@@ -578,28 +563,27 @@ impl Cell {
             number: self.below(1 << 32) as u32,
             rate_bps: u64::MAX,
         };
-        let (mac, stranger) = (self.nodes[index].mac, self.stranger);
+        let (place, stranger) = (self.nodes[index].place, self.stranger);
         let unknown = MacAddress([2, 0, 0, 0, 9, 9]);
-        self.send_control(stranger, mac, unknown, &forged.encode());
+        self.send_control(stranger, place, unknown, &forged.encode());
         if !self.old.is_empty() && self.elapsed() > Duration::from_secs(2) {
             let pick = self.below(self.old.len() as u64) as usize;
             let (index, message) = self.old[pick];
-            let mac = self.nodes[index].mac;
+            let Node { place, mac, .. } = self.nodes[index];
             match message {
                 Message::Grant(grant) => {
-                    self.send_control(stranger, mac, RECEIVER_MAC, &grant.encode());
+                    self.send_control(stranger, place, RECEIVER_MAC, &grant.encode());
                 }
                 Message::Report(report) => {
-                    self.send_control(stranger, RECEIVER_MAC, mac, &report.encode());
+                    self.send_control(stranger, self.receiver_place, mac, &report.encode());
                 }
             }
         }
     }
 
     fn arrivals(&mut self) {
-        while let Some(delivery) = self.network.receive(self.receiver_sim, self.now) {
-            let bytes = delivery.bytes;
-            let (kind, length, arrival) = (bytes[14], bytes.len() as u64, delivery.arrival);
+        while let Some((arrival, bytes)) = self.network.receive(self.receiver_place, self.now) {
+            let (kind, length) = (bytes[14], bytes.len() as u64);
             let number = u32::from_be_bytes(bytes[16..20].try_into().unwrap());
             let sent = Instant::from_nanos(u64::from_be_bytes(bytes[20..28].try_into().unwrap()));
             let source = MacAddress(bytes[6..12].try_into().unwrap());
@@ -626,9 +610,10 @@ impl Cell {
             }
         }
         for index in 0..self.setup.senders {
-            while let Some(delivery) = self.network.receive(self.nodes[index].sim, self.now) {
-                let source = MacAddress(delivery.bytes[6..12].try_into().unwrap());
-                let message = Message::parse(&delivery.bytes[30..]);
+            let place = self.nodes[index].place;
+            while let Some((_, bytes)) = self.network.receive(place, self.now) {
+                let source = MacAddress(bytes[6..12].try_into().unwrap());
+                let message = Message::parse(&bytes[30..]);
                 if let (Ok(message), true) = (message, source == RECEIVER_MAC) {
                     self.take_grant(index, &message);
                 }
@@ -688,11 +673,10 @@ impl Cell {
 }
 
 impl Node {
-    fn attach(index: usize, network: &mut SimNetwork, now: Instant) -> Self {
-        let mac = MacAddress([2, 0, 0, 0, 1, index as u8]);
+    fn new(index: usize, place: usize, now: Instant) -> Self {
         Self {
-            sim: network.attach(mac).unwrap(),
-            mac,
+            place,
+            mac: MacAddress([2, 0, 0, 0, 1, index as u8]),
             real_time_next: 0,
             other_next: 0,
             backlog: 0,

@@ -8,6 +8,7 @@
 //! leave of the port.
 
 mod cell;
+mod network;
 
 use std::time::Duration;
 
