@@ -16,14 +16,12 @@ pub mod send;
 use core::net::Ipv4Addr;
 
 use crate::wire::Priority;
+pub(crate) use crate::wire::udp::IPV4_HEADER_BYTES;
+pub use crate::wire::udp::UDP_HEADER_BYTES;
 
 /// Most bytes in one datagram: 65,535 of an IPv4 packet less 20 and 8 bytes of headers.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
-/// Bytes in an IPv4 header without options.
-pub(crate) const IPV4_HEADER_BYTES: usize = 20;
-/// Bytes in a UDP header.
-pub const UDP_HEADER_BYTES: usize = 8;
 /// IPv4's number of UDP.
 pub(crate) const PROTOCOL_UDP: u8 = 17;
 /// "More fragments follow" in the fragment field (RFC 791).

@@ -127,19 +127,20 @@ pub fn datagram_of(frame: &[u8]) -> Option<(SocketAddrV4, SocketAddrV4, &[u8])> 
 }
 
 /// An IPv4 packet, its lengths checked against the frame.
-struct Packet<'a> {
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
-    protocol: u8,
+pub(crate) struct Packet<'a> {
+    pub(crate) source: Ipv4Addr,
+    pub(crate) destination: Ipv4Addr,
+    pub(crate) protocol: u8,
     type_of_service: u8,
     identification: u16,
-    fragment: u16,
-    is_damaged: bool,
-    payload: &'a [u8],
+    pub(crate) fragment: u16,
+    pub(crate) is_damaged: bool,
+    pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Packet<'a> {
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
+    #[inline]
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let fixed = bytes.first_chunk::<IPV4_HEADER_BYTES>()?;
         let header_bytes = usize::from(fixed[0] & 0x0F) * 4;
         if fixed[0] >> 4 != 4 || header_bytes < IPV4_HEADER_BYTES {

@@ -14,13 +14,16 @@
 //!
 //! IPv6, IP fragments and anything whose IPv4 header is damaged are not ours.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 use super::ethernet::{ETHERNET_HEADER_BYTES, Ethernet, emit_ethernet};
 use super::{
     HEADER_BYTES, Header, MTU_BYTES, MacAddress, ParseError, PortNumber, Rejected, UDP_PORT_BASE,
     read_u16,
 };
+use crate::ip::PROTOCOL_UDP;
+use crate::ip::checksum::judge;
+use crate::ip::receive::Packet;
 
 /// Bytes in an IPv4 header without options.
 pub const IPV4_HEADER_BYTES: usize = 20;
@@ -42,10 +45,6 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 
 /// Where the destination address is in a frame without options (RFC 791, after 16 bytes of the IPv4 header).
 const DESTINATION_IP_OFFSET: usize = ETHERNET_HEADER_BYTES + 16;
-const PROTOCOL_UDP: u8 = 17;
-
-/// More fragments, and the fragment offset; neither may be set in a whole datagram (RFC 791).
-const FRAGMENT_MASK: u16 = 0x3FFF;
 
 const _: () = assert!(OUTER_HEADERS_BYTES == 42 && HEADERS_BYTES == 58);
 
@@ -101,14 +100,19 @@ pub fn parse(frame: &[u8]) -> Result<Frame<'_>, Rejected> {
     if ethernet.ethertype != ETHERTYPE_IPV4 {
         return Err(Rejected::NotOurs);
     }
-    let packet = Ipv4Packet::parse(ethernet.payload).ok_or(Rejected::NotOurs)?;
+    // Damaged headers and fragments are for Linux to judge.
+    let packet = Packet::parse(ethernet.payload)
+        .filter(|packet| !packet.is_damaged && packet.fragment == 0)
+        .ok_or(Rejected::NotOurs)?;
     let udp_source = read_u16(packet.payload, 0).ok_or(Rejected::NotOurs)?;
     let udp_destination = read_u16(packet.payload, 2).ok_or(Rejected::NotOurs)?;
     if packet.protocol != PROTOCOL_UDP || PortNumber::from_udp_port(udp_destination).is_none() {
         return Err(Rejected::NotOurs);
     }
     ethernet.check_source()?;
-    let (datagram, checksum) = packet.udp_payload()?;
+    let from = SocketAddrV4::new(packet.source, udp_source);
+    let to = SocketAddrV4::new(packet.destination, udp_destination);
+    let (datagram, checksum) = udp_payload(packet.payload, from, to)?;
     let (header, payload) = parse_datagram(datagram, udp_destination)?;
     Ok(Frame {
         destination: ethernet.destination,
@@ -178,7 +182,7 @@ pub struct Endpoints {
 /// identification is 0 and "don't fragment" set, as RFC 6864 allows where there are no fragments.
 ///
 /// ```
-/// use core::net::Ipv4Addr;
+/// use core::net::{Ipv4Addr, SocketAddrV4};
 /// use tautline_proto::wire::{Header, MacAddress, PortNumber, Priority, udp};
 ///
 /// let header = Header::whole(PortNumber::MIN, PortNumber::MAX, Priority::NORMAL, 4, 0);
@@ -309,73 +313,22 @@ pub fn internet_checksum(bytes: &[u8]) -> u16 {
     !fold(sum(bytes))
 }
 
-/// The parts of an IPv4 packet that matter here.
-struct Ipv4Packet<'a> {
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
-    protocol: u8,
-    payload: &'a [u8],
-}
-
-impl<'a> Ipv4Packet<'a> {
-    /// `None` for what Linux should judge: damaged headers and fragments.
-    #[inline]
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let fixed = bytes.first_chunk::<IPV4_HEADER_BYTES>()?;
-        let header_bytes = usize::from(fixed[0] & 0x0F) * 4;
-        let total_bytes = usize::from(read_u16(fixed, 2)?);
-        let header = bytes.get(..header_bytes)?;
-        let damaged = fixed[0] >> 4 != 4
-            || header_bytes < IPV4_HEADER_BYTES
-            || internet_checksum(header) != 0;
-        if damaged || read_u16(fixed, 6)? & FRAGMENT_MASK != 0 {
-            return None;
-        }
-        Some(Self {
-            source: Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]),
-            destination: Ipv4Addr::new(fixed[16], fixed[17], fixed[18], fixed[19]),
-            protocol: fixed[9],
-            payload: bytes.get(header_bytes..total_bytes)?,
-        })
-    }
-
-    /// The payload of the UDP datagram in this packet, its length and checksum judged.
-    #[inline]
-    fn udp_payload(&self) -> Result<(&'a [u8], UdpChecksum), ParseError> {
-        let udp_bytes = read_u16(self.payload, 4).ok_or(ParseError::Truncated)?;
-        let datagram = self
-            .payload
-            .get(..usize::from(udp_bytes))
-            .ok_or(ParseError::LengthBeyondFrame)?;
-        let (head, payload) = datagram
-            .split_first_chunk::<UDP_HEADER_BYTES>()
-            .ok_or(ParseError::Truncated)?;
-        let checksum = match u16::from_be_bytes([head[6], head[7]]) {
-            0 => UdpChecksum::Absent,
-            sent => self.judge_checksum(datagram, udp_bytes, sent)?,
-        };
-        Ok((payload, checksum))
-    }
-
-    /// RFC 768: the sum over pseudo-header and datagram, checksum included, is all ones.
-    fn judge_checksum(
-        &self,
-        datagram: &[u8],
-        udp_bytes: u16,
-        sent: u16,
-    ) -> Result<UdpChecksum, ParseError> {
-        let pseudo_header = sum(&self.source.octets())
-            + sum(&self.destination.octets())
-            + u32::from(PROTOCOL_UDP)
-            + u32::from(udp_bytes);
-        if fold(pseudo_header + sum(datagram)) == 0xFFFF {
-            Ok(UdpChecksum::Valid)
-        } else if sent == fold(pseudo_header) {
-            Ok(UdpChecksum::Partial)
-        } else {
-            Err(ParseError::BadChecksum)
-        }
-    }
+/// The payload of a UDP datagram, its length and checksum judged.
+#[inline]
+fn udp_payload(
+    bytes: &[u8],
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+) -> Result<(&[u8], UdpChecksum), ParseError> {
+    let udp_bytes = read_u16(bytes, 4).ok_or(ParseError::Truncated)?;
+    let (head, payload) = bytes
+        .get(..usize::from(udp_bytes))
+        .ok_or(ParseError::LengthBeyondFrame)?
+        .split_first_chunk::<UDP_HEADER_BYTES>()
+        .ok_or(ParseError::Truncated)?;
+    let sent = u16::from_be_bytes([head[6], head[7]]);
+    let checksum = judge(sent, from, to, payload).ok_or(ParseError::BadChecksum)?;
+    Ok((payload, checksum))
 }
 
 /// Sum of the big-endian 16-bit words. Cannot overflow below 128 KiB, and no packet is longer.
