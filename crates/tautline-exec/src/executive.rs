@@ -38,19 +38,6 @@ pub struct Job {
     pub is_background: bool,
 }
 
-/// Change of the mode that has taken effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switch {
-    /// Index of the mode before.
-    pub from: usize,
-    /// Index of the mode that runs now.
-    pub to: usize,
-    /// Time at which it was asked for.
-    pub requested: Duration,
-    /// Time at which its tasks started.
-    pub at: Duration,
-}
-
 /// Tasks of a set at run time.
 ///
 /// A change of mode follows the idle-time protocol: from the request on no job is released; when the last job that
@@ -68,7 +55,7 @@ pub struct Executive {
     mode: usize,
     /// Start of the mode that runs.
     start: Duration,
-    requested: Option<(usize, Duration)>,
+    requested: Option<usize>,
     tasks: Vec<TaskState>,
     /// Windows by mode; none with priorities.
     windows: Vec<Windows>,
@@ -416,7 +403,7 @@ impl Executive {
             self.note(now, task, Event::BudgetExceeded { used }, Action::Demoted);
         }
         if is_over_window {
-            let action = self.leave_window(task, now);
+            let action = self.leave_window(task);
             answer = Some(action);
             self.note(now, task, Event::WindowsExceeded { used }, action);
         }
@@ -430,14 +417,14 @@ impl Executive {
     }
 
     /// Handles a job that has used up its windows, as its policy says.
-    fn leave_window(&mut self, task: usize, now: Duration) -> Action {
+    fn leave_window(&mut self, task: usize) -> Action {
         match (self.tasks[task].policy, self.other_safe_mode()) {
             (OverrunPolicy::Stop, _) => {
                 self.tasks[task].is_stopped = true;
                 Action::Stopped
             }
             (OverrunPolicy::SafeMode, Some(mode)) => {
-                self.requested = Some((mode, now));
+                self.requested = Some(mode);
                 Action::SafeMode
             }
             _ => Action::Demoted,
@@ -490,7 +477,7 @@ impl Executive {
         }
         self.note(now, task, Event::Overrun { releases }, action);
         if action == Action::SafeMode {
-            self.requested = safe_mode.map(|mode| (mode, now));
+            self.requested = safe_mode;
         }
         Some(action)
     }
@@ -510,7 +497,7 @@ impl Executive {
         let safe_mode = self.other_safe_mode();
         let action = match safe_mode.filter(|_| is_grave) {
             Some(mode) => {
-                self.requested = Some((mode, now));
+                self.requested = Some(mode);
                 Action::SafeMode
             }
             None => Action::Recorded,
@@ -529,27 +516,25 @@ impl Executive {
     ///
     /// # Errors
     /// A mode that the set does not have.
-    pub fn request_mode(&mut self, mode: &str, now: Duration) -> Result<(), SetError> {
+    pub fn request_mode(&mut self, mode: &str) -> Result<(), SetError> {
         let found = self.modes.iter().position(|one| one == mode);
         let to = found.ok_or_else(|| {
             let mode = mode.to_owned();
             SetError::new(Location::Set("modes"), Fault::UnknownMode { mode })
         })?;
-        self.requested = Some((to, now));
+        self.requested = Some(to);
         Ok(())
     }
 
-    /// Lets a requested mode take effect once no job runs any more within its budget and its windows. Call it after
-    /// each end of a job, each request, and each look at a job that found something.
-    pub fn switch(&mut self, now: Duration) -> Option<Switch> {
-        let (to, requested) = self.requested?;
+    /// Lets a requested mode take effect once no job runs any more within its budget and its windows; whether it does.
+    /// Call it after each end of a job, each request, and each look at a job that found something.
+    pub fn switch(&mut self, now: Duration) -> bool {
         let is_awaited =
             |state: &TaskState| state.running.is_some_and(|running| !running.is_abandoned());
-        if self.tasks.iter().any(is_awaited) {
-            return None;
+        if self.requested.is_none() || self.tasks.iter().any(is_awaited) {
+            return false;
         }
-        self.requested = None;
-        let from = core::mem::replace(&mut self.mode, to);
+        self.mode = self.requested.take().unwrap_or(self.mode);
         self.start_at(now);
         for state in &mut self.tasks {
             state.number = 0;
@@ -558,12 +543,7 @@ impl Executive {
                 running.is_left_over = true;
             }
         }
-        Some(Switch {
-            from,
-            to,
-            requested,
-            at: now,
-        })
+        true
     }
 
     fn note(&mut self, at: Duration, task: usize, event: Event, action: Action) {
@@ -706,8 +686,7 @@ mod tests {
             None,
             "until the mode takes effect"
         );
-        let switch = executive.switch(us(13_500)).unwrap();
-        assert_eq!((switch.from, switch.to, switch.at), (0, 1, us(13_500)));
+        assert!(executive.switch(us(13_500)) && executive.mode() == 1);
         assert_eq!(executive.next_release(0, LATER), Some(us(13_500)));
     }
 
@@ -918,15 +897,14 @@ mod tests {
         assert_eq!(executive.next_release(1, LATER), None, "not in this mode");
         executive.begin(0, Duration::ZERO).unwrap();
         executive.begin(2, us(250)).unwrap();
-        assert!(executive.request_mode("orbit", us(300)).is_err());
-        executive.request_mode("flight", us(300)).unwrap();
-        assert_eq!(executive.switch(us(300)), None);
+        assert!(executive.request_mode("orbit").is_err());
+        executive.request_mode("flight").unwrap();
+        assert!(!executive.switch(us(300)));
         executive.finish(0, us(350), us(100));
         assert_eq!(executive.next_release(0, LATER), None);
-        assert_eq!(executive.switch(us(350)), None);
+        assert!(!executive.switch(us(350)));
         executive.finish(2, us(400), us(100));
-        let switch = executive.switch(us(400)).unwrap();
-        assert_eq!((switch.requested, switch.at), (us(300), us(400)));
+        assert!(executive.switch(us(400)));
         assert_eq!(executive.next_release(0, LATER), Some(us(400)));
         assert_eq!(executive.next_release(1, LATER), Some(us(400)));
         assert_eq!(executive.next_release(2, LATER), None);
@@ -1021,11 +999,11 @@ mod tests {
     fn a_partner_that_ends_is_recorded_and_brings_the_safe_mode_once() {
         let mut executive = with_policy(OverrunPolicy::SafeMode);
         assert_eq!(executive.partner_ended(0, ms(1), false), Action::Recorded);
-        assert!(executive.switch(ms(1)).is_none());
+        assert!(!executive.switch(ms(1)));
         assert_eq!(executive.partner_ended(0, ms(2), true), Action::SafeMode);
-        assert_eq!(executive.switch(ms(2)).map(|switch| switch.to), Some(1));
+        assert!(executive.switch(ms(2)) && executive.mode() == 1);
         assert_eq!(executive.partner_ended(0, ms(3), true), Action::Recorded);
-        assert!(executive.switch(ms(3)).is_none() && !executive.is_stopped(0));
+        assert!(!executive.switch(ms(3)) && !executive.is_stopped(0));
         let last = executive.monitor().records().last().unwrap();
         assert_eq!((last.task, last.event), (0, Event::PartnerEnded));
     }
@@ -1041,13 +1019,13 @@ mod tests {
         let mut executive = with_windows(OverrunPolicy::SafeMode);
         executive.begin(0, ms(100)).unwrap();
         assert_eq!(executive.check(0, ms(105), ms(2)), Some(Action::SafeMode));
-        let switch = executive.switch(ms(105)).expect("it waits for no such job");
-        assert_eq!((switch.to, switch.at), (1, ms(105)));
+        assert!(executive.switch(ms(105)), "it waits for no such job");
+        assert_eq!(executive.mode(), 1);
         assert_eq!(executive.next_release(1, ms(105)), Some(ms(106)));
         // The job of the mode before ends within the new one, and asks for nothing again.
         let left_out = Action::Skipped { releases: 1 };
         assert_eq!(executive.finish(0, us(105_500), ms(3)), Some(left_out));
-        assert_eq!(executive.switch(us(105_500)), None);
+        assert!(!executive.switch(us(105_500)));
         assert_eq!(executive.next_release(0, us(105_500)), Some(ms(113)));
     }
 
@@ -1066,10 +1044,10 @@ mod tests {
         );
         let mut executive = Executive::new(&set.unwrap(), Duration::ZERO);
         executive.begin(0, Duration::ZERO).unwrap();
-        executive.request_mode("two", us(50)).unwrap();
-        assert_eq!(executive.switch(us(150)), None);
+        executive.request_mode("two").unwrap();
+        assert!(!executive.switch(us(150)));
         assert_eq!(executive.check(0, us(210), us(200)), Some(Action::Demoted));
-        assert!(executive.switch(us(210)).is_some());
+        assert!(executive.switch(us(210)));
         assert!(executive.is_below(0, us(300)));
         assert_eq!(
             executive.finish(0, us(250), us(220)),

@@ -65,7 +65,7 @@ mod windows;
 pub use analysis::Analysis;
 pub use early::EARLY_MAX;
 pub use error::{Fault, Location, SetError};
-pub use executive::{Executive, Job, Switch};
+pub use executive::{Executive, Job};
 pub use limits::{HYPERPERIOD_MAX, JOBS_MAX, KERNEL_DEADLINE_MIN, NAME_BYTES_MAX};
 pub use monitor::{Action, Event, HealthMonitor, HealthRecord};
 pub use plan::{TablePlan, Window};

@@ -70,8 +70,8 @@ impl Dispatcher {
     ///
     /// # Errors
     /// A mode that the set does not have.
-    pub fn request_mode(&mut self, mode: &str, now: Duration) -> Result<(), SetError> {
-        self.executive.request_mode(mode, now)
+    pub fn request_mode(&mut self, mode: &str) -> Result<(), SetError> {
+        self.executive.request_mode(mode)
     }
 
     /// A doorbell has rung: messages may have come for every task that they activate.

@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tautline_exec::Job;
+use tautline_state::Event;
 
 use crate::thread::TaskBody;
 
@@ -150,7 +151,7 @@ impl Inbox {
     }
 
     /// Waits for a message after a look that found none, or for the bell.
-    pub(crate) fn wait(&mut self, bell: &OwnedFd) {
+    pub(crate) fn wait(&mut self, bell: &Event) {
         let mut watched = [
             PollFd::new(bell, PollFlags::IN),
             PollFd::new(&self.source.descriptor, PollFlags::IN),
@@ -167,7 +168,7 @@ impl Inbox {
             self.wakes_fruitless += 1;
         }
         if watched[0].revents().contains(PollFlags::IN) {
-            let _ = rustix::io::read(bell, &mut [0; size_of::<u64>()]); // it was readable a moment ago
+            bell.quiet();
         }
     }
 }
@@ -213,17 +214,6 @@ impl Arrivals {
             self.beyond = self.beyond.saturating_sub(1);
         }
     }
-}
-
-/// Descriptor by which a thread that waits for messages is woken for something else.
-pub(crate) fn bell() -> io::Result<OwnedFd> {
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    Ok(rustix::event::eventfd(0, flags)?)
-}
-
-pub(crate) fn ring(bell: &OwnedFd) {
-    // It fails only if it has been rung 2^64 times and was never read.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Running {
         let now = sys::monotonic();
         {
             let mut decisions = self.shared.decisions.lock();
-            decisions.executive.request_mode(mode, now)?;
+            decisions.executive.request_mode(mode)?;
             self.shared.switch(&mut decisions, now);
         }
         self.shared.wake_all();

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use rustix::thread::futex;
 use tautline_exec::TaskSet;
+use tautline_state::Event;
 use tautline_state::fork::OwnerProcess;
 
 use crate::execution::Worker;
-use crate::message::{self, Arrivals, MessageSource};
+use crate::message::{Arrivals, MessageSource};
 use crate::program;
 use crate::run_file::RunFile;
 use crate::sys::PriorityMutex;
@@ -80,14 +81,14 @@ impl RunningJob {
 pub(crate) struct Signal {
     value: AtomicU32,
     /// Wakes a thread that waits for messages of a source.
-    pub(crate) bell: Option<OwnedFd>,
+    pub(crate) bell: Option<Event>,
 }
 
 impl Signal {
     /// Signal of a task with a source of messages, or without one.
     pub(crate) fn of(source: &Option<MessageSource>) -> io::Result<Signal> {
         Ok(Signal {
-            bell: source.as_ref().map(|_| message::bell()).transpose()?,
+            bell: source.as_ref().map(|_| Event::new()).transpose()?,
             ..Signal::default()
         })
     }
@@ -116,7 +117,7 @@ impl Signal {
         // A wake-up without a sleeper is no error, and no other is possible: the address is valid.
         let _ = futex::wake(&self.value, futex::Flags::PRIVATE, 1);
         if let Some(bell) = &self.bell {
-            message::ring(bell);
+            bell.ring();
         }
     }
 }
@@ -136,7 +137,7 @@ impl Shared {
     /// Lets a requested mode take effect, if nothing stands against it. The caller wakes all threads if it does, once
     /// the decisions are no longer locked.
     pub(crate) fn switch(&self, decisions: &mut Decisions, now: Duration) -> bool {
-        let has_switched = decisions.executive.switch(now).is_some();
+        let has_switched = decisions.executive.switch(now);
         if has_switched {
             self.run_file.set_mode(decisions.executive.mode());
         }

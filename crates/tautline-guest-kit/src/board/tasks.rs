@@ -170,7 +170,7 @@ pub fn with_monitor<R>(look: impl FnOnce(&HealthMonitor) -> R) -> Option<R> {
 /// # Errors
 /// A mode that the set does not have.
 pub fn request_mode(mode: &str) -> Result<(), SetError> {
-    with_machine(|machine| machine.dispatcher.request_mode(mode, now())).unwrap_or(Ok(()))
+    with_machine(|machine| machine.dispatcher.request_mode(mode)).unwrap_or(Ok(()))
 }
 
 /// The whole life of a task: it begins where its first job is due.
