@@ -26,14 +26,9 @@ pub fn count(text: &str) -> Result<u64, String> {
 
 /// Reads a time with its unit; 0 needs none.
 pub fn time(text: &str) -> Result<Duration, String> {
-    let zero = || {
-        let number = text.trim_end_matches(|c: char| c.is_alphabetic());
-        let known = ["", "ns", "us", "µs", "ms", "s", "min", "h"].contains(&&text[number.len()..]);
-        (known && number.parse() == Ok(0.0)).then_some(0)
-    };
-    units::duration_ns(text)
+    let zero = || (text.parse() == Ok(0.0)).then_some(Duration::ZERO);
+    units::time(text)
         .or_else(zero)
-        .map(Duration::from_nanos)
         .filter(|time| *time <= TIME_MAX)
         .ok_or_else(|| "expected a time with its unit, such as 5s, 10ms or 100us".to_owned())
 }

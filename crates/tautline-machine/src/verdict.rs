@@ -105,7 +105,9 @@ impl FromStr for Class {
             "instrument" => Ok(Class::Instrument),
             "fast-io" => Ok(Class::FastIo),
             "linuxcnc" => Ok(Class::Linuxcnc),
-            _ => units::duration_ns(text)
+            _ => units::time(text)
+                .map(|time| time.as_nanos() as u64)
+                .filter(|ns| *ns > 0)
                 .map(Class::Deadline)
                 .ok_or_else(|| UnknownClass(text.to_owned())),
         }

@@ -1,6 +1,8 @@
 //! Times and sizes as users write them, on the command line and in files. No plain numbers of times: each place that
 //! takes them has a unit of its own.
 
+use std::time::Duration;
+
 /// Units of sizes. K, M and G are short for KiB, MiB and GiB, powers of 1,024; kB, MB and GB are powers of 1,000.
 const SIZES: [(&str, u64); 11] = [
     ("B", 1),
@@ -29,22 +31,34 @@ pub fn bytes(text: &str, plain_bytes: u64) -> Option<u64> {
     number.checked_mul(scale)
 }
 
-/// Nanoseconds of a time such as `250us`, `1.5s`, `2min` or `1h`. `None`: zero, no unit, or no time.
+/// Units of times, in nanoseconds.
+const TIMES: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// A time such as `250us`, `1.5s`, `2min` or `1h`, exact to the nanosecond; finer digits are left out. `None`: no unit,
+/// no time, or more than 64 bits of nanoseconds.
 #[must_use]
-pub fn duration_ns(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
+pub fn time(text: &str) -> Option<Duration> {
+    let digits = text.find(|one: char| one != '.' && !one.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
-    let scale = match unit.trim_start() {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "min" => 60e9,
-        "h" => 3_600e9,
-        _ => return None,
-    };
-    let ns = number.parse::<f64>().ok()? * scale;
-    (ns >= 1.0 && ns <= u64::MAX as f64).then_some(ns.round() as u64)
+    let (_, scale) = TIMES.iter().find(|(name, _)| *name == unit.trim_start())?;
+    number.parse::<f64>().ok()?; // its form; the value would lose digits
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole = format!("0{whole}").parse::<u64>().ok()?; // `.5s`
+    let mut ns = whole.checked_mul(*scale)?;
+    let mut place = *scale;
+    for digit in fraction.chars() {
+        place /= 10;
+        ns = ns.checked_add(u64::from(digit.to_digit(10)?) * place)?;
+    }
+    Some(Duration::from_nanos(ns))
 }
 
 #[cfg(test)]
@@ -52,19 +66,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
+    fn times_have_units_and_are_exact() {
         for (text, ns) in [
             ("250us", 250_000),
-            ("250µs", 250_000),
+            ("250 µs", 250_000),
             ("1.5ms", 1_500_000),
-            ("2s", 2_000_000_000),
+            ("0us", 0),
+            (".5us", 500),
+            ("0.0000000019s", 1),
             ("800ns", 800),
-            ("10 us", 10_000),
+            ("2min", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
         ] {
-            assert_eq!(duration_ns(text), Some(ns), "{text}");
+            assert_eq!(time(text), Some(Duration::from_nanos(ns)), "{text}");
         }
-        for text in ["", "5", "us", "-1us", "0us", "1.2.3us", "1 fortnight"] {
-            assert_eq!(duration_ns(text), None, "{text}");
+        for text in [
+            "",
+            "5",
+            "us",
+            "-1us",
+            "1.2.3us",
+            "1 fortnight",
+            "99999999999999999h",
+        ] {
+            assert_eq!(time(text), None, "{text}");
         }
     }
 

@@ -220,7 +220,7 @@ impl<'de> Deserialize<'de> for Time {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
-                with_unit(text)
+                units::time(text)
                     .map(Time)
                     .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
             }
@@ -228,33 +228,6 @@ impl<'de> Deserialize<'de> for Time {
 
         deserializer.deserialize_str(Text)
     }
-}
-
-/// Units of times, in nanoseconds.
-const UNITS: [(&str, u64); 7] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("min", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-];
-
-/// A time such as `1.5ms`, exact to the nanosecond; finer digits are left out.
-fn with_unit(text: &str) -> Option<Duration> {
-    let digits = text.find(|one: char| one != '.' && !one.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let whole = whole.parse::<u64>().ok()?.checked_mul(*scale)?;
-    let mut place = *scale;
-    let mut ns = whole;
-    for digit in fraction.chars() {
-        place /= 10;
-        ns = ns.checked_add(u64::from(digit.to_digit(10)?) * place)?;
-    }
-    Some(Duration::from_nanos(ns))
 }
 
 /// A priority or number that may be written wrongly: its range is checked with the set, which names the limits.

@@ -142,33 +142,6 @@ fn a_partition_is_read_and_checked() {
 }
 
 #[test]
-fn times_are_exact() {
-    for (text, ns) in [
-        ("1ms", 1_000_000),
-        ("1.5us", 1_500),
-        ("250 µs", 250_000),
-        ("0us", 0),
-        ("0.0000000019s", 1),
-        ("2min", 120_000_000_000),
-        ("1h", 3_600_000_000_000),
-    ] {
-        assert_eq!(with_unit(text), Some(Duration::from_nanos(ns)), "{text}");
-    }
-    for text in [
-        "",
-        "5",
-        "us",
-        "-1us",
-        ".5us",
-        "1.2.3us",
-        "1 day",
-        "99999999999999999h",
-    ] {
-        assert_eq!(with_unit(text), None, "{text}");
-    }
-}
-
-#[test]
 fn guests_of_tasks_are_declared_with_what_they_need() {
     let with = |top: &str, rest: &str| parse(&format!("{top}{TASK}{rest}"), "f.toml");
     let modes = "modes = [\"run\", \"safe\"]\nsafe_mode = \"safe\"\n";
