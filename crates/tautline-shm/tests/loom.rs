@@ -2,9 +2,12 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p tautline-shm --test loom`.
 #![cfg(loom)]
 
+mod model_run;
+
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::thread;
+use model_run::{bounded, spawn};
 use tautline_shm::index_pool::IndexPool;
 use tautline_shm::layout::{
     CELL_COUNT, CLASS_COUNT, Control, PEER_COUNT, Peer, RecordHead, Slot, model, source_form,
@@ -99,24 +102,15 @@ fn whole(slot: &Slot) -> u8 {
     value
 }
 
-fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
-
 #[test]
 fn one_producer_wraps_without_loss_or_reordering() {
     bounded(3, || {
         let memory = Memory::queuing();
-        let producer = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || {
-                (1..=3)
-                    .filter(|value| memory.push(URGENT, *value).is_ok())
-                    .collect::<Vec<_>>()
-            })
-        };
+        let producer = spawn(&memory, move |memory| {
+            (1..=3)
+                .filter(|value| memory.push(URGENT, *value).is_ok())
+                .collect::<Vec<_>>()
+        });
         let mut consumer = Consumer::new(DEPTH);
         let mut taken = Vec::new();
         for _ in 0..2 {
@@ -137,10 +131,7 @@ fn one_producer_wraps_without_loss_or_reordering() {
 fn two_producers_share_a_class() {
     bounded(2, || {
         let memory = Memory::queuing();
-        let other = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || memory.push(URGENT, 1).is_ok())
-        };
+        let other = spawn(&memory, move |memory| memory.push(URGENT, 1).is_ok());
         let mine = memory.push(URGENT, 2).is_ok();
         let theirs = other.join().unwrap();
         assert!(mine && theirs, "there was room for both");
@@ -158,10 +149,9 @@ fn a_full_class_displaces_nothing() {
         let memory = Memory::queuing();
         memory.push(BULK, 1).unwrap();
         memory.push(BULK, 2).unwrap();
-        let producer = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || (memory.push(BULK, 3), memory.push(URGENT, 9)))
-        };
+        let producer = spawn(&memory, move |memory| {
+            (memory.push(BULK, 3), memory.push(URGENT, 9))
+        });
         let mut consumer = Consumer::new(DEPTH);
         let first = memory.take(&mut consumer).unwrap();
         let (bulk, urgent) = producer.join().unwrap();
@@ -193,14 +183,11 @@ fn a_full_class_displaces_nothing() {
 fn a_sample_is_never_torn_and_never_goes_back() {
     bounded(3, || {
         let memory = Memory::sampling(1);
-        let writer = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || {
-                for value in 1..=3 {
-                    assert!(memory.write(value), "one writer is never refused");
-                }
-            })
-        };
+        let writer = spawn(&memory, move |memory| {
+            for value in 1..=3 {
+                assert!(memory.write(value), "one writer is never refused");
+            }
+        });
         let mut reader = Reader::new(0);
         let mut last = 0;
         let mut overwritten = 0;
@@ -241,10 +228,7 @@ fn an_observer_sees_whole_values_and_disturbs_nobody() {
     bounded(2, || {
         let memory = Memory::sampling(1);
         assert!(memory.write(1), "nobody else writes");
-        let observer = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || observed(&memory))
-        };
+        let observer = spawn(&memory, move |memory| observed(&memory));
         // The third goes to the cell of the first.
         for value in 2..=3 {
             assert!(memory.write(value), "one writer is never refused");
@@ -259,18 +243,15 @@ fn reads_are_told_whole_and_in_order_while_they_are_noted() {
     use tautline_shm::reads::{Read, Reads};
     bounded(2, || {
         let reads = Arc::new(Reads::default());
-        let teller = {
-            let reads = Arc::clone(&reads);
-            thread::spawn(move || {
-                let mut told = 0;
-                let next = reads.since(0, |number, read| {
-                    assert_eq!((read.arrival_ns, read.read_ns), (number, number + 10));
-                    assert!(number >= told);
-                    told = number;
-                });
-                assert!(told <= next);
-            })
-        };
+        let teller = spawn(&reads, move |reads| {
+            let mut told = 0;
+            let next = reads.since(0, |number, read| {
+                assert_eq!((read.arrival_ns, read.read_ns), (number, number + 10));
+                assert!(number >= told);
+                told = number;
+            });
+            assert!(told <= next);
+        });
         for number in 0..4 {
             reads.note(Read {
                 arrival_ns: number,
@@ -286,10 +267,7 @@ fn reads_are_told_whole_and_in_order_while_they_are_noted() {
 fn two_writers_one_gives_way() {
     bounded(2, || {
         let memory = Memory::sampling(1);
-        let other = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || memory.write(1))
-        };
+        let other = spawn(&memory, move |memory| memory.write(1));
         let mine = memory.write(2);
         let mut reader = Reader::new(0);
         let early = reader
@@ -321,10 +299,9 @@ fn two_writers_one_gives_way() {
 fn sources_on_two_cpus_do_not_disturb_each_other() {
     bounded(2, || {
         let memory = Memory::sampling(PEER_COUNT);
-        let other = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || memory.write_as(1, 11) && memory.write_as(1, 12))
-        };
+        let other = spawn(&memory, move |memory| {
+            memory.write_as(1, 11) && memory.write_as(1, 12)
+        });
         assert!(memory.write_as(2, 21), "nobody else has its place");
         let mut readers: Vec<_> = (0..PEER_COUNT).map(Reader::new).collect();
         let mut read = || {
@@ -361,10 +338,7 @@ fn one_source_on_two_cpus_has_one_place() {
             let source = source_word([7; 6], source_form::ETHERNET);
             peer::source(&memory.control, source, 1, PEER_COUNT)
         };
-        let other = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || place(&memory))
-        };
+        let other = spawn(&memory, move |memory| place(&memory));
         let mine = place(&memory);
         assert!(mine.is_some());
         assert_eq!(mine, other.join().unwrap());
@@ -388,10 +362,7 @@ fn no_more_than_the_burst_is_admitted() {
                 .filter(|_| !police::policed(&memory.control, 5))
                 .count()
         };
-        let other = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || admitted(&memory))
-        };
+        let other = spawn(&memory, move |memory| admitted(&memory));
         let all = admitted(&memory) + other.join().unwrap();
         assert_eq!(all, 3, "two CPUs that meet lose no token and make none");
         assert_eq!(memory.control.police.policed.load(SeqCst), 1);
@@ -403,17 +374,17 @@ fn no_wake_up_is_lost() {
     bounded(3, || {
         let memory = Memory::queuing();
         let rung = Arc::new(AtomicU32::new(0));
-        let producer = {
-            let (memory, rung) = (Arc::clone(&memory), Arc::clone(&rung));
-            thread::spawn(move || {
+        let producer = spawn(&memory, {
+            let rung = Arc::clone(&rung);
+            move |memory| {
                 for value in 1..=2 {
                     memory.push(URGENT, value).unwrap();
                     if doorbell::wanted(&memory.control) {
                         rung.fetch_add(1, SeqCst);
                     }
                 }
-            })
-        };
+            }
+        });
         let mut consumer = Consumer::new(DEPTH);
         doorbell::arm(&memory.control);
         let before_sleep = memory.take(&mut consumer);
@@ -442,10 +413,7 @@ fn a_place_has_one_holder_who_sees_what_the_last_one_did() {
             places.give_back(place);
             1
         };
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || borrow(&shared))
-        };
+        let other = spawn(&shared, move |shared| borrow(&shared));
         let mine = borrow(&shared);
         let borrowed = mine + other.join().unwrap();
         let mut total = 0;
@@ -483,10 +451,9 @@ fn heard(reader: &mut UndeliveredReader, memory: &Memory) -> Vec<u8> {
 fn news_that_are_overwritten_while_they_are_read_are_left_out_whole() {
     bounded(3, || {
         let memory = Memory::queuing();
-        let writer = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || (1..=3).all(|number| memory.tell(number)))
-        };
+        let writer = spawn(&memory, move |memory| {
+            (1..=3).all(|number| memory.tell(number))
+        });
         let mut reader = UndeliveredReader::default();
         let mut found = heard(&mut reader, &memory);
         thread::yield_now();
@@ -508,10 +475,7 @@ fn news_that_are_overwritten_while_they_are_read_are_left_out_whole() {
 fn news_of_two_writers_are_whole_and_counted() {
     bounded(3, || {
         let memory = Memory::queuing();
-        let other = {
-            let memory = Arc::clone(&memory);
-            thread::spawn(move || memory.tell(1))
-        };
+        let other = spawn(&memory, move |memory| memory.tell(1));
         let mut told = vec![memory.tell(2)];
         let mut reader = UndeliveredReader::default();
         let mut found = heard(&mut reader, &memory);

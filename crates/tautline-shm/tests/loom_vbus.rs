@@ -2,8 +2,11 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p tautline-shm --test loom_vbus`.
 #![cfg(loom)]
 
+mod model_run;
+
 use loom::sync::Arc;
 use loom::thread;
+use model_run::{bounded, spawn};
 use tautline_shm::vbus::cell::{Reader, Writer};
 use tautline_shm::vbus::layout::model::PAYLOAD_BYTES;
 use tautline_shm::vbus::layout::{
@@ -117,41 +120,32 @@ fn whole(slot: Slot<'_>, class: usize) -> u8 {
     value
 }
 
-fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
-
 #[test]
 fn of_a_batch_all_is_seen_or_nothing() {
     bounded(3, || {
         let connection = Connection::queuing();
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                let mut producer = Producer::new(DEPTH);
-                let mut sent = 0;
-                for batch in [[1, 2], [3, 4]] {
-                    let mut staged = 0;
-                    for value in batch {
-                        let taken = &connection.entry.taken;
-                        let Ok(slot) = producer.next(connection.rings(), taken, URGENT) else {
-                            break;
-                        };
-                        slot.copy_in(&[value; PAYLOAD_BYTES]);
-                        producer.stage(connection.rings(), slot, &head(value, URGENT));
-                        staged += 1;
-                    }
-                    producer.publish_staged(&connection.head, connection.rings(), URGENT, staged);
-                    sent += staged as u8;
-                    if staged < 2 {
+        let sender = spawn(&connection, move |connection| {
+            let mut producer = Producer::new(DEPTH);
+            let mut sent = 0;
+            for batch in [[1, 2], [3, 4]] {
+                let mut staged = 0;
+                for value in batch {
+                    let taken = &connection.entry.taken;
+                    let Ok(slot) = producer.next(connection.rings(), taken, URGENT) else {
                         break;
-                    }
+                    };
+                    slot.copy_in(&[value; PAYLOAD_BYTES]);
+                    producer.stage(connection.rings(), slot, &head(value, URGENT));
+                    staged += 1;
                 }
-                sent
-            })
-        };
+                producer.publish_staged(&connection.head, connection.rings(), URGENT, staged);
+                sent += staged as u8;
+                if staged < 2 {
+                    break;
+                }
+            }
+            sent
+        });
         let mut consumer = Consumer::new();
         let mut taken = 0;
         for _ in 0..2 {
@@ -181,15 +175,12 @@ fn of_a_batch_all_is_seen_or_nothing() {
 fn a_ring_wraps_without_loss_or_reordering() {
     bounded(3, || {
         let connection = Connection::queuing();
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                let mut producer = Producer::new(DEPTH);
-                (1..=4)
-                    .filter(|value| connection.push(&mut producer, URGENT, *value).is_ok())
-                    .collect::<Vec<_>>()
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            let mut producer = Producer::new(DEPTH);
+            (1..=4)
+                .filter(|value| connection.push(&mut producer, URGENT, *value).is_ok())
+                .collect::<Vec<_>>()
+        });
         let mut consumer = Consumer::new();
         let mut taken = Vec::new();
         for _ in 0..2 {
@@ -219,13 +210,10 @@ fn a_full_class_takes_nothing_from_another() {
         let mut producer = Producer::new(DEPTH);
         connection.push(&mut producer, BULK, 1).unwrap();
         connection.push(&mut producer, BULK, 2).unwrap();
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                let bulk = connection.push(&mut producer, BULK, 3);
-                (bulk, connection.push(&mut producer, URGENT, 9))
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            let bulk = connection.push(&mut producer, BULK, 3);
+            (bulk, connection.push(&mut producer, URGENT, 9))
+        });
         let mut consumer = Consumer::new();
         let mut taken = vec![connection.take(&mut consumer).unwrap()];
         let (bulk, urgent) = sender.join().unwrap();
@@ -247,15 +235,12 @@ fn a_full_class_takes_nothing_from_another() {
 fn a_value_is_never_torn_and_never_goes_back() {
     bounded(3, || {
         let connection = Connection::sampling();
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                let (mut writer, mut kicker) = (Writer::new(), Kicker::new());
-                for value in 1..=4 {
-                    connection.write(&mut writer, &mut kicker, value);
-                }
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            let (mut writer, mut kicker) = (Writer::new(), Kicker::new());
+            for value in 1..=4 {
+                connection.write(&mut writer, &mut kicker, value);
+            }
+        });
         let mut reader = Reader::new();
         let (mut last, mut seen, mut overwritten) = (0, 0, 0);
         let mut look = |connection: &Connection| {
@@ -289,15 +274,12 @@ fn a_copied_value_is_whole_and_never_goes_back() {
     // The third value is the first that replaces one.
     bounded(2, || {
         let connection = Connection::sampling();
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                let (mut writer, mut kicker) = (Writer::new(), Kicker::new());
-                for value in 1..=3 {
-                    connection.write(&mut writer, &mut kicker, value);
-                }
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            let (mut writer, mut kicker) = (Writer::new(), Kicker::new());
+            for value in 1..=3 {
+                connection.write(&mut writer, &mut kicker, value);
+            }
+        });
         let mut reader = Reader::new();
         let (mut last, mut seen, mut overwritten) = (0, 0, 0);
         let mut look = |reader: &mut Reader| {
@@ -354,14 +336,11 @@ fn a_value_for_many_is_whole_and_never_goes_back() {
             .latest
             .load(loom::sync::atomic::Ordering::SeqCst);
         let mut reader = Reader::of_many(latest);
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                for value in 2..=VALUES {
-                    write(&connection, &mut writer, value);
-                }
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            for value in 2..=VALUES {
+                write(&connection, &mut writer, value);
+            }
+        });
         let (mut last, mut seen, mut overwritten) = (0, 0, 0);
         let mut look = |reader: &mut Reader| {
             let (cells, limit, mut copy) = (connection.cells(), PAYLOAD_BYTES as u32, [0]);
@@ -407,14 +386,11 @@ fn a_message_for_many_is_whole_and_each_is_seen_or_counted() {
         let mut producer = Producer::new(DEPTH);
         let mut follower = Follower::new(DEPTH, [0; CLASS_COUNT]);
         publish(&connection, &mut producer, 1);
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                for value in 2..=MESSAGES {
-                    publish(&connection, &mut producer, value);
-                }
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            for value in 2..=MESSAGES {
+                publish(&connection, &mut producer, value);
+            }
+        });
         let (mut last, mut seen, mut overwritten) = (0, 0, 0);
         let mut look = |follower: &mut Follower| {
             let mut copy = [0];
@@ -451,9 +427,9 @@ fn a_kick_for_many_is_missed_by_none() {
     bounded(3, || {
         let connection = Connection::queuing();
         let other = Arc::new(model::wait());
-        let sender = {
-            let (connection, other) = (Arc::clone(&connection), Arc::clone(&other));
-            thread::spawn(move || {
+        let sender = spawn(&connection, {
+            let other = Arc::clone(&other);
+            move |connection| {
                 let mut producer = Producer::new(DEPTH);
                 let mut kickers = [Kicker::new(), Kicker::new()];
                 connection.push(&mut producer, URGENT, 1).unwrap();
@@ -466,8 +442,8 @@ fn a_kick_for_many_is_missed_by_none() {
                 if asked.fold(false, |any, one| any | one.is_some()) {
                     kick_all(&connection.head.kick);
                 }
-            })
-        };
+            }
+        });
         let mut consumer = Consumer::new();
         let (mut one, mut two) = (Sleeper::new(), Sleeper::new());
         one.arm(&connection.wait, WakeMode::Futex);
@@ -490,20 +466,17 @@ fn a_kick_for_many_is_missed_by_none() {
 fn no_wake_up_is_lost_and_none_comes_twice() {
     bounded(3, || {
         let connection = Connection::queuing();
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                let (mut producer, mut kicker) = (Producer::new(DEPTH), Kicker::new());
-                let mut woken = 0;
-                for value in 1..=2 {
-                    connection.push(&mut producer, URGENT, value).unwrap();
-                    let wanted = kicker.wanted(&connection.head.kick, &connection.wait);
-                    assert!(matches!(wanted, None | Some(WakeMode::Futex)));
-                    woken += u32::from(wanted.is_some());
-                }
-                woken
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            let (mut producer, mut kicker) = (Producer::new(DEPTH), Kicker::new());
+            let mut woken = 0;
+            for value in 1..=2 {
+                connection.push(&mut producer, URGENT, value).unwrap();
+                let wanted = kicker.wanted(&connection.head.kick, &connection.wait);
+                assert!(matches!(wanted, None | Some(WakeMode::Futex)));
+                woken += u32::from(wanted.is_some());
+            }
+            woken
+        });
         let mut consumer = Consumer::new();
         let mut sleeper = Sleeper::new();
         sleeper.arm(&connection.wait, WakeMode::Futex);
@@ -526,14 +499,11 @@ fn who_is_awake_is_not_kicked() {
         let mut sleeper = Sleeper::new();
         sleeper.arm(&connection.wait, WakeMode::Descriptor);
         sleeper.disarm(&connection.wait);
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                let (mut producer, mut kicker) = (Producer::new(DEPTH), Kicker::new());
-                connection.push(&mut producer, URGENT, 1).unwrap();
-                kicker.wanted(&connection.head.kick, &connection.wait)
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            let (mut producer, mut kicker) = (Producer::new(DEPTH), Kicker::new());
+            connection.push(&mut producer, URGENT, 1).unwrap();
+            kicker.wanted(&connection.head.kick, &connection.wait)
+        });
         let mut consumer = Consumer::new();
         let taken = connection.take(&mut consumer);
         assert_eq!(sender.join().unwrap(), None);
@@ -555,27 +525,24 @@ fn an_epoch_keeps_old_messages_from_being_new() {
         announce(&connection, 1);
         // The first producer is gone, and its consumer with it: the entry starts again, with a new
         // epoch on offer.
-        let sender = {
-            let connection = Arc::clone(&connection);
-            thread::spawn(move || {
-                connection.head.identity.withdraw();
-                // Acquire: partner is the consumer's Release below.
-                let offered = connection
-                    .entry
-                    .offer
-                    .epoch
-                    .load(loom::sync::atomic::Ordering::Acquire);
-                if offered != 2 {
-                    return;
-                }
-                for position in 0..DEPTH {
-                    connection.rings().slot(URGENT, position).clear();
-                }
-                announce(&connection, offered);
-                let mut producer = Producer::new(DEPTH);
-                connection.push(&mut producer, URGENT, 7).unwrap();
-            })
-        };
+        let sender = spawn(&connection, move |connection| {
+            connection.head.identity.withdraw();
+            // Acquire: partner is the consumer's Release below.
+            let offered = connection
+                .entry
+                .offer
+                .epoch
+                .load(loom::sync::atomic::Ordering::Acquire);
+            if offered != 2 {
+                return;
+            }
+            for position in 0..DEPTH {
+                connection.rings().slot(URGENT, position).clear();
+            }
+            announce(&connection, offered);
+            let mut producer = Producer::new(DEPTH);
+            connection.push(&mut producer, URGENT, 7).unwrap();
+        });
         let offer = &connection.entry.offer.epoch;
         offer.store(2, loom::sync::atomic::Ordering::Release);
         let mut consumer = Consumer::new();
