@@ -9,7 +9,7 @@ use crate::{IMAGE, PATIENCE, STRICT, succeeded};
 /// Fewer lines than this has each program.
 const LINES: usize = 20;
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -18,7 +18,7 @@ fn page() -> String {
 }
 
 /// The first block of a language in the page.
-fn block(page: &str, language: &str) -> String {
+pub(crate) fn block(page: &str, language: &str) -> String {
     let (_, rest) = page
         .split_once(&format!("```{language}\n"))
         .expect(language);
@@ -41,7 +41,7 @@ fn the_page_shows_the_programs_and_each_is_short() {
 }
 
 /// A file that cargo makes, built now if the test was built alone.
-fn built(path: &str, arguments: &[&str]) -> PathBuf {
+pub(crate) fn built(path: &str, arguments: &[&str]) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let file = profile.join(path);
@@ -62,7 +62,7 @@ fn built(path: &str, arguments: &[&str]) -> PathBuf {
 }
 
 /// The package for Python, in a directory of its own.
-fn python_package() -> PathBuf {
+pub(crate) fn python_package() -> PathBuf {
     let site = IMAGE.root.join("hello-python");
     let package = site.join("tautline");
     fs::create_dir_all(&package).unwrap();
@@ -78,7 +78,7 @@ fn python_package() -> PathBuf {
 }
 
 /// A program that finds the library, and ends after a while if its peer failed.
-fn timed(program: &[&Path]) -> Command {
+pub(crate) fn timed(program: &[&Path]) -> Command {
     let mut command = IMAGE.run(Path::new("timeout"));
     command.arg(PATIENCE.as_secs().to_string()).args(program);
     command

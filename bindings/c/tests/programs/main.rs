@@ -16,6 +16,7 @@ use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
 mod cpp;
 mod hello;
+mod own_loop;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
