@@ -8,6 +8,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TAUT := $(TARGET)/release/taut
 TAUT_LAB := $(TARGET)/release/taut-lab
 
+# Commands that are installed: smaller, and slower to build (Cargo.toml).
+DIST := $(TARGET)/dist
+
 # Options of the long runs and of the benchmark, to be given on the command line.
 FUZZ_ITERATIONS := 200000000
 FLOOD_SECONDS := 60
@@ -89,8 +92,12 @@ install-c: ## the C library, C and C++ headers, files for pkg-config and CMake, 
 
 packages: ## Debian packages of the commands and the C library, in target/packages (DEB_MAINTAINER, SOURCE_DATE_EPOCH)
 	@scripts/setup.sh --for packages
-	cargo build --release --locked -p taut -p taut-lab -p tautline-awake-preload -p tautline-c
-	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages
+	cargo build --profile dist --locked -p taut -p taut-lab
+	@# Without the rlib beside it, for which cargo would leave the library as in a release.
+	cargo rustc --profile dist --locked -p tautline-awake-preload --lib --crate-type cdylib
+	cargo build --release --locked -p tautline-c
+	@scripts/packages.sh $(DIST) $(TARGET)/packages taut taut-lab
+	@scripts/packages.sh $(TARGET)/release $(TARGET)/packages libtautline1 libtautline-dev
 
 packages-gateway: ## a Debian package of the gateway to Zenoh with its systemd unit, in target/packages
 	@scripts/setup.sh --for packages
@@ -100,8 +107,8 @@ packages-gateway: ## a Debian package of the gateway to Zenoh with its systemd u
 static: ## taut and taut-lab, each as one file for any Linux of this architecture (musl), in target/static
 	@scripts/setup.sh --for build
 	@! command -v rustup >/dev/null || rustup --quiet target add $(STATIC_TARGET)
-	CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked -p taut -p taut-lab --target $(STATIC_TARGET)
-	install -D -t $(TARGET)/static $(TARGET)/$(STATIC_TARGET)/release/taut $(TARGET)/$(STATIC_TARGET)/release/taut-lab
+	CARGO_PROFILE_DIST_STRIP=symbols cargo build --profile dist --locked -p taut -p taut-lab --target $(STATIC_TARGET)
+	install -D -t $(TARGET)/static $(TARGET)/$(STATIC_TARGET)/dist/taut $(TARGET)/$(STATIC_TARGET)/dist/taut-lab
 
 gateway: ## the gateway to Zenoh, target/release/taut-gateway, which `taut gateway` starts (some 300 crates)
 	@scripts/setup.sh --for build

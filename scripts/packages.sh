@@ -3,7 +3,7 @@
 #
 #   scripts/packages.sh [--architecture NAME] BUILT DIRECTORY [PACKAGE...]
 #
-# BUILT is where cargo put the commands and the libraries, such as target/release. The packages, all if none is named:
+# BUILT is where cargo put the commands and the libraries, such as target/dist. The packages, all if none is named:
 #
 #   taut              the command, its manual pages, completions, systemd units, and the library of `taut exec`
 #   taut-lab          the command that measures: lab, benchmarks, the papers' figures, the demonstration

@@ -8,7 +8,8 @@
 #   and purged (scripts/use-packages.sh). A program in C that was built here runs there with the library.
 # - The static command, if `make static` has made one, runs in a root that has nothing else.
 #
-#   --built DIRECTORY  where cargo put the command and the libraries; target/release if not given
+#   --built DIRECTORY  where cargo put the commands and the libraries; if not given, target/dist and target/release, as
+#                      make packages leaves them
 #   --suite NAME       the Debian release; bookworm if not given
 #   --no-crates        leave the first part out
 #
@@ -18,7 +19,7 @@ export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
-built=$target/release
+built=
 suite=bookworm
 crates=yes
 while (($#)); do
@@ -50,7 +51,8 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/packages"
-scripts/packages.sh "$built" "$work/packages"
+scripts/packages.sh "${built:-$target/dist}" "$work/packages" taut taut-lab
+scripts/packages.sh "${built:-$target/release}" "$work/packages" libtautline1 libtautline-dev
 for package in "$work"/packages/libtautline*.deb; do
     dpkg-deb --extract "$package" "$work/image"
 done

@@ -5,7 +5,7 @@
 #
 #   scripts/test-unit.sh [--built DIRECTORY] [--suite NAME] [--root DIRECTORY]
 #
-#   --built DIRECTORY  where cargo put the command; target/release if not given
+#   --built DIRECTORY  where cargo put the command; target/dist if not given
 #   --suite NAME       the Debian release; bookworm if not given
 #   --root DIRECTORY   keep the Debian root here, and take it from here if it is there
 #
@@ -16,7 +16,7 @@ export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
-built=${CARGO_TARGET_DIR:-$PWD/target}/release
+built=${CARGO_TARGET_DIR:-$PWD/target}/dist
 suite=bookworm
 root=
 while (($#)); do
