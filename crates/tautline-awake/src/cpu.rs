@@ -19,6 +19,9 @@ const CPUS_MAX: usize = 256;
 /// times leave no look. Higher: others on the CPU notice.
 pub const SHARE_PERCENT: u64 = 10;
 
+/// Shortest look. Lower: what it costs to begin one is more than it finds.
+pub(crate) const LOOK_MIN: Duration = Duration::from_micros(3);
+
 #[derive(Debug)]
 struct Cpu {
     is_taken: AtomicBool,
@@ -71,7 +74,7 @@ impl Looker {
             since: now,
             until: until.min(now + available),
         };
-        (looker.until > now).then_some(looker)
+        (looker.until > now && available >= LOOK_MIN).then_some(looker)
     }
 
     /// When looking ends.

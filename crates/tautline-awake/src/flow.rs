@@ -110,11 +110,16 @@ impl Flow {
         }
     }
 
-    /// The thread looked for so long.
-    pub fn looked(&mut self, time: Duration, found: bool) {
+    /// The thread looked from `began` to `ended`. How long that was.
+    pub fn looked(&mut self, began: Instant, ended: Instant, found: bool) -> Duration {
+        let time = ended.saturating_duration_since(began);
         thread::spend(time);
         self.counts.looked_ns += time.as_nanos() as u64;
-        self.counts.in_vain += u64::from(!found);
+        if !found {
+            self.counts.in_vain += 1;
+            self.predictor.looked_in_vain(ended);
+        }
+        time
     }
 
     /// Arrivals so far, by how they were found.

@@ -1,12 +1,10 @@
 //! Waits that end awake: sleep until shortly before the expected arrival, look until it is there, sleep again.
 
-use std::time::Duration;
-
 use libc::{pollfd, sigset_t};
 use tautline_proto::arrival::{Seen, Window};
 use tautline_proto::time::Instant;
 
-use crate::cpu::Looker;
+use crate::cpu::{LOOK_MIN, Looker};
 use crate::flow::Flow;
 use crate::raw::{self, Polled};
 use crate::thread;
@@ -14,9 +12,6 @@ use crate::thread;
 /// Looks at what lies beside the descriptors for each poll(2) of them. Lower: more system calls, which take longer than
 /// the looks. Higher: what comes to a descriptor itself is found later, some 4 µs now.
 const LOOKS_PER_POLL: u32 = 128;
-
-/// Shortest look. Lower: what it costs to begin one is more than it finds.
-const LOOK_MIN: Duration = Duration::from_micros(3);
 
 /// An arrival that a thread waits for: how to sleep and to look for it.
 pub trait Awaited {
@@ -45,8 +40,8 @@ pub trait Awaited {
     fn look(&mut self, looker: &Looker, now: Instant)
     -> Result<Option<Self::Found>, Self::Stopped>;
 
-    /// The thread looked for so long.
-    fn looked(&mut self, time: Duration, is_found: bool);
+    /// The thread looked from `began` to `ended`.
+    fn looked(&mut self, began: Instant, ended: Instant, is_found: bool);
 
     /// It came.
     fn arrived(&mut self, seen: Seen, at: Instant);
@@ -90,23 +85,25 @@ pub fn until_found<A: Awaited>(
             thread::woke(window.from, woken);
         }
         let end = window.until.min(deadline);
-        let (found, seen) = match Looker::begin(woken, end) {
-            Some(looker) => {
-                let found = awaited.look(&looker, woken)?;
-                now = awaited.now();
-                awaited.looked(now.saturating_duration_since(woken), found.is_some());
-                (found, Seen::Looking)
+        now = woken;
+        if let Some(looker) = Looker::begin(woken, end) {
+            let found = awaited.look(&looker, woken)?;
+            now = awaited.now();
+            awaited.looked(woken, now, found.is_some());
+            if let Some(found) = found {
+                awaited.arrived(Seen::Looking, now);
+                return Ok(Ended::Found(found));
             }
-            None => {
-                // Another thread looks on this CPU, or the CPU's share is spent: this arrival is slept for.
-                let found = awaited.sleep(end, woken)?;
-                now = awaited.now();
-                (found, Seen::Asleep)
+        }
+        if now < end {
+            // Another thread looks on this CPU, or the CPU's share is spent: the rest of the window is slept. Looking
+            // again whenever a little of the share is earned would be busy for longer than the share.
+            let found = awaited.sleep(end, now)?;
+            now = awaited.now();
+            if let Some(found) = found {
+                awaited.arrived(Seen::Asleep, now);
+                return Ok(Ended::Found(found));
             }
-        };
-        if let Some(found) = found {
-            awaited.arrived(seen, now);
-            return Ok(Ended::Found(found));
         }
         if now >= deadline {
             return Ok(Ended::TimedOut);
@@ -241,9 +238,9 @@ impl<B: Beside> Awaited for PolledList<'_, '_, B> {
         }
     }
 
-    fn looked(&mut self, time: Duration, is_found: bool) {
+    fn looked(&mut self, began: Instant, ended: Instant, is_found: bool) {
         if let Some(flow) = self.flows[self.index].as_mut() {
-            flow.looked(time, is_found);
+            flow.looked(began, ended, is_found);
         }
     }
 

@@ -359,6 +359,17 @@ impl Predictor {
         Some((next_ns + early, next_ns + late, track.spread_ns()))
     }
 
+    /// The thread has looked until `at`, and found nothing. That may be before the end of the window: the CPU's share
+    /// can be spent earlier than the thread's, and the thread can be moved to another CPU.
+    pub fn looked_in_vain(&mut self, at: Instant) {
+        let at_ns = nanos(at);
+        if let Some(offer) = self.offer.as_mut().filter(|offer| offer.until_ns > at_ns) {
+            offer.until_ns = at_ns;
+            offer.is_whole = false;
+        }
+        self.settle(at_ns);
+    }
+
     /// A window that ended without any arrival was a look in vain. A rhythm counts what does not come by itself.
     fn settle(&mut self, now_ns: i64) {
         if let Some(offer) = self.offer.take_if(|offer| offer.until_ns <= now_ns) {

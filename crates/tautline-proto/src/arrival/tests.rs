@@ -283,6 +283,23 @@ fn looking_that_delays_its_own_message_stops() {
     assert!(outcome.looked_per_cent() <= 2, "{outcome:?}");
 }
 
+/// Others that look on the same CPU leave a thread a few microseconds of each window.
+#[test]
+fn looks_that_are_cut_short_in_vain_stop() {
+    let mut predictor = Predictor::new();
+    let mut looks = 0;
+    for k in 1..20_000 {
+        let (before, arrival) = (instant(k * MS), instant((k + 1) * MS));
+        if let Some(window) = predictor.window(before, duration(50 * US), Duration::MAX) {
+            looks += 1;
+            predictor.looked_in_vain(window.from + duration(5 * US));
+        }
+        predictor.arrived(arrival + duration(30 * US), Seen::Asleep);
+    }
+    // Sixteen, and ever further apart.
+    assert!(looks <= 7 * 16, "{looks}");
+}
+
 /// A trial on a machine whose wake-ups are quick does not fix for good what looking gains.
 #[test]
 fn wake_ups_that_become_slow_are_learned() {

@@ -141,8 +141,8 @@ impl Spinner {
     }
 
     /// The thread spun for a message that was expected.
-    pub(super) fn looked(&mut self, time: Duration, found: bool) {
-        self.flow.looked(time, found);
+    pub(super) fn looked(&mut self, began: Instant, ended: Instant, found: bool) {
+        let time = self.flow.looked(began, ended, found);
         self.statistics.awake_ns.add(time.as_nanos() as u64);
     }
 

@@ -154,8 +154,8 @@ where
         look_until(self.waiter, (now, looker.until()), self.look)
     }
 
-    fn looked(&mut self, time: Duration, is_found: bool) {
-        self.spinner.looked(time, is_found);
+    fn looked(&mut self, began: Instant, ended: Instant, is_found: bool) {
+        self.spinner.looked(began, ended, is_found);
     }
 
     fn arrived(&mut self, seen: Seen, at: Instant) {
