@@ -14,27 +14,27 @@ use crate::cli::CommandError;
 /// Benchmarks, the lab, the papers' figures, the demonstration.
 const LAB: Program = Program {
     file: "taut-lab",
-    remedy: "install the package taut-lab; or `make build` in the sources, and put it beside `taut`",
+    remedy: "install the package taut-lab; or `make build` in the sources, and put it next to `taut`",
 };
 /// Flights.
 const FLIGHT: Program = Program {
     file: "taut-flight",
-    remedy: "`make flight` in the sources builds it; put it beside `taut`",
+    remedy: "`make flight` in the sources builds it; put it next to `taut`",
 };
 /// Ports on Zenoh.
 pub const GATEWAY: Program = Program {
     file: "taut-gateway",
-    remedy: "install the package taut-gateway; or `make gateway` in the sources, and put it beside `taut`",
+    remedy: "install the package taut-gateway; or `make gateway` in the sources, and put it next to `taut`",
 };
 /// Topics of ROS 2.
 const ROS: Program = Program {
     file: "taut-ros",
-    remedy: "`make ros` in the sources builds it; put it beside `taut`",
+    remedy: "`make ros` in the sources builds it; put it next to `taut`",
 };
 /// The command itself, for the programs beside it.
 pub const TAUT: Program = Program {
     file: "taut",
-    remedy: "install the package taut; or `make build` in the sources, and put it beside this program",
+    remedy: "install the package taut; or `make build` in the sources, and put it next to this program",
 };
 
 /// Commands that another program has. `display_name` is that of the manual page.
@@ -129,7 +129,7 @@ impl Program {
             .find(|program| program.is_file())
             .ok_or_else(|| {
                 CommandError::failed(
-                    format!("{} is neither beside this command nor in PATH", self.file),
+                    format!("{} is neither next to this command nor in PATH", self.file),
                     self.remedy,
                 )
             })?;

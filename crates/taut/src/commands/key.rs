@@ -15,7 +15,7 @@ use crate::units;
 const MODE: u32 = 0o600;
 
 /// Remedy where a file of keys cannot be used.
-const REMEDY: &str = "name a file of yours that `taut key` can read, for your user alone, in a directory that nobody else may write";
+const REMEDY: &str = "name a file of yours that `taut key` can read, for your user alone, in a directory that no other user may write to";
 
 /// Arguments of `taut key`.
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ fn not_placed(error: &StateError) -> CommandError {
     let remedy = match error.kind() {
         io::ErrorKind::AlreadyExists => "name another file, or renew its key: taut key add FILE",
         io::ErrorKind::NotFound => "make the directory, or name a file in one that is there",
-        _ => "name a file in a directory of yours that nobody else may write",
+        _ => "name a file in a directory of yours that no other user may write to",
     };
     // It names the file itself.
     CommandError::failed(error.to_string(), remedy).of_place(error.kind())
@@ -126,7 +126,7 @@ fn make(new: &Create) -> Result<(), CommandError> {
         .and_then(|()| file.sync_all())
         .map_err(|error| failed(&new.file, error))?;
     say!(
-        "{} has a key for {}; bring it to the other node on a way that nobody else sees",
+        "{} has a key for {}; bring it to the other node by a way that no other person sees",
         new.file.display(),
         cipher.name()
     );

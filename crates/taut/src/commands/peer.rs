@@ -153,7 +153,7 @@ impl NodeArguments {
         if self.config.is_none() {
             return Err(CommandError::usage(
                 format!(
-                    "`{name}` is no port number, and no configuration file is given that has ports with names"
+                    "`{name}` is not a port number, and no configuration file is given that has ports with names"
                 ),
                 format!("name the file with --config, or give the number, 1 to {PORT_MAX}"),
             ));
@@ -335,7 +335,7 @@ pub fn port_error(error: PortError) -> CommandError {
         && name.parse::<Ipv4Addr>().is_ok()
     {
         return CommandError::failed(
-            format!("nobody answers at {name}: its MAC address could not be learnt"),
+            format!("no answer from {name}: its MAC address could not be learnt"),
             "check that the host is up and on this network, and that the address is not this node's own",
         );
     }

@@ -99,7 +99,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     if summary.count == 0 {
         return Err(CommandError::failed(
-            format!("nobody answered: {name} port {to_port}"),
+            format!("no answer from {name} port {to_port}"),
             "start `taut echo` there, and check the address, the port and the cable",
         ));
     }

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// End after this many messages.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::count)]
     count: u64,
-    /// Time to wait for all of them, such as 500ms [default: for ever].
+    /// Time to wait for all of them, such as 500ms [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = units::time, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// Open a sampling port, and print each new last value [default: as the configuration says for the port].

@@ -103,7 +103,7 @@ fn token_of(path: &Path) -> Result<String, CommandError> {
     let text = text.map_err(|error| {
         CommandError::usage(
             format!("cannot read {}: {error}", path.display()),
-            "name a file of your own with a token in its first line, which nobody else can read",
+            "name a file of your own with a token in its first line, which no other user can read",
         )
     })?;
     let token = text.lines().next().unwrap_or_default().trim();

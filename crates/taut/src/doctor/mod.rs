@@ -585,7 +585,7 @@ fn timing_lines(machine: &Machine) -> Vec<Line> {
             "real-time throttling",
             &machine.realtime_throttling,
             &|found| found == "off",
-            "sysctl kernel.sched_rt_runtime_us=-1, if no real-time thread may spin for ever",
+            "sysctl kernel.sched_rt_runtime_us=-1, if no real-time thread may spin indefinitely",
         ),
         reading(
             "frequency governor",

@@ -365,7 +365,7 @@ fn programs_that_cannot_be_helped_are_told_why() {
     );
     let words = scratch.0.join("words");
     fs::write(&words, "just words\n").unwrap();
-    refused(&words, "it is no program for this machine");
+    refused(&words, "it is not a program for this machine");
     refused(&scratch.0.join("missing"), "there is no program");
     let script = scratch.0.join("script");
     fs::write(&script, format!("#!{}\n", fixed.display())).unwrap();

@@ -63,7 +63,7 @@ fn without_the_program_the_way_to_it_is_named() {
         let output = output.expect("taut");
         assert_eq!(output.status.code(), Some(1));
         let said = String::from_utf8_lossy(&output.stderr);
-        let absent = format!("{file} is neither beside this command nor in PATH");
+        let absent = format!("{file} is neither next to this command nor in PATH");
         assert!(said.contains(&absent), "{said}");
         assert!(said.contains("in the sources"), "{said}");
     }

@@ -138,6 +138,7 @@ fn examples_of_the_help_do_what_they_say() {
         "Jobs that ran",
         "Best link here",
         "no interface of this network namespace is smoothed",
+        "\"cpu_percent\":",
     ] {
         assert!(said.contains(promised), "no {promised:?}: {said}\n{errors}");
     }

@@ -96,7 +96,7 @@ const TABLE: [Row; 16] = [
     Row {
         situation: "the other host does not answer",
         script: "$TAUT send 10.77.0.2 9 hello --interface near",
-        message: "nobody answers at 10.77.0.2",
+        message: "no answer from 10.77.0.2",
         remedy: "check that the host is up",
         never: "is down",
     },

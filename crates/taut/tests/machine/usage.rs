@@ -30,7 +30,7 @@ const WRONG: [(&str, i32, &str); 74] = [
     ("ping '\u{1b}[31mred' --address 127.0.13.1", 2, "`\u{fffd}[31mred`"),
     ("ping motor --address 127.0.13.1", 2, "no neighbour `motor`"),
     ("ping ff:ff:ff:ff:ff:ff --count 0 --address 127.0.13.1", 2, "--count"),
-    ("ping 127.0.13.9 --count 1 --timeout 50ms --address 127.0.13.1", 1, "nobody answered"),
+    ("ping 127.0.13.9 --count 1 --timeout 50ms --address 127.0.13.1", 1, "no answer from 127.0.13.9 port"),
     ("ping 127.0.13.9 --size 3B --address 127.0.13.1", 2, "expected 8 to 65536 bytes"),
     ("ping 127.0.13.9 --size 64 --address 127.0.13.1", 2, "a size with its unit"),
     ("ping 127.0.13.9", 2, "no node is described"),

@@ -145,7 +145,7 @@ fn interpreter(rest: &[u8]) -> Result<PathBuf, String> {
 fn judge(head: &[u8]) -> Result<(), String> {
     let unreadable = |_| "its headers cannot be read".to_owned();
     if FileKind::parse(head) != Ok(FileKind::Elf64) {
-        return Err("it is no program for this machine (64-bit ELF)".to_owned());
+        return Err("it is not a program for this machine (64-bit ELF)".to_owned());
     }
     let header = FileHeader64::<Endianness>::parse(head).map_err(unreadable)?;
     let endian = header.endian().map_err(unreadable)?;
