@@ -141,28 +141,6 @@ mod tests {
     }
 
     #[test]
-    fn takes_out_what_was_put_in() {
-        assert_eq!(lengths(&[0, 1, 7]), Ok([1].into()));
-        assert_eq!(lengths(&[0, 0]), Ok([0].into()));
-        assert_eq!(lengths(&[0, 2, 7, 8, 0, 0, 0, 1, 9]), Ok([2, 0, 1].into()));
-    }
-
-    #[test]
-    fn refuses_what_does_not_end_where_it_should() {
-        for wrong in [
-            &[][..],
-            &[0],
-            &[0, 1],
-            &[0, 2, 7],
-            &[0, 1, 7, 0],
-            &[0, 1, 7, 0, 1],
-            &[0xff, 0xff, 7],
-        ] {
-            assert_eq!(lengths(wrong), Err(MalformedBundle), "{wrong:?}");
-        }
-    }
-
-    #[test]
     fn fills_to_the_last_byte_and_no_further() {
         let mut payload = [0xee; 10];
         let used = append(&mut payload, 0, &[1; 3]).unwrap();
