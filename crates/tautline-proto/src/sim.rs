@@ -214,7 +214,8 @@ impl SimNetwork {
         Ok(())
     }
 
-    /// When the next frame on the way arrives: the time to call [`receive`](Self::receive) next. Frames that wait in a queue already are not counted; they can be received now.
+    /// When the next frame on the way arrives: the time to call [`receive`](Self::receive) next. Frames that wait in a
+    /// queue already are not counted; they can be received now.
     pub fn next_event(&self) -> Option<Instant> {
         self.on_the_way.peek().map(|Reverse(event)| event.arrival)
     }

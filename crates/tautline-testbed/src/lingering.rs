@@ -28,8 +28,8 @@ pub fn lingering() -> (TcpStream, TcpStream) {
     (stream, other)
 }
 
-/// Sends such a socket with a message over a Unix socket. Returns its other end. Whoever takes the message out of the
-/// queue closes the socket; if the kernel refuses to send it, nobody does.
+/// Sends such a socket with a message over a Unix socket. Returns its other end. The process that takes the message out
+/// of the queue closes the socket; if the kernel refuses to send the message, no process does.
 ///
 /// # Panics
 /// Those of [`lingering`].

@@ -1,4 +1,5 @@
-//! Nodes and the ports of switches in front of them, on virtual time: each port has a rate and a queue of so many frames.
+//! Nodes and the ports of switches in front of them, on virtual time. Each port has a rate and a queue of so many
+//! frames.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
