@@ -298,6 +298,7 @@ impl Ends {
 
 /// Paths with a cable of their own, where one of them is measured: a demux at another hook, the programs of the floor
 /// and of xsk cannot share an interface with the demux, a node on link packet has none, and tuning is of a whole one.
+/// The last: where there is one cable, it stays tuned until the end.
 const OWN_CABLES: [&[Path]; 7] = [
     &[Path::SamplingTc, Path::QueuingTc],
     &[Path::SamplingGeneric, Path::QueuingGeneric],
@@ -530,7 +531,7 @@ impl<'a> Opening<'a> {
         ))
     }
 
-    /// Puts the polls of a cable into threads above both sides.
+    /// Puts the polls of a cable into threads above both sides. A network card has polls; a veth is given them first.
     fn poll_threads(&self, cable: usize) -> Result<String, PathError> {
         let placement = self.options.placement;
         let mut text = String::new();
@@ -539,7 +540,9 @@ impl<'a> Opening<'a> {
             (Host::B, placement.server_cpu.unwrap_or(0)),
         ];
         for (host, cpu) in sides {
-            poll::with_poll(self.hosts, host, cable)?;
+            if !self.hosts.is_hardware() {
+                poll::with_poll(self.hosts, host, cable)?;
+            }
             text = poll::in_thread(self.hosts, host, cable, cpu, Some(POLL_PRIORITY))?;
         }
         Ok(text)

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tautline_lab::kernels::cards::{DRIVERS, Driver};
+use tautline_lab::kernels::cards::Driver;
 use tautline_lab::kernels::emulator::Emulator;
 use tautline_lab::kernels::guest::find_reports;
 use tautline_lab::kernels::initramfs::Initramfs;
@@ -16,7 +16,7 @@ use tautline_lab::kernels::{
     Arch, KernelSource, KernelsError, archive, modules::modules, modules::place,
 };
 
-use crate::kernels::{Kernel, MODULES};
+use crate::kernels::{Kernel, MODULES, drivers};
 use crate::libtest::{self, Counts};
 use crate::orders::{self, Answer, Orders, Outcome};
 use crate::plan::{Cell, Part, cells};
@@ -80,8 +80,7 @@ impl Bench<'_> {
         }
         let has_guests = self.has_guests(arch);
         let (files, orders) = self.orders(&packages, &cells)?;
-        let devices: Vec<String> = DRIVERS
-            .iter()
+        let devices: Vec<String> = drivers()
             .enumerate()
             .filter(|(_, driver)| {
                 let name = Some(driver.name.to_owned());
@@ -133,7 +132,7 @@ impl Bench<'_> {
                 .notes
                 .push(format!("{}\n{}", end.what, tail(&end.console)));
         }
-        let missing = DRIVERS.iter().filter(|driver| !has_driver(driver));
+        let missing = drivers().filter(|driver| !has_driver(driver));
         if self.parts.contains(&Part::Cards) && !kernel.too_old {
             result
                 .notes

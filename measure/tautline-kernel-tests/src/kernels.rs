@@ -1,5 +1,6 @@
 //! The kernels that people run, and what is run under each.
 
+use tautline_lab::kernels::cards::{DRIVERS, Driver};
 use tautline_lab::kernels::{Arch, Job, KernelSource, KernelSpec};
 
 /// A kernel of the matrix.
@@ -103,6 +104,12 @@ pub(crate) const MODULES: [&str; 13] = [
     "sch_fq",
     "tcp_cubic",
 ];
+
+/// The drivers whose modules are there. The lab has more, which hand packets over as e1000e does.
+pub(crate) fn drivers() -> impl Iterator<Item = &'static Driver> {
+    let is_there = |driver: &&Driver| driver.modules.iter().all(|name| MODULES.contains(name));
+    DRIVERS.iter().filter(is_there)
+}
 
 #[cfg(test)]
 mod tests {

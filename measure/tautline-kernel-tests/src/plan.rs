@@ -1,10 +1,10 @@
 //! Plan of a guest: the programs that it runs, a cell of the table for each, in five parts.
 
-use tautline_lab::kernels::cards::{DRIVERS, Driver};
+use tautline_lab::kernels::cards::Driver;
 
 use tautline_lab::kernels::Arch;
 
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, drivers};
 use crate::orders::Step;
 use crate::programs::GUEST_IMAGES;
 
@@ -93,7 +93,7 @@ pub(crate) fn cells(
         cells.push(test(driver, mode, "link xsk", &["machine", "link_xsk::"]));
     }
     if parts.contains(&Part::Cards) {
-        for driver in DRIVERS.iter().filter(|driver| has_driver(driver)) {
+        for driver in drivers().filter(|driver| has_driver(driver)) {
             let zero_copy = kernel.zero_copy.contains(&driver.name);
             if driver.native {
                 cells.extend(on_cards(driver, Mode::Native, zero_copy));

@@ -1,6 +1,6 @@
 //! A cable between two interfaces of this machine, in place of a virtual one: network cards, or what a
-//! virtual machine has for them. They are borrowed: what they were called, and their addresses, they have
-//! again when the hosts are removed.
+//! virtual machine has for them. They are borrowed: what they were called, their addresses, and whether their polls
+//! run in threads, they have again when the hosts are removed.
 
 use std::fs;
 use std::process;
@@ -21,6 +21,8 @@ const LINK_LOOK: Duration = Duration::from_millis(200);
 pub(super) struct Borrowed {
     interface: String,
     mac: String,
+    /// Content of its file `threaded`; none before Linux 5.12.
+    threaded: Option<String>,
 }
 
 impl Borrowed {
@@ -30,6 +32,7 @@ impl Borrowed {
         Ok(Self {
             interface: interface.to_owned(),
             mac: mac.trim().to_owned(),
+            threaded: fs::read_to_string(threaded(interface)).ok(),
         })
     }
 
@@ -53,7 +56,15 @@ impl Borrowed {
         let _ = ip(&["-n", namespace, "link", "set", "dev", name, "address", &self.mac]);
         #[rustfmt::skip]
         let _ = ip(&["-n", namespace, "link", "set", "dev", name, "netns", &own, "name", &self.interface]);
+        if let Some(before) = &self.threaded {
+            let _ = fs::write(threaded(&self.interface), before);
+        }
     }
+}
+
+/// File that says whether an interface's polls run in threads.
+fn threaded(interface: &str) -> String {
+    format!("/sys/class/net/{interface}/threaded")
 }
 
 impl Hosts {

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use taut::say;
+use tautline_bench::echo::Path;
 use tautline_bench::turns::Outcome;
 use tautline_lab::kernels::cards::Driver;
 use tautline_lab::kernels::guest::{CommandOutput, GuestReport};
@@ -30,7 +31,7 @@ const KERNELS: [&str; 3] = [
 /// Arguments of `taut-lab lab paths`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Drivers of the two network cards: igb, e1000e, virtio_net
+    /// Drivers of the two network cards: igb, e1000e, virtio_net, rtl8139
     #[arg(
         long = "driver",
         value_name = "LIST",
@@ -136,17 +137,21 @@ fn settings(arguments: &Arguments, driver: &'static Driver) -> Result<Settings, 
         ]
         .map(str::to_owned),
     );
-    let ip = find_program("ip")
-        .ok_or(kernels::KernelsError::ToolMissing {
-            tool: "ip",
-            package: "iproute2",
-        })
-        .map_err(not_compared)?;
+    let tool = |tool, package| {
+        find_program(tool)
+            .ok_or(kernels::KernelsError::ToolMissing { tool, package })
+            .map_err(not_compared)
+    };
+    let mut files = vec![tool("ip", "iproute2")?];
+    if paths.contains(&Path::UdpTuned) {
+        // It writes the setting in the card's network namespace.
+        files.push(tool("sh", "dash")?);
+    }
     Ok(Settings {
         loads: vec![Load::Idle],
         commands: vec![command],
         cards: Some(driver),
-        files: vec![ip],
+        files,
         time_limit: arguments.time_limit,
         ..defaults
     })

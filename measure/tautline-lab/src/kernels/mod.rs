@@ -325,7 +325,8 @@ fn build_initramfs(job: &Job, label: &str, settings: &Settings) -> Result<Vec<u8
 
 /// The modules that the settings ask for, each after those that it needs.
 fn modules_of(job: &Job, label: &str, settings: &Settings) -> Result<Vec<PathBuf>, KernelsError> {
-    let of_cards = settings.cards.iter().flat_map(|driver| driver.modules());
+    let of_cards = settings.cards.iter().flat_map(|driver| driver.modules);
+    let of_cards = of_cards.copied();
     let named = settings.modules.iter().map(String::as_str);
     let names: Vec<&str> = of_cards.chain(named).collect();
     if names.is_empty() {
