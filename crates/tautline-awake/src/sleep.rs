@@ -5,25 +5,29 @@ use std::time::Duration;
 use libc::clockid_t;
 use tautline_proto::time::Instant;
 
-use crate::cpu::{self, Looker};
+use crate::cpu::{self, LOOK_MIN, Looker};
 use crate::{raw, thread};
 
-/// Sleeps this much longer than a wake-up are worth two steps.
-const WORTH_FACTOR: u32 = 2;
+/// Part of a sleep that is slept at least. A thread that only looked would not learn how long wake-ups take.
+const SLEPT_DIVISOR: u32 = 2;
 
 /// When the timer of a sleep until `end` on `clock` should go off. `None`: sleep as ever, because the sleep is short or
 /// the share is spent.
 pub fn timer_for(clock: clockid_t, end: Instant) -> Option<Instant> {
-    let now = raw::now_of(clock)?;
-    let waking = thread::waking(raw::now());
-    if end.saturating_duration_since(now) < waking * WORTH_FACTOR {
-        return None;
-    }
+    let left = end.saturating_duration_since(raw::now_of(clock)?);
+    let now = raw::now();
+    let early = early(left, thread::waking(now), thread::available(now))?;
     thread::begin();
-    let early = waking.min(thread::available(raw::now()));
     Some(Instant::from_nanos(
         end.as_nanos().saturating_sub(early.as_nanos() as u64),
     ))
+}
+
+/// How long before the end of a sleep the timer goes off. Where a wake-up is assumed to take longer than the sleep, the
+/// sleep ends awake all the same: only such wake-ups correct the assumption.
+fn early(left: Duration, waking: Duration, available: Duration) -> Option<Duration> {
+    let early = waking.min(left / SLEPT_DIVISOR).min(available);
+    (early >= LOOK_MIN).then_some(early)
 }
 
 /// Spins until `end` on `clock`, after the timer that was set to `due`. How late the thread is then.
@@ -58,5 +62,25 @@ pub fn until(end: Instant) -> Duration {
     match due {
         Some(due) => to_the_end(libc::CLOCK_MONOTONIC, due, end),
         None => raw::now().saturating_duration_since(end),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_that_is_shorter_than_wake_ups_is_tried() {
+        let micros = Duration::from_micros;
+        let early_us = |left, waking, available| {
+            let early = early(micros(left), micros(waking), micros(available));
+            early.map(|early| early.as_micros())
+        };
+        assert_eq!(early_us(900, 60, 2_000), Some(60));
+        assert_eq!(early_us(100, 60, 2_000), Some(50));
+        assert_eq!(early_us(100, 200, 2_000), Some(50));
+        assert_eq!(early_us(100, 200, 12), Some(12));
+        assert_eq!(early_us(900, 60, 2), None);
+        assert_eq!(early_us(5, 60, 2_000), None);
     }
 }
