@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::flow::{Counts, Figures};
-use crate::{Pattern, cpu, thread};
+use crate::thread::Settings;
+use crate::{Pattern, cpu};
 
 /// Processes with an entry. Lower: of many programs that a script starts, some are not reported. Higher: memory.
 const PROCESSES: usize = 64;
@@ -77,7 +78,7 @@ pub struct Line(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Its waits end awake, with these settings of a thread.
-    Awake(thread::Settings),
+    Awake(Settings),
     /// None, as the user asked for.
     Watched,
     /// None, since a cgroup limits the CPU time.
@@ -228,12 +229,7 @@ impl Board {
     /// Writes how the calling process and its thread are served, and the time spent awake so far.
     pub fn update(self, process: Process, effect: Effect) {
         let entry = self.process(process);
-        let settings = match effect {
-            Effect::Awake(settings) => settings as u64,
-            Effect::Watched => WATCHED,
-            Effect::Limited => LIMITED,
-        };
-        entry.settings.store(settings, Relaxed);
+        entry.settings.store(number_of(effect), Relaxed);
         let looked = cpu::looked().as_nanos() as u64;
         entry.looked_ns.store(looked, Relaxed);
     }
@@ -268,13 +264,7 @@ impl Board {
         let flows = flows.filter(|flow| flow.process.load(Relaxed) == owner);
         ProcessFigures {
             number,
-            effect: match entry.settings.load(Relaxed) {
-                LIMITED => Effect::Limited,
-                WATCHED => Effect::Watched,
-                2 => Effect::Awake(thread::Settings::RealTime),
-                1 => Effect::Awake(thread::Settings::ShortSlice),
-                _ => Effect::Awake(thread::Settings::Ordinary),
-            },
+            effect: effect_of(entry.settings.load(Relaxed)),
             looked: Duration::from_nanos(entry.looked_ns.load(Relaxed)),
             late: entry.late.each_ref().map(|count| count.load(Relaxed)),
             flows: flows
@@ -288,8 +278,26 @@ impl Board {
     }
 }
 
-const WATCHED: u64 = 3;
-const LIMITED: u64 = 4;
+/// Numbers above those of a thread's settings.
+const WATCHED: u64 = Settings::ALL.len() as u64;
+const LIMITED: u64 = WATCHED + 1;
+
+fn number_of(effect: Effect) -> u64 {
+    match effect {
+        Effect::Awake(settings) => settings as u64,
+        Effect::Watched => WATCHED,
+        Effect::Limited => LIMITED,
+    }
+}
+
+fn effect_of(number: u64) -> Effect {
+    let settings = Settings::ALL.into_iter().find(|one| *one as u64 == number);
+    match (settings, number) {
+        (Some(settings), _) => Effect::Awake(settings),
+        (None, LIMITED) => Effect::Limited,
+        (None, _) => Effect::Watched,
+    }
+}
 
 impl ProcessFigures {
     /// Bound that so many of thousand sleeps stayed below in their lateness. `None`: there were no sleeps.
@@ -432,7 +440,7 @@ mod tests {
         let (read, file) = Board::create().unwrap();
         let written = opened(&file).unwrap();
         let process = written.enter(77).unwrap();
-        written.update(process, Effect::Awake(thread::Settings::ShortSlice));
+        written.update(process, Effect::Awake(Settings::ShortSlice));
         let mut flow = Flow::new();
         for k in 0..200 {
             flow.arrived(Instant::from_nanos(k * 1_000_000), Seen::Asleep);
@@ -453,7 +461,7 @@ mod tests {
             panic!("{found:?}");
         };
         assert_eq!(found.number, 77);
-        assert_eq!(found.effect, Effect::Awake(thread::Settings::ShortSlice));
+        assert_eq!(found.effect, Effect::Awake(Settings::ShortSlice));
         let pasts = found.flows.iter().map(|(fd, figures, past)| {
             assert_eq!(*figures, flow.figures());
             (*fd, *past)
@@ -477,6 +485,14 @@ mod tests {
         assert_eq!((processes.len(), board.left_out()), (PROCESSES, 6));
         let lines = (0..1_030).filter_map(|fd| board.begin(processes[0], fd));
         assert_eq!((lines.count(), board.left_out()), (FLOWS, 12));
+    }
+
+    #[test]
+    fn each_effect_has_a_number() {
+        let awake = Settings::ALL.map(Effect::Awake);
+        for effect in awake.into_iter().chain([Effect::Watched, Effect::Limited]) {
+            assert_eq!(effect_of(number_of(effect)), effect);
+        }
     }
 
     #[test]

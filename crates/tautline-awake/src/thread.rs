@@ -105,6 +105,11 @@ pub enum Settings {
     RealTime,
 }
 
+impl Settings {
+    /// All of them, by number.
+    pub(crate) const ALL: [Self; 3] = [Self::Ordinary, Self::ShortSlice, Self::RealTime];
+}
+
 /// Settings of the calling thread.
 pub fn settings() -> Settings {
     match with(|thread| (thread.yields, thread.slice)) {
