@@ -38,13 +38,14 @@ pub(crate) fn interrupted() -> Interrupted {
 }
 
 /// Signals that a thread raises by a fault of its own: crash reporters handle them.
-const FAULTS: [i32; 6] = [
+const FAULTS: [i32; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGFPE,
     libc::SIGILL,
     libc::SIGTRAP,
     libc::SIGABRT,
+    libc::SIGSYS,
 ];
 
 #[cold]
