@@ -48,7 +48,7 @@ impl std::fmt::Display for LinkKind {
 pub enum XdpMode {
     /// In the driver's poll, before the kernel makes a packet of the frame.
     Native,
-    /// After that: works with every driver, costs the allocation of a packet.
+    /// After that: works with every driver and kernel, costs the allocation of a packet, and on network cards a copy.
     Generic,
     /// After that, at traffic control (tcx): leaves ordinary traffic its offloads, and programs of others their place.
     /// Needs Linux 6.6.
@@ -57,7 +57,7 @@ pub enum XdpMode {
 
 impl XdpMode {
     /// All of them, in the order in which a node tries them on a network card.
-    pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Tc];
+    pub const ALL: [Self; 3] = [Self::Native, Self::Tc, Self::Generic];
 
     /// The name in configuration and reports.
     #[must_use]

@@ -23,7 +23,7 @@ pub struct NodeConfig {
     pub interface: Option<String>,
     /// The link; `None` takes the best that works.
     pub link: Option<LinkKind>,
-    /// Mode of link `xdp`; `None` takes native, and generic where the driver has no native one.
+    /// Mode of link `xdp`; `None` takes the best that works on the interface.
     pub xdp_mode: Option<XdpMode>,
     /// On link `xsk`, the time for which a look polls the driver itself; `None` leaves that to the
     /// kernel's interrupt processing.

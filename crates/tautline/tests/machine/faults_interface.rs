@@ -41,7 +41,7 @@ fn without_privilege_it_is_udp_and_says_why() {
     let tried: Vec<_> = report.not_better.iter().map(|tried| &tried.link).collect();
     assert_eq!(
         tried,
-        ["xdp (native)", "xdp (generic)", "xdp (tc)", "packet"]
+        ["xdp (native)", "xdp (tc)", "xdp (generic)", "packet"]
     );
     assert!(report.not_better[0].why.contains("CAP_BPF"), "{report}");
     assert!(report.not_better[3].why.contains("CAP_NET_RAW"), "{report}");
@@ -305,7 +305,7 @@ fn another_program_is_named_and_left_alone() {
 }
 
 /// On a virtual cable the demux leaves everybody else's frames alone, unless asked otherwise; on other interfaces
-/// native mode is tried first.
+/// native mode is tried first, and without it traffic control before generic mode.
 #[test]
 fn the_hook_is_that_of_the_driver() {
     let Some(hosts) = hosts() else { return };
@@ -347,6 +347,8 @@ fn the_hook_is_that_of_the_driver() {
     } else {
         println!("SKIPPED: this kernel makes no taps");
     }
+    // A driver without native mode.
+    assert_eq!(open(NodeConfig::on("lo")), (xdp, Some(first)));
     for mode in [XdpMode::Native, XdpMode::Generic] {
         let mut config = NodeConfig::on("taut0");
         config.xdp_mode = Some(mode);

@@ -66,11 +66,12 @@ impl XdpLink {
 
 /// Modes of the demux on an interface, the best first. Where frames lie in packet buffers anyway, native mode only
 /// costs: everybody's frames are copied, and TCP loses its offloads (decision 0105). It is still the first where polls
-/// are to run in threads (`has_poll_threads`): a veth has none otherwise.
+/// are to run in threads (`has_poll_threads`): a veth has none otherwise. Generic mode comes after traffic control: the
+/// kernel moves each packet of a card into a new buffer with the room in front that XDP promises (decision 0125).
 pub(crate) fn modes_on(interface: &Interface, has_poll_threads: bool) -> [XdpMode; 3] {
     match interface.has_packets && !has_poll_threads {
         true => [XdpMode::Tc, XdpMode::Generic, XdpMode::Native],
-        false => [XdpMode::Native, XdpMode::Generic, XdpMode::Tc],
+        false => XdpMode::ALL,
     }
 }
 
