@@ -10,6 +10,7 @@ mod reading;
 mod texts;
 mod writing;
 
+pub use channel::{Channel, Schema};
 /// First bytes of a recording.
 pub use mcap::MAGIC;
 pub use reading::Recording;

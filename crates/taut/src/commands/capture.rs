@@ -11,7 +11,10 @@ use tautline::types::Declaration;
 use tautline_capture::frame::{self, Frame};
 use tautline_capture::message::Flow;
 use tautline_capture::sink::Sink;
-use tautline_capture::{Batch, FlowNames, Item, KnownNodes, MessageRead, Way, bus_message, pcapng};
+use tautline_capture::{
+    Batch, FlowNames, Item, KnownNodes, MessageRead, Tap, Way, bus_message, pause_after, pcapng,
+    stand_back,
+};
 use tautline_proto::authentication::{self, Protection, Trailer};
 use tautline_proto::wire::Header;
 use tautline_report::plot::latency_text;
@@ -20,7 +23,7 @@ use tautline_state::text::plain;
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output::{self, JsonArguments, JsonLines, fields, hex};
-use crate::commands::sources::{self, SourceArguments, Tap, failed};
+use crate::commands::sources::{self, SourceArguments, failed};
 use crate::units;
 
 /// Characters of a name in a line. Lower cuts names of neighbours, which have up to 63 bytes.
@@ -83,16 +86,15 @@ fn copy(
     let deadline = arguments
         .length
         .and_then(|length| Instant::now().checked_add(length));
-    sources::stand_back();
+    stand_back();
     let mut batch = Batch::default();
     loop {
         // Read before the last look, so that everything up to the deadline is seen.
         let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         for (tap, origin) in taps.iter_mut().zip(0..) {
-            tap.look(origin, &mut batch)
-                .map_err(|error| failed(&error))?;
+            sources::look(tap, origin, &mut batch).map_err(|error| failed(&error))?;
         }
-        let rest = sources::pause_after(&*taps, batch.len());
+        let rest = pause_after(&*taps, batch.len());
         output.write(&mut batch, taps)?;
         if is_over || output.is_full() || pause(rest).is_some() {
             for (tap, origin) in taps.iter_mut().zip(0..) {
@@ -111,6 +113,8 @@ struct Output<'a> {
     /// Names and types of the messages, where lines are written.
     nodes: Option<KnownNodes>,
     seen: u64,
+    /// The same of each tap.
+    seen_of: Vec<u64>,
 }
 
 impl<'a> Output<'a> {
@@ -130,7 +134,7 @@ impl<'a> Output<'a> {
                     (_, true) => (pcapng::LINK_READS, "reads by applications"),
                     _ => (pcapng::LINK_ETHERNET, "frames of Tautline"),
                 };
-                sink.block(|buffer| pcapng::interface(buffer, link, &tap.name, about));
+                sink.block(|buffer| pcapng::interface(buffer, link, tap.name(), about));
             }
             let named = nodes.addresses();
             if !named.is_empty() {
@@ -146,6 +150,7 @@ impl<'a> Output<'a> {
             lines: arguments.json.lines()?,
             nodes: is_shown.then_some(nodes),
             seen: 0,
+            seen_of: vec![0; taps.len()],
         })
     }
 
@@ -154,15 +159,15 @@ impl<'a> Output<'a> {
     }
 
     /// Writes what was copied.
-    fn write(&mut self, batch: &mut Batch, taps: &mut [Tap]) -> Result<(), CommandError> {
+    fn write(&mut self, batch: &mut Batch, taps: &[Tap]) -> Result<(), CommandError> {
         let mut text = String::new();
         batch.drain(|item, bytes| -> Result<(), CommandError> {
-            let tap = &mut taps[item.origin as usize];
+            let tap = &taps[item.origin as usize];
             if self.is_full() || !self.arguments.sources.wants(tap, bytes) {
                 return Ok(());
             }
             self.seen += 1;
-            tap.seen += 1;
+            self.seen_of[item.origin as usize] += 1;
             if let Some(file) = &mut self.file {
                 file.block(|buffer| pcapng::packet(buffer, &packet(item, bytes)));
             }
@@ -196,8 +201,8 @@ impl<'a> Output<'a> {
                 .duration_since(std::time::UNIX_EPOCH)
                 .unwrap_or_default(),
         );
-        for (tap, number) in taps.iter_mut().zip(0..) {
-            let (seen, lost) = (tap.seen, tap.lost());
+        for ((tap, seen), number) in taps.iter_mut().zip(self.seen_of).zip(0..) {
+            let lost = tap.lost();
             file.block(|buffer| pcapng::statistics(buffer, number, now_ns, seen, lost));
         }
         match file.flush() {
@@ -232,11 +237,11 @@ fn line((ethertype, nodes): (u16, &mut KnownNodes), tap: &Tap, item: &Item, byte
     };
     let mut json = json!({
         "time_ns": item.time_ns,
-        "on": tap.name,
+        "on": tap.name(),
         "way": way.trim(),
         "lost_before": item.lost,
     });
-    let on = (tap.name.as_str(), nodes);
+    let on = (tap.name(), nodes);
     let said = match (tap.is_bus(), tap.is_reads()) {
         (true, _) => bus_line(on, bytes, &mut json),
         (_, true) => read_line(bytes, &mut json),
@@ -254,7 +259,7 @@ fn line((ethertype, nodes): (u16, &mut KnownNodes), tap: &Tap, item: &Item, byte
         format!(" {way}")
     };
     Line {
-        text: format!("{seconds}.{rest:09} {}{way} {said}{lost}", tap.name),
+        text: format!("{seconds}.{rest:09} {}{way} {said}{lost}", tap.name()),
         json,
     }
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tautline_capture::message::{FLOWS_MAX, Messages};
 use tautline_capture::recording::{Recorder, RecordingError};
-use tautline_capture::{Batch, CaptureError, KnownNodes};
+use tautline_capture::{Batch, CaptureError, KnownNodes, Tap, pause_after, stand_back};
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;
 use crate::commands::output;
-use crate::commands::sources::{self, SourceArguments, Tap, failed};
+use crate::commands::sources::{self, SourceArguments, failed};
 use crate::units;
 
 /// Arguments of `taut record`.
@@ -73,7 +73,7 @@ struct Source {
 
 impl Source {
     fn new(tap: Tap, arguments: &Arguments) -> Source {
-        let messages = Messages::new(&tap.name, tap.is_bus(), arguments.sources.ethertype);
+        let messages = Messages::new(tap.name(), tap.is_bus(), arguments.sources.ethertype);
         Source {
             tap,
             messages,
@@ -84,7 +84,7 @@ impl Source {
     /// Copies what has passed. Others go on without it.
     fn look(&mut self, origin: u32, batch: &mut Batch) -> Result<(), CaptureError> {
         let before = batch.len();
-        let looked = self.tap.look(origin, batch);
+        let looked = sources::look(&mut self.tap, origin, batch);
         self.has_failed = match &looked {
             Ok(()) => self.has_failed && batch.len() == before,
             Err(_) => true,
@@ -105,7 +105,7 @@ impl Running<'_> {
     fn copy(&mut self) -> Result<(), CommandError> {
         let length = self.arguments.length;
         let deadline = length.and_then(|length| Instant::now().checked_add(length));
-        sources::stand_back();
+        stand_back();
         let mut batch = Batch::default();
         let mut is_warned = false;
         loop {
@@ -113,7 +113,7 @@ impl Running<'_> {
             let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             self.look(&mut batch)?;
             let taps = self.sources.iter().map(|source| &source.tap);
-            let rest = sources::pause_after(taps, batch.len());
+            let rest = pause_after(taps, batch.len());
             self.write(&mut batch)
                 .map_err(|error| explain(self.arguments, &error))?;
             if self.recorder.left_out() > 0 && !is_warned {
@@ -146,7 +146,7 @@ impl Running<'_> {
             }
             say!(
                 "{}: {error}; the others go on",
-                self.sources[place].tap.name
+                self.sources[place].tap.name()
             );
         }
         Ok(())

@@ -1,32 +1,17 @@
 //! Sources of copies for `taut capture` and `taut record`: interfaces and buses.
 
-use std::ffi::{OsStr, OsString};
-use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Args;
 use tautline::vbus::{self, PortName};
 use tautline::{EtherType, NodeConfig, PortKey};
 use tautline_capture::frame::{self, Frame, PlainDatagram};
-use tautline_capture::{
-    Batch, BusTap, CaptureError, KnownNodes, NetworkTap, ReadTap, up_interfaces,
-};
+use tautline_capture::{Batch, CaptureError, KnownNodes, Tap, up_interfaces};
 use tautline_proto::wire::ethernet::is_usable_ethertype;
-use tautline_state::policy;
 use tautline_testbed::interrupt;
 
 use crate::cli::CommandError;
-
-/// Longest pause between two looks at frames. Lower takes processor time from the watched programs; higher loses frames
-/// when a flow of more than 256,000 frames a second begins, because the ring has room for 1,024.
-const PAUSE_MAX: Duration = Duration::from_millis(4);
-/// Pause while many frames pass. Lower would look in vain; higher loses frames above two million a second.
-const PAUSE_MIN: Duration = Duration::from_micros(500);
-/// Frames of one look from which the next pause is short: an eighth of the ring.
-const MANY: usize = 128;
-/// Pause where a bus is watched, whose ports keep few messages.
-const PAUSE_BUS: Duration = Duration::from_micros(200);
 
 /// Interfaces, buses and ports that are watched. The same options for every such command.
 #[derive(Debug, Args)]
@@ -101,104 +86,6 @@ fn ethertype(text: &str) -> Result<u16, String> {
         .ok_or_else(|| "expected an EtherType such as 0x88b5".to_owned())
 }
 
-/// A source of copies.
-pub struct Tap {
-    /// Interface or bus.
-    pub name: String,
-    kind: Kind,
-    /// Copies that were used.
-    pub seen: u64,
-}
-
-enum Kind {
-    Network(Box<NetworkTap>),
-    Bus(BusTap),
-    Reads(ReadTap),
-}
-
-impl Tap {
-    fn network(interface: &OsStr, ethertype: u16) -> Result<Tap, CaptureError> {
-        let tap = NetworkTap::open(interface, ethertype)?;
-        Ok(Tap {
-            name: tap.name().to_owned(),
-            kind: Kind::Network(Box::new(tap)),
-            seen: 0,
-        })
-    }
-
-    fn bus(path: &Path, only: Option<PortName>) -> Tap {
-        let path = path.to_string_lossy();
-        Tap {
-            name: format!("bus {path}"),
-            kind: Kind::Bus(BusTap::open(&path, only)),
-            seen: 0,
-        }
-    }
-
-    fn reads(port: PortKey) -> io::Result<Tap> {
-        Ok(Tap {
-            name: format!("reads of {port}"),
-            kind: Kind::Reads(ReadTap::open(port)?),
-            seen: 0,
-        })
-    }
-
-    /// As [`look`](Self::look) at the end: what has passed since the last look.
-    pub fn look_last(&mut self, origin: u32, batch: &mut Batch) {
-        match &mut self.kind {
-            Kind::Reads(tap) => {
-                let _not_asked = tap.look_last(origin, batch);
-            }
-            Kind::Network(tap) => {
-                let _gone = tap.look(origin, batch);
-            }
-            Kind::Bus(tap) => tap.look_last(origin, batch),
-        }
-    }
-
-    /// Copies what has passed since the last look, and says on standard error what cannot be seen.
-    pub fn look(&mut self, origin: u32, batch: &mut Batch) -> Result<(), CaptureError> {
-        let notes = match &mut self.kind {
-            Kind::Network(tap) => {
-                tap.look(origin, batch)?;
-                tap.take_notes()
-            }
-            Kind::Bus(tap) => {
-                tap.look(origin, batch);
-                tap.take_notes()
-            }
-            Kind::Reads(tap) => {
-                // Nodes that cannot be asked are told of at the start.
-                let _not_asked = tap.look(origin, batch);
-                Vec::new()
-            }
-        };
-        for note in notes {
-            say!("{note}");
-        }
-        Ok(())
-    }
-
-    /// Copies that were lost so far.
-    pub fn lost(&mut self) -> u64 {
-        match &mut self.kind {
-            Kind::Network(tap) => tap.lost(),
-            Kind::Bus(tap) => tap.lost(),
-            Kind::Reads(tap) => tap.lost(),
-        }
-    }
-
-    /// Whether it copies messages of a bus.
-    pub fn is_bus(&self) -> bool {
-        matches!(self.kind, Kind::Bus(_))
-    }
-
-    /// Whether it tells reads of applications.
-    pub fn is_reads(&self) -> bool {
-        matches!(self.kind, Kind::Reads(_))
-    }
-}
-
 impl SourceArguments {
     /// Opens the sources that were named; without a name, all that this user may watch.
     pub fn open(&self) -> Result<Vec<Tap>, CommandError> {
@@ -256,15 +143,6 @@ impl SourceArguments {
     }
 }
 
-/// Time until the next look at these sources, after one that copied so much.
-pub fn pause_after<'t>(taps: impl IntoIterator<Item = &'t Tap>, copied: usize) -> Duration {
-    match taps.into_iter().any(Tap::is_bus) {
-        true => PAUSE_BUS,
-        false if copied >= MANY => PAUSE_MIN,
-        false => PAUSE_MAX,
-    }
-}
-
 /// Remedy where too few messages came over the network.
 pub const BUSY_REMEDY: &str = "wait longer with --for; `taut status` shows which ports are busy";
 
@@ -280,14 +158,17 @@ pub fn all_came(seen: u64, wanted: Option<u64>, remedy: &str) -> Result<(), Comm
     })
 }
 
-/// Lets this thread run where it preempts no thread by waking up. Without the right, it does.
-pub fn stand_back() {
-    let _ = policy::set_policy(0, libc::SCHED_BATCH, 0);
+/// Copies what has passed since the last look, and says on standard error what cannot be seen.
+pub fn look(tap: &mut Tap, origin: u32, batch: &mut Batch) -> Result<(), CaptureError> {
+    for note in tap.look(origin, batch)? {
+        say!("{note}");
+    }
+    Ok(())
 }
 
 /// Names of the sources, for a sentence.
 pub fn names(taps: &[Tap]) -> String {
-    let names: Vec<&str> = taps.iter().map(|tap| tap.name.as_str()).collect();
+    let names: Vec<&str> = taps.iter().map(Tap::name).collect();
     names.join(", ")
 }
 

@@ -1,14 +1,95 @@
-//! A channel of a recording: the flow of its messages, its names and their type, as its topic and metadata.
+//! A channel of a recording or of a live view: the flow of its messages, its names and their type, as its topic,
+//! schema and metadata.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use tautline::types::{Declaration, Field, Scalar};
 
 use super::RecordingError;
 use crate::message::Flow;
 use crate::nodes::{FlowFacts, FlowNames};
 
+/// Name of the encoding: bytes that only their sender and receiver understand.
+const ENCODING: &str = "application/octet-stream";
+
+/// Names of the encodings of typed messages and of their schemas, from MCAP's registry.
+const TYPED_ENCODING: &str = "ros1";
+const SCHEMA_ENCODING: &str = "ros1msg";
+/// Package of the types, which names of ROS have.
+const PACKAGE: &str = "tautline";
+
+/// Description of a channel, in the terms of MCAP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Its name: `/ON/FROM.PORT/TO.PORT`.
+    pub topic: String,
+    /// Encoding of its messages.
+    pub encoding: &'static str,
+    /// Schema of its messages, if their type is known.
+    pub schema: Option<Schema>,
+    /// Both ends, the priority, and the type.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Schema of the messages of a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// Name of the type, as names of ROS are.
+    pub name: String,
+    /// Encoding of the text.
+    pub encoding: &'static str,
+    /// Fields.
+    pub text: String,
+}
+
+impl Channel {
+    /// Channel of a flow's messages: those of the size of their type, or bytes if there is no type in the facts.
+    #[must_use]
+    pub fn of(flow: &Flow, facts: &FlowFacts) -> Self {
+        let declared = facts.declared.as_deref();
+        Self {
+            topic: topic_of(flow, &facts.names),
+            encoding: declared.map_or(ENCODING, |_| TYPED_ENCODING),
+            schema: declared.map(Schema::of),
+            metadata: metadata_of(flow, facts),
+        }
+    }
+}
+
+impl Schema {
+    fn of(declared: &Declaration) -> Self {
+        Self {
+            name: format!("{PACKAGE}/{}", declared.name()),
+            encoding: SCHEMA_ENCODING,
+            text: ros_definition(declared),
+        }
+    }
+}
+
+/// A type as a message definition of ROS 1, whose serialisation of such fields is the message itself.
+fn ros_definition(declaration: &Declaration) -> String {
+    let line = |field: &Field| {
+        let number = match field.scalar {
+            Scalar::I8 => "int8",
+            Scalar::U8 => "uint8",
+            Scalar::I16 => "int16",
+            Scalar::U16 => "uint16",
+            Scalar::I32 => "int32",
+            Scalar::U32 => "uint32",
+            Scalar::I64 => "int64",
+            Scalar::U64 => "uint64",
+            Scalar::F32 => "float32",
+            Scalar::F64 => "float64",
+        };
+        let count = field.count.map(|count| format!("[{count}]"));
+        format!("{number}{} {}\n", count.unwrap_or_default(), field.name)
+    };
+    declaration.fields().iter().map(line).collect()
+}
+
 /// Name of the channel: both ends by their names, or else by address and number. Several priorities share one.
-pub(super) fn topic_of(flow: &Flow, names: &FlowNames) -> String {
+fn topic_of(flow: &Flow, names: &FlowNames) -> String {
     let end = |node: &Option<String>, address: &str, port: &Option<String>, number: u16| {
         let node = node.as_deref().unwrap_or(address);
         match port {
@@ -51,7 +132,7 @@ const TYPE: &str = "type";
 const SENT: &str = "sent";
 const RECEIVED: &str = "received";
 
-pub(super) fn metadata_of(flow: &Flow, facts: &FlowFacts) -> BTreeMap<String, String> {
+fn metadata_of(flow: &Flow, facts: &FlowFacts) -> BTreeMap<String, String> {
     let way = if flow.is_sent { SENT } else { RECEIVED };
     let of_flow = [
         (ON, flow.on.clone()),

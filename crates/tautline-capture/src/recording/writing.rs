@@ -10,22 +10,13 @@ use mcap::records::{MessageHeader, Metadata};
 use mcap::{WriteOptions, Writer};
 use rustix::fs::FallocateFlags;
 use rustix::process::{Resource, getrlimit};
-use tautline::types::{Declaration, Field, Scalar};
+use tautline::types::Declaration;
 use tautline_state::Existing;
 
-use super::channel::{metadata_of, topic_of};
+use super::channel::{Channel, Schema};
 use super::{METADATA, RecordingError};
 use crate::message::{FLOWS_MAX, Flow, Message};
 use crate::nodes::{FlowFacts, FlowNames};
-
-/// Name of the encoding: bytes that only their sender and receiver understand.
-const ENCODING: &str = "application/octet-stream";
-
-/// Names of the encodings of typed messages and of their schemas, from MCAP's registry.
-const TYPED_ENCODING: &str = "ros1";
-const SCHEMA_ENCODING: &str = "ros1msg";
-/// Package of the types, which names of ROS have.
-const PACKAGE: &str = "tautline";
 
 /// Bytes of a chunk. Lower: more of the file is index. Higher: more is lost if the recorder is killed.
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -207,11 +198,16 @@ impl Recorder {
             declared: declared.cloned(),
             names: Arc::clone(names),
         };
-        let (schema, encoding) = match declared {
-            Some(declared) => (self.schema(declared)?, TYPED_ENCODING),
-            None => (0, ENCODING),
+        let Channel {
+            topic,
+            encoding,
+            schema,
+            metadata,
+        } = Channel::of(flow, &facts);
+        let schema = match declared.zip(schema) {
+            Some((declared, schema)) => self.schema(declared, &schema)?,
+            None => 0,
         };
-        let (topic, metadata) = (topic_of(flow, names), metadata_of(flow, &facts));
         let around: usize = metadata
             .iter()
             .map(|(key, value)| key.len() + value.len() + 8)
@@ -226,17 +222,22 @@ impl Recorder {
         Ok(Some(id))
     }
 
-    fn schema(&mut self, declared: &Arc<Declaration>) -> Result<u16, RecordingError> {
+    fn schema(
+        &mut self,
+        declared: &Arc<Declaration>,
+        schema: &Schema,
+    ) -> Result<u16, RecordingError> {
         if let Some(id) = self.schemas.get(declared) {
             return Ok(*id);
         }
-        let text = ros_definition(declared);
-        let name = format!("{PACKAGE}/{}", declared.name());
+        let Schema {
+            name,
+            encoding,
+            text,
+        } = schema;
         // In the data and in the summary.
         self.take_space(2 * (text.len() + name.len() + 64) as u64)?;
-        let id = self
-            .writer
-            .add_schema(&name, SCHEMA_ENCODING, text.as_bytes())?;
+        let id = self.writer.add_schema(name, encoding, text.as_bytes())?;
         self.schemas.insert(Arc::clone(declared), id);
         Ok(id)
     }
@@ -276,27 +277,6 @@ impl Recorder {
         }
         Ok(())
     }
-}
-
-/// A type as a message definition of ROS 1, whose serialisation of such fields is the message itself.
-fn ros_definition(declaration: &Declaration) -> String {
-    let line = |field: &Field| {
-        let number = match field.scalar {
-            Scalar::I8 => "int8",
-            Scalar::U8 => "uint8",
-            Scalar::I16 => "int16",
-            Scalar::U16 => "uint16",
-            Scalar::I32 => "int32",
-            Scalar::U32 => "uint32",
-            Scalar::I64 => "int64",
-            Scalar::U64 => "uint64",
-            Scalar::F32 => "float32",
-            Scalar::F64 => "float64",
-        };
-        let count = field.count.map(|count| format!("[{count}]"));
-        format!("{number}{} {}\n", count.unwrap_or_default(), field.name)
-    };
-    declaration.fields().iter().map(line).collect()
 }
 
 #[cfg(test)]
