@@ -2,7 +2,9 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 pub(crate) mod browser;
+pub(crate) mod foxglove;
 pub(crate) mod pages;
+pub(crate) mod typed;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -259,12 +261,12 @@ impl Served {
 
     /// Starts a command that prints the address at which it serves.
     pub(crate) fn started(arguments: &[&str]) -> Served {
-        let mut command = Command::new(crate::PROGRAM);
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        Self::of(&mut taut(arguments))
+    }
+
+    /// The same, of a command with an environment of its own.
+    pub(crate) fn of(command: &mut Command) -> Served {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let stdout = child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();

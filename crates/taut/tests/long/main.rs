@@ -7,6 +7,7 @@ mod common;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");
 
 mod ethercat;
+mod foxglove;
 mod linuxcnc;
 mod microcontroller;
 mod packages;

@@ -13,6 +13,7 @@ mod container;
 mod exec;
 mod external;
 mod files;
+mod foxglove;
 mod help;
 mod key;
 mod messages;

@@ -4,16 +4,12 @@ use std::fs;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
-use tautline::config::BusConfig;
 use tautline::neighbours::Form;
 use tautline::port::QueuingOptions;
-use tautline::{
-    MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority, TypedQueuingPort, bus_neighbour,
-};
+use tautline::{MacAddress, Neighbour, Node, NodeConfig, PortNumber, Priority};
 use tautline_capture::FlowFacts;
 use tautline_capture::message::{Flow, Message};
 use tautline_capture::recording::{Recorder, Recording, RecordingError};
@@ -22,6 +18,7 @@ use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::python;
 
+use crate::common::typed::{EndsSender, STATE, node_script, send_typed};
 use crate::common::{Running, Scratch, skipped_without_privilege, started};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
@@ -635,41 +632,16 @@ for await (const message of reader.readMessages()) {
 }
 "#;
 
-/// The script above beside its packages, or nothing where they cannot be had.
-fn foxglove_reader() -> Option<PathBuf> {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foxglove-reader-1");
-    let (script, complete) = (home.join("reader.mjs"), home.join("complete"));
-    if !complete.exists() {
-        fs::create_dir_all(&home).unwrap();
-        let install = [
-            "install",
-            "--no-save",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-        ];
-        let mut npm = Command::new("npm");
-        npm.args(install).arg("--prefix").arg(&home);
-        npm.args(["@mcap/core@2.2.2", "@foxglove/rosmsg@5.0.5"]);
-        npm.arg("@foxglove/rosmsg-serialization@2.0.4");
-        let installed = npm.stdin(Stdio::null()).output();
-        if !installed.is_ok_and(|output| output.status.success()) {
-            println!("SKIPPED: no reader of Foxglove: npm or its packages cannot be had");
-            return None;
-        }
-        fs::write(&complete, "").unwrap();
-    }
-    fs::write(&script, FOXGLOVE_READER).unwrap();
-    Some(script)
-}
-
 /// Fields of the typed messages of a recording, as Foxglove reads them.
 fn read_by_foxglove(file: &str) -> Option<Vec<Value>> {
-    let mut reader = Command::new("node");
-    lines_of(reader.arg(foxglove_reader()?).arg(file))
+    let packages = [
+        "@mcap/core@2.2.2",
+        "@foxglove/rosmsg@5.0.5",
+        "@foxglove/rosmsg-serialization@2.0.4",
+    ];
+    let mut reader = node_script("foxglove-reader", &packages, FOXGLOVE_READER)?;
+    lines_of(reader.arg(file))
 }
-
-const STATE: &str = "[[type]]\nname = \"State\"\nfields = [\"position: f64[2]\", \"mode: u16\"]\n";
 
 /// Fields of the typed messages of a recording, by the library of PyPI.
 fn read_typed(file: &str) -> Option<Vec<Value>> {
@@ -685,41 +657,6 @@ fn lines_of(reader: &mut Command) -> Option<Vec<Value>> {
     let text = String::from_utf8(output.stdout).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
     Some(lines.collect())
-}
-
-/// The type as this program has it.
-#[derive(Clone, Copy, tautline::Typed)]
-#[repr(C, packed)]
-struct State {
-    position: [f64; 2],
-    mode: u16,
-}
-
-/// Sends a value, and bytes that are none, again and again, until the test has seen enough.
-fn send_typed(bus: &str, is_enough: &AtomicBool) {
-    let bus = BusConfig::new(bus, "arm".parse().unwrap());
-    let motor = bus_neighbour("motor".parse().unwrap());
-    let node = Node::open(NodeConfig::vbus(bus).with_neighbour(motor).unwrap()).unwrap();
-    let mut port: TypedQueuingPort<State> = node.queuing(9).typed().open().unwrap();
-    let to = port.destination("motor", 7).unwrap();
-    while !is_enough.load(Relaxed) {
-        let state = State {
-            position: [0.5, -1.0],
-            mode: 65535,
-        };
-        port.send(to, Priority::NORMAL, &state).unwrap();
-        port.untyped().send(to, Priority::NORMAL, b"plain").unwrap();
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Ends the sender, also if the test fails.
-struct EndsSender<'a>(&'a AtomicBool);
-
-impl Drop for EndsSender<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 #[test]
@@ -761,7 +698,7 @@ fn typed_messages_have_names_everywhere() {
     let is_enough = AtomicBool::new(false);
     let file = scratch.0.join("f.mcap").to_str().unwrap().to_owned();
     std::thread::scope(|scope| {
-        scope.spawn(|| send_typed(&bus, &is_enough));
+        scope.spawn(|| send_typed(Path::new(&bus), &is_enough));
         let _ends = EndsSender(&is_enough);
         let watch = |arguments: &[&str], words| {
             let mut command = taut(arguments);

@@ -81,6 +81,7 @@ const CRATES: [(&str, &[&str]); 30] = [
         "tautline-watch",
         &[
             "tautline",
+            "tautline-capture",
             "tautline-guest",
             "tautline-report",
             "tautline-smoother",

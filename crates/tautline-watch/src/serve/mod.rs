@@ -1,9 +1,10 @@
-//! The live view as a page that updates by itself, and as metrics for Prometheus.
+//! The live view as a page that updates by itself, as metrics for Prometheus, and messages as Foxglove shows them.
 //!
 //! The machine is read on request, at most once in an interval; a page that is not open costs
 //! nothing. The page loads nothing from elsewhere and puts what nodes say into text only.
 
 mod document;
+mod foxglove;
 mod metrics;
 
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -25,6 +26,7 @@ use serde_json::{Value, json};
 use tautline_testbed::{child, interrupt};
 use tokio::sync::Mutex;
 
+use self::foxglove::Hub;
 use crate::look::{Look, Wishes};
 use crate::row::{Kind, Row, rows};
 use crate::web::{self, File as PageFile, Guard, HTML, JAVASCRIPT, as_json};
@@ -89,6 +91,7 @@ struct Server {
     last: Arc<Mutex<Option<Arc<Picture>>>>,
     /// Whether a client has opened a port's details since the last look.
     wants_latency: AtomicBool,
+    viewers: Arc<Hub>,
 }
 
 /// Serves until a signal ends the program. `ready` is told the address.
@@ -107,23 +110,25 @@ pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
         files: FILES,
         command: "taut serve",
         takes_orders: false,
+        socket: Some(foxglove::SOCKET),
     };
     let ended = || interrupt::interrupted().is_some();
     web::serve(
         socket,
         guard,
-        router(options.lab, options.fleet),
+        router(options.lab, options.fleet, web::new_token()?),
         ready,
         ended,
     )
 }
 
-fn router(lab: Option<PathBuf>, fleet: Option<FleetSource>) -> Router {
+fn router(lab: Option<PathBuf>, fleet: Option<FleetSource>, session: String) -> Router {
     let server = Server {
         lab,
         fleet,
         last: Arc::default(),
         wants_latency: AtomicBool::new(false),
+        viewers: Hub::new(session),
     };
     Router::new()
         .route("/look.json", get(look))
@@ -131,6 +136,7 @@ fn router(lab: Option<PathBuf>, fleet: Option<FleetSource>) -> Router {
         .route("/fleet.json", get(cells))
         .route("/status.json", get(status))
         .route("/metrics", get(metrics))
+        .route(foxglove::SOCKET.path, get(viewer))
         .with_state(Arc::new(server))
 }
 
@@ -243,6 +249,10 @@ async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, Response
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
+async fn viewer(State(server): State<Arc<Server>>, request: Request) -> Response {
+    foxglove::answer(request, &server.viewers)
+}
+
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
@@ -260,6 +270,7 @@ mod tests {
             fleet: None,
             last: Arc::default(),
             wants_latency: AtomicBool::new(false),
+            viewers: Hub::new("session".to_owned()),
         };
         {
             let mut asked = pin!(server.picture());

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::convert::Infallible;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ pub(super) async fn serve(
 
 /// Answers the requests of a connection.
 async fn answer(stream: TcpStream, place: Place, router: Router) {
-    let _leaving = Leaving(place.clone());
+    let leaving = Leaving(place.clone());
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(place.clone());
@@ -80,27 +80,37 @@ async fn answer(stream: TcpStream, place: Place, router: Router) {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection.with_upgrades());
     if timeout(LIFE_MAX, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
         let _ended = timeout(LAST_ANSWER_MAX, connection).await;
     }
+    let successor = lock(&leaving.0.successor).take();
+    if let Some(successor) = successor {
+        successor.await;
+    }
 }
 
+/// Protocol that follows HTTP on a connection.
+type Successor = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Place of a connection, which each of its requests carries.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Place {
     places: Arc<Mutex<Places>>,
     number: u64,
+    successor: Arc<Mutex<Option<Successor>>>,
 }
 
 impl Place {
     fn new(places: &Arc<Mutex<Places>>) -> Self {
-        let mut all = places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(places);
         all.next += 1;
         Self {
             places: Arc::clone(places),
             number: all.next,
+            successor: Arc::default(),
         }
     }
 
@@ -110,8 +120,17 @@ impl Place {
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places)
     }
+
+    /// Goes on with another protocol when HTTP ends. It has no limit of time here.
+    pub(super) fn continue_with(&self, successor: impl Future<Output = ()> + Send + 'static) {
+        *lock(&self.successor) = Some(Box::pin(successor));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives a place back when its connection ends, in whichever way.

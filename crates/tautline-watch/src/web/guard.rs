@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::header::{AUTHORIZATION, HOST};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 
 use super::{File, SHARED};
 
@@ -21,6 +21,17 @@ pub struct Guard {
     pub command: &'static str,
     /// Whether orders (POST) are taken; they need the token.
     pub takes_orders: bool,
+    /// WebSocket that is offered.
+    pub socket: Option<WebSocket>,
+}
+
+/// WebSocket: the one request that browsers send for a page of any server, and without headers of the page's.
+#[derive(Clone, Copy, Debug)]
+pub struct WebSocket {
+    /// Its path. The token may be in the query there.
+    pub path: &'static str,
+    /// Origins of pages of others that may open it where there is no token. Every page may with the token.
+    pub origins: &'static [&'static str],
 }
 
 impl Guard {
@@ -28,7 +39,7 @@ impl Guard {
     pub(super) fn check(
         &self,
         session: &str,
-        (method, path): (&Method, &str),
+        (method, uri): (&Method, &Uri),
         headers: &HeaderMap,
     ) -> Result<bool, (StatusCode, String)> {
         let is_order = method == Method::POST && self.takes_orders;
@@ -46,14 +57,25 @@ impl Guard {
                     .to_owned(),
             ));
         }
+        let path = uri.path();
+        let socket = self.socket.filter(|socket| socket.path == path);
         let Some(token) = &self.token else {
-            let why = "orders need a token\n".to_owned();
-            return match is_order {
-                true => Err((StatusCode::FORBIDDEN, why)),
-                false => Ok(false),
+            let is_foreign = socket.is_some_and(|socket| !socket.is_open_to(headers));
+            let why = match (is_order, is_foreign) {
+                (true, _) => "orders need a token\n",
+                (_, true) => "pages of other servers need a token\n",
+                _ => return Ok(false),
             };
+            return Err((StatusCode::FORBIDDEN, why.to_owned()));
         };
-        let is_shown = carries(headers, token) || carries(headers, session);
+        let query = uri.query().filter(|_| socket.is_some());
+        let in_query = |wanted: &str| {
+            let given = query.unwrap_or_default().split('&');
+            { given }.any(|pair| is_same(pair.strip_prefix("token=").unwrap_or_default(), wanted))
+        };
+        let is_shown = [token, session]
+            .into_iter()
+            .any(|wanted| carries(headers, wanted) || in_query(wanted));
         let mut files = self.files.iter().chain(SHARED);
         if !is_shown && (is_order || !files.any(|file| file.0 == path)) {
             return Err((
@@ -96,6 +118,16 @@ impl Guard {
     }
 }
 
+impl WebSocket {
+    /// Whether a request without a token may open it: from a program, which sends no origin, or from one of the pages.
+    fn is_open_to(&self, headers: &HeaderMap) -> bool {
+        headers.get_all(ORIGIN).iter().all(|origin| {
+            let mut allowed = self.origins.iter();
+            allowed.any(|allowed| origin.as_bytes() == allowed.as_bytes())
+        })
+    }
+}
+
 fn carries(headers: &HeaderMap, token: &str) -> bool {
     let given = headers.get_all(AUTHORIZATION).iter();
     let given = given.filter_map(|value| value.to_str().ok()?.strip_prefix("Bearer "));
@@ -127,11 +159,16 @@ mod tests {
             files: &[("/", "text/html", "")],
             command: "taut serve",
             takes_orders,
+            socket: Some(WebSocket {
+                path: "/socket",
+                origins: &["https://viewer.example"],
+            }),
         }
     }
 
     fn status_at(guard: &Guard, at: (&Method, &str), pairs: &[(&'static str, &str)]) -> u16 {
-        let checked = guard.check("session", at, &headers(pairs));
+        let uri = at.1.parse().unwrap();
+        let checked = guard.check("session", (at.0, &uri), &headers(pairs));
         checked.map_or_else(|(status, _)| status.as_u16(), |_| 200)
     }
 
@@ -190,11 +227,42 @@ mod tests {
         // Browsers send cookies to every port of an address, and a page of any port can set them.
         assert_eq!(get(("cookie", "taut=secret")), 401);
         let page = |pairs: &[(&'static str, &str)]| {
-            let checked = guard.check("session", (&Method::GET, "/"), &headers(pairs));
+            let at = (&Method::GET, &Uri::from_static("/"));
+            let checked = guard.check("session", at, &headers(pairs));
             checked.unwrap()
         };
         assert!(!page(&[host]), "a page without the token proves nothing");
         assert!(page(&[host, ("authorization", "Bearer secret")]));
+    }
+
+    #[test]
+    fn a_socket_is_opened_with_the_token_or_by_no_foreign_page() {
+        let host = ("host", "127.0.0.1:8080");
+        let at = |guard: &Guard, path, pairs: &[_]| status_at(guard, (&Method::GET, path), pairs);
+        let open = guard(None, false);
+        assert_eq!(at(&open, "/socket", &[host]), 200, "a program");
+        for (origin, status) in [
+            ("https://viewer.example", 200),
+            ("http://viewer.example", 403),
+            ("https://evil.example", 403),
+            ("null", 403),
+            ("", 403),
+        ] {
+            let pairs = [host, ("origin", origin)];
+            assert_eq!(at(&open, "/socket", &pairs), status, "{origin}");
+        }
+        let guard = guard(Some("secret"), false);
+        let foreign = [host, ("origin", "https://evil.example")];
+        for (path, status) in [
+            ("/socket", 401),
+            ("/socket?token=", 401),
+            ("/socket?token=secre", 401),
+            ("/socket?x=1&token=secret", 200),
+            ("/socket?token=session", 200),
+            ("/look.json?token=secret", 401),
+        ] {
+            assert_eq!(at(&guard, path, &foreign), status, "{path}");
+        }
     }
 
     #[test]

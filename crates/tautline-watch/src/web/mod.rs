@@ -6,6 +6,7 @@ mod guard;
 mod peer;
 #[cfg(test)]
 mod testing;
+pub(crate) mod websocket;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -25,7 +26,7 @@ use axum::routing::get;
 use serde_json::Value;
 
 use self::connection::Place;
-pub use self::guard::Guard;
+pub use self::guard::{Guard, WebSocket};
 use self::peer::PeerUsers;
 
 /// Time between two looks at whether the server is to end.
@@ -138,7 +139,7 @@ async fn checked(
     next: Next,
 ) -> Response {
     let (guard, session) = &*admission;
-    let at = (request.method(), request.uri().path());
+    let at = (request.method(), request.uri());
     let mut response = match guard.check(session, at, request.headers()) {
         Ok(is_shown) => {
             if let Some(place) = request.extensions().get::<Place>().filter(|_| is_shown) {

@@ -56,6 +56,7 @@ impl Served {
             files: &[],
             command: "test",
             takes_orders: false,
+            socket: None,
         };
         let large = || async { vec![b'x'; 16 << 20] };
         let router = Router::new().route("/", get(|| async { "here\n" }));

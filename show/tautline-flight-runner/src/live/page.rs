@@ -41,6 +41,7 @@ pub(super) fn serve(
         files: FILES,
         command: "taut flight --live",
         takes_orders: true,
+        socket: None,
     };
     let router = Router::new()
         .route("/facts.json", get(move || async move { as_json(&facts) }))
