@@ -144,7 +144,7 @@ fn attached(xdp: &serde_json::Value) -> Vec<String> {
 }
 
 fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&Netdev>) -> Line {
-    const GENERIC: &str = "works in generic mode, slower; docs/reference/hardware.md lists the drivers with native XDP";
+    const GENERIC: &str = "works at other hooks, slower; docs/reference/hardware.md lists the drivers with native XDP";
     let driver = interface.driver.as_deref().unwrap_or("driver unknown");
     match netdev.and_then(|netdev| netdev.xdp_features(interface.index).ok()) {
         Some(features) if features.native() => Line::good(
