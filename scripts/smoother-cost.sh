@@ -25,14 +25,14 @@ clean_up() {
 inside() { ip netns exec "$@"; }
 smoothers_on() {
     for side in "$away" "$here"; do
-        inside "$side" "$taut" smooth on --config "$directory/$side.toml" >"$directory/$side.log" 2>&1 &
+        inside "$side" "$taut" smooth run --config "$directory/$side.toml" >"$directory/$side.log" 2>&1 &
         smoothers+=($!)
     done
     sleep 2
 }
 smoothers_off() {
     for side in "$away" "$here"; do
-        inside "$side" "$taut" smooth off taut0 >/dev/null 2>&1 || true
+        inside "$side" "$taut" smooth stop taut0 >/dev/null 2>&1 || true
     done
     ((${#smoothers[@]} == 0)) || wait "${smoothers[@]}" || true
     smoothers=()

@@ -163,7 +163,7 @@ impl Cable {
             }
             cable.control = Some(cable.command(craft, &["node", "run"], "craft.toml")?);
             for (node, file) in [(craft, "craft.toml"), (PILOT, "pilot.toml")] {
-                let smoother = cable.command(node, &["smooth", "on"], file)?;
+                let smoother = cable.command(node, &["smooth", "run"], file)?;
                 cable.smoothers.push(smoother);
             }
             for one in cable.control.iter().chain(&cable.smoothers) {
