@@ -130,24 +130,28 @@ fn the_executive_flies_in_a_partition_and_tells() {
     all_fit_and_answer(&[page], Percentiles::None, &scratch);
 }
 
-/// The controller in a guest under QEMU. Where the machine cannot emulate a processor in time, the flight is void.
-#[test]
-fn the_executive_flies_in_a_guest_and_leaves_nothing() {
+/// Image of the controller as a guest, in a process namespace of the test of this name. Nothing where it cannot fly.
+fn guest_image(name: &str, directory: &str) -> Option<String> {
     let cpus = allowed_cpus().map_or(1, |cpus| cpus.len());
     if !is_root() || !may_create() || cpus < 2 {
         println!("SKIPPED: a partition needs root with CAP_SYS_ADMIN, and two CPUs");
-        return;
+        return None;
     }
-    if skipped_without_tools(&[("qemu-system-aarch64", "qemu-system-arm")])
-        || !is_inside("the_executive_flies_in_a_guest_and_leaves_nothing")
-    {
-        return;
+    if skipped_without_tools(&[("qemu-system-aarch64", "qemu-system-arm")]) || !is_inside(name) {
+        return None;
     }
-    let images = build_directory("flight-images");
-    if !built_rust_guest("show/guest", "aarch64", &images) {
+    let images = build_directory(directory);
+    built_rust_guest("show/guest", "aarch64", &images)
+        .then(|| images.join("flight.elf").display().to_string())
+}
+
+/// The controller in a guest under QEMU. Where the machine cannot emulate a processor in time, the flight is void.
+#[test]
+fn the_executive_flies_in_a_guest_and_leaves_nothing() {
+    let name = "the_executive_flies_in_a_guest_and_leaves_nothing";
+    let Some(image) = guest_image(name, "flight-images") else {
         return;
-    }
-    let image = images.join("flight.elf").display().to_string();
+    };
     let scratch = Scratch::new("flight-guest");
     let out = scratch.0.join("out").display().to_string();
     let arguments = [
@@ -179,10 +183,19 @@ fn the_executive_flies_in_a_guest_and_leaves_nothing() {
         assert!(said.contains("Linux silent"), "{said}");
     }
     assert!(!is_emulating() && partitions().is_empty());
+}
 
-    // Killed in flight, the guest ends, too.
+#[test]
+fn a_guest_ends_with_its_flight_that_is_killed() {
+    let name = "a_guest_ends_with_its_flight_that_is_killed";
+    let Some(image) = guest_image(name, "flight-killed-images") else {
+        return;
+    };
+    let scratch = Scratch::new("flight-guest-killed");
+    let out = scratch.0.join("out").display().to_string();
     let mut show = Command::new(crate::PROGRAM)
-        .args(arguments)
+        .args(["--variants", "guest", "--guest-image", &image])
+        .args(["--out", &out])
         .env("TMPDIR", &scratch.0)
         .stdin(Stdio::null())
         .spawn()
@@ -508,19 +521,9 @@ fn a_live_flight_obeys_its_page_alone_and_leaves_nothing() {
 #[test]
 fn a_live_flight_in_a_guest_is_followed_by_another_when_its_guest_is_killed() {
     let name = "a_live_flight_in_a_guest_is_followed_by_another_when_its_guest_is_killed";
-    let cpus = allowed_cpus().map_or(1, |cpus| cpus.len());
-    if !is_root() || !may_create() || cpus < 2 {
-        println!("SKIPPED: a partition needs root with CAP_SYS_ADMIN, and two CPUs");
+    let Some(image) = guest_image(name, "flight-live-images") else {
         return;
-    }
-    if skipped_without_tools(&[("qemu-system-aarch64", "qemu-system-arm")]) || !is_inside(name) {
-        return;
-    }
-    let images = build_directory("flight-live-images");
-    if !built_rust_guest("show/guest", "aarch64", &images) {
-        return;
-    }
-    let image = images.join("flight.elf").display().to_string();
+    };
     let guest = ["--variants", "guest", "--guest-image", &image];
     let live = ["--live", "--listen", "127.0.0.1:0"];
     let mut served = Served::started(&[&live[..], &guest[..]].concat());
@@ -628,43 +631,35 @@ fn a_guest_that_cannot_start_is_left_out_with_the_reason() {
         assert!(said.contains("did not fly"), "{said}{complaints}");
         assert!(said.contains(expected), "{said}{complaints}");
     }
-    let output = flight(&["--guest-image", "/nowhere.elf", "--out", &out]);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{complaints}");
-    assert!(complaints.contains("make flight-guest"), "{complaints}");
 }
 
+/// Wrong use: words after `taut-flight`, and words of the answer.
+#[rustfmt::skip] // a table: one line each
+const WRONG: [(&str, &str); 13] = [
+    ("--variants kite", "plain, fifo, partition, guest"),
+    ("--seed -1", "-1"),
+    ("--cpu 4000", "name one of"),
+    ("--out /proc/flight", "--out"),
+    ("--guest-image /nowhere.elf", "make flight-guest"),
+    ("part nonsense", "started by taut-flight itself"),
+    ("--listen 127.0.0.1:0", "--live"),
+    ("--live --variants plain", "has a bus"),
+    ("--live --variants guest", "no image of it"),
+    ("--live --out x", "cannot be used with"),
+    ("serve --speed 99", "0.1 to 20"),
+    ("serve --to nobody", "--to"),
+    ("serve --address 192.0.2.1", "--address"),
+];
+
 #[test]
-fn wrong_usage_says_what_is_possible() {
-    for (arguments, expected) in [
-        (vec!["--variants", "kite"], "plain, fifo, partition, guest"),
-        (vec!["--seed", "-1"], "-1"),
-        (vec!["--cpu", "4000"], "name one of"),
-        (vec!["part", "nonsense"], "started by taut-flight itself"),
-        (vec!["--listen", "127.0.0.1:0"], "--live"),
-        (vec!["--live", "--variants", "plain"], "has a bus"),
-        (vec!["--live", "--variants", "guest"], "no image of it"),
-        (vec!["--live", "--out", "x"], "cannot be used with"),
-        (vec!["serve", "--speed", "99"], "0.1 to 20"),
-        (vec!["serve", "--to", "nobody"], "--to"),
-        (vec!["serve", "--address", "192.0.2.1"], "--address"),
-    ] {
-        let output = flight(&arguments);
-        let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{arguments:?}");
-        assert!(complaints.contains(expected), "{arguments:?}: {complaints}");
+fn wrong_use_is_answered_with_what_is_possible_before_anything_flies() {
+    for (words, expected) in WRONG {
+        let output = flight(&words.split(' ').collect::<Vec<_>>());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{words}: {said}");
+        assert!(said.contains(expected), "{words}: {said}");
+        assert!(!said.contains("flying"), "{words}: {said}");
     }
-}
-
-#[test]
-fn a_directory_that_cannot_be_made_is_an_error_before_anything_flies() {
-    let output = flight(&["--out", "/proc/flight"]);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        complaints.contains("--out") && !complaints.contains("flying"),
-        "{complaints}"
-    );
 }
 
 /// Packages of the environment with the ground station.
