@@ -17,7 +17,8 @@ pub enum LinkKind {
     Udp,
     /// Memory shared with other processes of this machine.
     Vbus,
-    /// A network in memory, on virtual time.
+    /// A network in memory, on virtual time. No file can name it.
+    #[serde(skip_deserializing)]
     Sim,
 }
 

@@ -12,7 +12,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use tautline_proto::ip::send::{HEADERS_BYTES, OutDatagram};
 use tautline_shm::index_pool::{INDICES_MAX, IndexPool};
 
@@ -42,16 +43,30 @@ const _: () = assert!(HEADERS_BYTES <= HEADROOM_BYTES && HEAD_BYTES_MAX <= HEADR
 /// let mut config = NodeConfig::on("eth0");
 /// config.send_pool = SendPoolConfig { pages_16: 32, ..SendPoolConfig::default() };
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SendPoolConfig {
     /// Buffers of one page: 4,096 bytes.
+    #[serde(deserialize_with = "count")]
     pub pages_1: u32,
     /// Of four: 16,384 bytes.
+    #[serde(deserialize_with = "count")]
     pub pages_4: u32,
     /// Of eight: 32,768 bytes.
+    #[serde(deserialize_with = "count")]
     pub pages_8: u32,
     /// Of sixteen: 65,536 bytes, more than any datagram.
+    #[serde(deserialize_with = "count")]
     pub pages_16: u32,
+}
+
+fn count<'de, D: Deserializer<'de>>(given: D) -> Result<u32, D::Error> {
+    match u32::deserialize(given)? {
+        count @ 0..=BUFFERS_MAX => Ok(count),
+        many => Err(D::Error::custom(format!(
+            "{many} buffers of a size are too many, expected 0 to {BUFFERS_MAX}"
+        ))),
+    }
 }
 
 impl Default for SendPoolConfig {

@@ -1,58 +1,53 @@
 //! The `[smoother]` section of a configuration. The library reads it; `taut smooth run` applies it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, Deserializer};
 
-use super::Wrong;
+use super::within;
 
 /// Lowest and highest capacity of an Ethernet port, in bits a second.
-const CAPACITY_BPS: std::ops::RangeInclusive<u64> = 1_000_000..=400_000_000_000;
+const CAPACITY_BPS: RangeInclusive<u64> = 1_000_000..=400_000_000_000;
 
 /// Smoothing of other traffic on the interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SmootherConfig {
     /// Bits a second that the switch's port in front of this node takes, as written on the port.
+    #[serde(deserialize_with = "capacity")]
     pub capacity_bps: u64,
     /// Names of the neighbours that may take part; none: all that have a MAC address.
+    #[serde(default)]
     pub neighbours: Vec<String>,
     /// Most bits a second of other traffic to a neighbour, by its name, whether it grants or not.
+    #[serde(default, deserialize_with = "limits")]
     pub limits: BTreeMap<String, u64>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SmootherSection {
-    capacity_bps: Spanned<u64>,
-    #[serde(default)]
-    neighbours: Vec<String>,
-    #[serde(default)]
-    limits: BTreeMap<String, Spanned<u64>>,
+/// Lowest and highest limit, in bits a second: a frame takes a tenth of a second at the lowest.
+const LIMIT_BPS: RangeInclusive<u64> = 100_000..=400_000_000_000;
+
+fn capacity<'de, D: Deserializer<'de>>(given: D) -> Result<u64, D::Error> {
+    bits_per_second(given, CAPACITY_BPS, "capacity")
 }
 
-/// Lowest and highest limit, in bits a second: a frame takes a tenth of a second at the lowest.
-const LIMIT_BPS: std::ops::RangeInclusive<u64> = 100_000..=400_000_000_000;
+fn bits_per_second<'de, D: Deserializer<'de>>(
+    given: D,
+    range: RangeInclusive<u64>,
+    what: &str,
+) -> Result<u64, D::Error> {
+    let (low, high) = (range.start(), range.end());
+    let expected = format!("a {what} from {low} to {high} bits a second");
+    within(given, range, &expected)
+}
 
-pub(super) fn smoother(section: SmootherSection) -> Result<SmootherConfig, Wrong> {
-    if !CAPACITY_BPS.contains(section.capacity_bps.get_ref()) {
-        let (low, high) = (CAPACITY_BPS.start(), CAPACITY_BPS.end());
-        let message = format!("expected a capacity from {low} to {high} bits a second");
-        return Err((section.capacity_bps.span(), message));
+fn limits<'de, D: Deserializer<'de>>(given: D) -> Result<BTreeMap<String, u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Limit(#[serde(deserialize_with = "limit")] u64);
+    fn limit<'de, D: Deserializer<'de>>(given: D) -> Result<u64, D::Error> {
+        bits_per_second(given, LIMIT_BPS, "limit")
     }
-    for limit in section.limits.values() {
-        if !LIMIT_BPS.contains(limit.get_ref()) {
-            let (low, high) = (LIMIT_BPS.start(), LIMIT_BPS.end());
-            let message = format!("expected a limit from {low} to {high} bits a second");
-            return Err((limit.span(), message));
-        }
-    }
-    let limits = section.limits.into_iter();
-    Ok(SmootherConfig {
-        limits: limits
-            .map(|(name, limit)| (name, limit.into_inner()))
-            .collect(),
-        capacity_bps: section.capacity_bps.into_inner(),
-        neighbours: section.neighbours,
-    })
+    let limits = BTreeMap::<String, Limit>::deserialize(given)?.into_iter();
+    Ok(limits.map(|(name, Limit(bps))| (name, bps)).collect())
 }
