@@ -5,7 +5,6 @@ pub(crate) mod protocol;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,7 +42,7 @@ pub(crate) fn socket_name(interface_index: u32) -> String {
     format!("clients-{interface_index}")
 }
 
-/// The same of a socket that a service manager has bound, which knows the interface by its name alone.
+/// Name of such a socket that a service manager has bound, which knows the interface by its name alone.
 pub(crate) fn activated_name(interface: &str) -> String {
     format!("clients-{interface}")
 }
@@ -117,34 +116,19 @@ pub fn shared_neighbours(interface: &str) -> Result<Option<SharedNeighbours>, Ne
     let _keeper = hello
         .say(&mut control)
         .map_err(|why| NeighbourTableError::NotAllowed { pid, why })?;
-    let read = read_neighbours(0, |request| control.ask(request).map(|(answer, _)| answer));
-    let (_, entries) = read.map_err(gone(pid))?;
+    let answer = control.ask(&Request::Neighbours).map_err(gone(pid))?;
+    let entries = entries_of(answer.0).ok_or_else(|| io::Error::other(NONSENSE));
+    let entries = entries.map_err(gone(pid))?;
     Ok(Some(SharedNeighbours { pid, entries }))
 }
 
-/// Reads the neighbours of a control process, one by one, and when it began; none if that is `seen`.
-fn read_neighbours(
-    seen: u64,
-    mut ask: impl FnMut(&Request) -> io::Result<Reply>,
-) -> io::Result<(u64, Vec<Neighbour>)> {
-    let mut begun = None;
-    let mut entries = Vec::new();
-    for index in 0.. {
-        let Reply::Neighbour { begun_ns, entry } = ask(&Request::Neighbour { index })? else {
-            return Err(io::Error::other("its answer makes no sense"));
-        };
-        if begun_ns == seen {
-            break;
-        }
-        if *begun.get_or_insert(begun_ns) != begun_ns {
-            return Err(io::Error::other("another one has taken its place"));
-        }
-        match entry {
-            Some(Entry(neighbour)) => entries.push(neighbour),
-            None => break,
-        }
+const NONSENSE: &str = "its answer makes no sense";
+
+fn entries_of(answer: Reply) -> Option<Vec<Neighbour>> {
+    match answer {
+        Reply::Neighbours(entries) => Some(entries.into_iter().map(|Entry(one)| one).collect()),
+        _ => None,
     }
-    Ok((begun.unwrap_or(seen), entries))
 }
 
 /// A node's connection to the control process of its interface.
@@ -155,9 +139,7 @@ pub(crate) struct Connection {
     welcome: Welcome,
     watch: Option<Arc<InterfaceWatch>>,
     process: OwnerProcess,
-    /// When the control process began whose neighbours have been read.
-    neighbours_seen: AtomicU64,
-    /// As long as this is open, the demux stays on the interface, whichever other process dies.
+    /// Keeps the demux on the interface, whichever other process dies.
     _keeper: OwnedFd,
 }
 
@@ -218,7 +200,6 @@ impl Connection {
             welcome,
             watch: watch.map(Arc::clone),
             process: OwnerProcess::current(),
-            neighbours_seen: AtomicU64::new(0),
             _keeper: keeper,
         }))
     }
@@ -246,27 +227,8 @@ impl Connection {
     /// One request and its answer. If the control process is gone and another serves the same demux,
     /// from that one.
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PortError> {
-        self.ask_control(request)
-            .map_err(|(pid, source)| PortError::ControlGone { pid, source })
-    }
-
-    /// The same, again while the port is taken, a few times.
-    fn ask_until_free(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PortError> {
-        for _ in 1..ATTEMPTS {
-            match self.ask(request)? {
-                (Reply::Refused(refusal), _) if refusal.reason == Reason::Taken => {
-                    std::thread::sleep(BETWEEN_ATTEMPTS);
-                }
-                answered => return Ok(answered),
-            }
-        }
-        self.ask(request)
-    }
-
-    /// As [`Connection::ask`]; the error is who did not answer, and why.
-    fn ask_control(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), (i32, io::Error)> {
         // Before the lock, which a thread of the parent's may have held.
-        self.process.check().map_err(|error| (0, error.into()))?;
+        self.process.check()?;
         let mut control = self.control();
         let first = control.ask(request);
         let gone = |error: &io::Error| {
@@ -288,7 +250,20 @@ impl Connection {
             other => other,
         };
         let pid = control.pid;
-        answered.map_err(|source| (pid, source))
+        answered.map_err(|source| PortError::ControlGone { pid, source })
+    }
+
+    /// Asks a few times while the port is taken.
+    fn ask_until_free(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PortError> {
+        for _ in 1..ATTEMPTS {
+            match self.ask(request)? {
+                (Reply::Refused(refusal), _) if refusal.reason == Reason::Taken => {
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
+                answered => return Ok(answered),
+            }
+        }
+        self.ask(request)
     }
 
     fn not_opened(&self, key: PortKey, refusal: Refusal) -> PortError {
@@ -394,7 +369,7 @@ impl Control {
         let deadline = Instant::now() + TIME_LIMIT;
         loop {
             // One byte more, so that what is too long is not taken for a reply.
-            let mut bytes = [0; REPLY_BYTES_MAX + 1];
+            let mut bytes = vec![0; REPLY_BYTES_MAX + 1];
             let (length, descriptors) = receive(self.socket.as_fd(), &mut bytes, deadline)?;
             if length == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -425,7 +400,7 @@ fn not_understood(malformed: Malformed) -> io::Error {
         Malformed::Version(other) => {
             format!("it speaks version {other} of these messages, another than this process")
         }
-        Malformed::Rubbish => "its answer makes no sense".to_owned(),
+        Malformed::Rubbish => NONSENSE.to_owned(),
     })
 }
 
@@ -504,14 +479,8 @@ impl DemuxOwner for Connection {
     }
 
     fn neighbours(&self) -> Option<Vec<Neighbour>> {
-        let ask = |request: &Request| match self.ask_control(request) {
-            Ok((answer, _)) => Ok(answer),
-            Err((_, error)) => Err(error),
-        };
         // Without a control process, what has been read stands.
-        let (seen, entries) = read_neighbours(self.neighbours_seen.load(Relaxed), ask).ok()?;
-        self.neighbours_seen.store(seen, Relaxed);
-        Some(entries)
+        entries_of(self.ask(&Request::Neighbours).ok()?.0)
     }
 }
 

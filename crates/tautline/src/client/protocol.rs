@@ -11,7 +11,6 @@
 mod remote;
 
 use std::net::Ipv4Addr;
-use std::ops::Deref;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,15 +28,15 @@ use crate::sys::unix;
 /// "TLC1".
 const MAGIC: u32 = 0x544c_4331;
 /// Version of these messages. Both ends must have the same. 1 to 3 were of fixed size.
-const VERSION: u16 = 11;
+const VERSION: u16 = 12;
 /// Bytes of magic number and version, which stay as they are in every version.
 const HEAD_BYTES: usize = 6;
-/// Most bytes of a request: the longest has 27. Lower: that is refused. Higher: a stranger may make the control process
+/// Most bytes of a request: the longest has 29. Lower: that is refused. Higher: a stranger may make the control process
 /// read more.
 pub(crate) const REQUEST_BYTES_MAX: usize = 32;
-/// Most bytes of a reply: that of all counters, at ten bytes each, is the longest. Lower: it does not fit. Higher: more
-/// of each client's stack.
-pub(crate) const REPLY_BYTES_MAX: usize = 384;
+/// Most bytes of a reply: 256 neighbours with long names are the longest. Lower: it is refused. Higher: more memory of a
+/// client while it waits.
+pub(crate) const REPLY_BYTES_MAX: usize = 20 << 10;
 /// Most bytes of a refusal's text; the rest is cut off. Lower: reasons end in the middle. Higher: beyond the reply.
 const TEXT_BYTES_MAX: usize = 256;
 
@@ -63,20 +62,20 @@ pub(crate) enum Request {
     },
     /// Opens a port.
     Open {
-        #[serde(with = "remote::KeyFields")]
+        #[serde(with = "remote::key")]
         key: PortKey,
         #[serde(with = "remote::ShapeFields")]
         shape: Shape,
     },
     /// Closes one.
     Close {
-        #[serde(with = "remote::KeyFields")]
+        #[serde(with = "remote::key")]
         key: PortKey,
     },
     /// Counters of the demux for the whole node.
     Counters,
-    /// A neighbour of the control process's configuration.
-    Neighbour { index: u16 },
+    /// The neighbours of the control process's configuration.
+    Neighbours,
 }
 
 /// Reply to a request.
@@ -91,7 +90,7 @@ pub(crate) enum Reply {
     /// Descriptors: memory, doorbell, tap, claim; of plain UDP the socket that has the UDP port too. `priorities` has a
     /// bit for each that may be sent with; `entry` is the `[[allow]]` entry that gives the port, 0 if none was needed.
     Opened {
-        #[serde(with = "remote::KeyFields")]
+        #[serde(with = "remote::key")]
         key: PortKey,
         priorities: u8,
         entry: u16,
@@ -102,9 +101,8 @@ pub(crate) enum Reply {
     Closed,
     /// Counters of the demux.
     Counters(NodeCounters),
-    /// The neighbour in this place, if there is one. `begun_ns` tells one control process's neighbours from those of
-    /// another: CLOCK_MONOTONIC when it read its configuration.
-    Neighbour { begun_ns: u64, entry: Option<Entry> },
+    /// The neighbours, in their order.
+    Neighbours(Vec<Entry>),
     /// The request is refused and the connection stays open.
     Refused(Refusal),
 }
@@ -140,29 +138,14 @@ pub(crate) enum Reason {
     BadRequest,
 }
 
-/// Bytes of a message, at most `N`.
-#[derive(Clone, Debug)]
-pub(crate) struct Packet<const N: usize> {
-    bytes: [u8; N],
-    length: usize,
-}
-
-impl<const N: usize> Deref for Packet<N> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
-
 impl Request {
-    pub(crate) fn encode(&self, serial: u32) -> Packet<REQUEST_BYTES_MAX> {
+    pub(crate) fn encode(&self, serial: u32) -> Vec<u8> {
         encode(serial, self)
     }
 
     /// The request and its number.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
-        let (serial, request) = decode::<Self, REQUEST_BYTES_MAX>(bytes)?;
+        let (serial, request) = decode::<Self>(bytes, REQUEST_BYTES_MAX)?;
         match request.is_sound() {
             true => Ok((request, serial)),
             false => Err(Malformed::Rubbish),
@@ -172,9 +155,7 @@ impl Request {
     fn is_sound(&self) -> bool {
         match self {
             Self::Open { key, shape } => is_shape_of(*key, *shape),
-            Self::Hello { .. } | Self::Close { .. } | Self::Counters | Self::Neighbour { .. } => {
-                true
-            }
+            Self::Hello { .. } | Self::Close { .. } | Self::Counters | Self::Neighbours => true,
         }
     }
 }
@@ -193,11 +174,11 @@ impl Reply {
                 ..
             } => &OF_PORT,
             Self::Opened { .. } => &OF_PORT[..4],
-            Self::Closed | Self::Counters(_) | Self::Neighbour { .. } | Self::Refused(_) => &[],
+            Self::Closed | Self::Counters(_) | Self::Neighbours(_) | Self::Refused(_) => &[],
         }
     }
 
-    pub(crate) fn encode(&self, serial: u32) -> Packet<REPLY_BYTES_MAX> {
+    pub(crate) fn encode(&self, serial: u32) -> Vec<u8> {
         match self {
             Self::Refused(refusal) if refusal.why.len() > TEXT_BYTES_MAX => {
                 let why = shortened(&refusal.why, TEXT_BYTES_MAX).to_owned();
@@ -213,22 +194,17 @@ impl Reply {
 
     /// The reply and the number of its request.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
-        let (serial, reply) = decode::<Self, REPLY_BYTES_MAX>(bytes)?;
+        let (serial, reply) = decode::<Self>(bytes, REPLY_BYTES_MAX)?;
         Ok((reply, serial))
     }
 }
 
-fn encode<T: Serialize, const N: usize>(serial: u32, message: &T) -> Packet<N> {
-    let mut bytes = [0; N];
-    bytes[..4].copy_from_slice(&MAGIC.to_ne_bytes());
-    bytes[4..HEAD_BYTES].copy_from_slice(&VERSION.to_ne_bytes());
-    let rest = &mut bytes[HEAD_BYTES..];
-    let used = postcard::to_slice(&(serial, message), rest).expect("every message of ours fits");
-    let length = HEAD_BYTES + used.len();
-    Packet { bytes, length }
+fn encode<T: Serialize>(serial: u32, message: &T) -> Vec<u8> {
+    let head = [&MAGIC.to_ne_bytes()[..], &VERSION.to_ne_bytes()].concat();
+    postcard::to_extend(&(serial, message), head).expect("memory takes every message")
 }
 
-fn decode<T: DeserializeOwned, const N: usize>(bytes: &[u8]) -> Result<(u32, T), Malformed> {
+fn decode<T: DeserializeOwned>(bytes: &[u8], bytes_max: usize) -> Result<(u32, T), Malformed> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
         return Err(Malformed::Rubbish);
     };
@@ -238,7 +214,7 @@ fn decode<T: DeserializeOwned, const N: usize>(bytes: &[u8]) -> Result<(u32, T),
     }
     // The version first: it may be the reason why the length is another.
     match u16::from_ne_bytes([version_low, version_high]) {
-        VERSION if bytes.len() <= N => {}
+        VERSION if bytes.len() <= bytes_max => {}
         VERSION => return Err(Malformed::Rubbish),
         other => return Err(Malformed::Version(other)),
     }
@@ -264,7 +240,7 @@ fn is_shape_of(key: PortKey, shape: Shape) -> bool {
     is_of_kind && is_shape(shape)
 }
 
-/// As much of the text as fits, cut between characters.
+/// The beginning of the text that fits, cut between characters.
 fn shortened(text: &str, bytes_max: usize) -> &str {
     let end = (0..=text.len().min(bytes_max))
         .rev()
@@ -275,7 +251,7 @@ fn shortened(text: &str, bytes_max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_proto::neighbour::Form;
+    use tautline_proto::neighbour::{Form, NEIGHBOUR_COUNT_MAX};
     use tautline_proto::wire::raw::EtherType;
     use tautline_proto::wire::{MacAddress, ParseError, PortNumber};
 
@@ -325,7 +301,7 @@ mod tests {
             },
             Request::Close { key: udp(53) },
             Request::Counters,
-            Request::Neighbour { index: 255 },
+            Request::Neighbours,
             Request::Open {
                 key: EtherType::ETHERCAT.into(),
                 shape: Shape::Queuing { depth: 8 },
@@ -370,14 +346,7 @@ mod tests {
                 any_source_address: true,
             },
             Reply::Closed,
-            Reply::Neighbour {
-                begun_ns: 300,
-                entry: Some(Entry(neighbour())),
-            },
-            Reply::Neighbour {
-                begun_ns: 2,
-                entry: None,
-            },
+            Reply::Neighbours(Vec::new()),
             Reply::Counters(NodeCounters {
                 malformed: std::array::from_fn(|index| index as u64),
                 no_port: u64::MAX,
@@ -401,17 +370,9 @@ mod tests {
         };
         let mut expected = vec![];
         expected.extend(0x544c_4331u32.to_ne_bytes());
-        expected.extend(11u16.to_ne_bytes());
-        // Number of the request, open, message port 258, queuing, depth.
-        expected.extend([5, 1, 0, 0x82, 0x02, 0, 64]);
-        assert_eq!(request.encode(5)[..], expected);
-        let request = Request::Open {
-            key: EtherType::ETHERCAT.into(),
-            shape: Shape::Queuing { depth: 64 },
-        };
-        // Number of the request, open, raw 0x88a4, queuing, depth.
-        expected.truncate(HEAD_BYTES);
-        expected.extend([5, 1, 2, 0xA4, 0x91, 0x02, 0, 64]);
+        expected.extend(12u16.to_ne_bytes());
+        // Number of the request, open, port 258, queuing, depth.
+        expected.extend([5, 1, 3, b'2', b'5', b'8', 0, 64]);
         assert_eq!(request.encode(5)[..], expected);
     }
 
@@ -427,10 +388,7 @@ mod tests {
         };
         for reply in [
             Reply::Counters(counters),
-            Reply::Neighbour {
-                begun_ns: u64::MAX,
-                entry: Some(Entry(neighbour())),
-            },
+            Reply::Neighbours(vec![Entry(neighbour()); NEIGHBOUR_COUNT_MAX]),
         ] {
             assert_eq!(
                 Reply::decode(&reply.encode(u32::MAX)),
@@ -457,7 +415,7 @@ mod tests {
             let longer = [&good[..], &[0]].concat();
             assert_eq!(Request::decode(&longer), Err(Malformed::Rubbish));
         }
-        let mut other_version = requests()[2].encode(0).to_vec();
+        let mut other_version = requests()[2].encode(0);
         other_version[4..6].copy_from_slice(&9u16.to_ne_bytes());
         assert_eq!(Request::decode(&other_version), Err(Malformed::Version(9)));
         assert_eq!(
@@ -499,19 +457,12 @@ mod tests {
                 "{request:?}"
             );
         }
-        // Port 0, which no request can be made with.
-        for key in [port(7), udp(7)] {
-            let mut bytes = Request::Close { key }.encode(1).to_vec();
-            *bytes.last_mut().unwrap() = 0;
-            assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
-        }
-        // EtherTypes that no raw port can have: IPv4, ARP, IPv6, tags, a length.
-        for number in [0x0800, 0x0806, 0x86DD, 0x8100, 0x88A8, 0x9100, 0x05DC_u16] {
-            let key = EtherType::ETHERCAT.into();
-            let mut bytes = Request::Close { key }.encode(1).to_vec();
-            bytes.truncate(HEAD_BYTES + 3);
-            bytes.extend(postcard::to_allocvec(&number).unwrap());
-            assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish));
+        // Keys that no request can be made with: port 0, IPv4's EtherType.
+        for key in ["0", "udp:0", "raw:0x0800"] {
+            let mut bytes = Request::Close { key: port(7) }.encode(1);
+            bytes.truncate(HEAD_BYTES + 2);
+            bytes.extend(postcard::to_allocvec(key).unwrap());
+            assert_eq!(Request::decode(&bytes), Err(Malformed::Rubbish), "{key}");
         }
     }
 
@@ -521,10 +472,7 @@ mod tests {
         use rand_xoshiro::Xoshiro256PlusPlus;
         use rand_xoshiro::rand_core::{Rng, SeedableRng};
         let mut random = Xoshiro256PlusPlus::seed_from_u64(12);
-        let seeds: Vec<Vec<u8>> = requests()
-            .iter()
-            .map(|one| one.encode(3).to_vec())
-            .collect();
+        let seeds: Vec<Vec<u8>> = requests().iter().map(|one| one.encode(3)).collect();
         let mut taken = 0;
         for round in 0..100_000 {
             let mut bytes = seeds[round % seeds.len()].clone();

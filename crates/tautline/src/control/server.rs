@@ -32,7 +32,6 @@ use crate::node::{Attachment, check_ethernet};
 use crate::runtime::{self, Room};
 use crate::status::{InterfaceStatus, OpenReport, gone};
 use crate::sys::activation;
-use crate::sys::clock;
 use crate::sys::interface::InterfaceWatch;
 use crate::sys::pin::BpfPin;
 use crate::sys::unix;
@@ -91,8 +90,6 @@ pub struct Server {
     policy: Policy,
     /// Those of the configuration.
     neighbours: NeighbourTable,
-    /// CLOCK_MONOTONIC when the configuration was read.
-    begun_ns: u64,
     report: OpenReport,
     taken_over: usize,
     replaced: Option<OpenError>,
@@ -140,11 +137,11 @@ impl Server {
         Self::open_with(config, None)
     }
 
-    /// The same on a control socket that a service manager listens on for this process, if there is one. Clients that
-    /// have connected before are served then. It must be `clients-INTERFACE` in the directory of control sockets.
+    /// Opens on a control socket that a service manager listens on for this process, if there is one. Clients that have
+    /// connected before are served then. It must be `clients-INTERFACE` in the directory of control sockets.
     ///
     /// # Errors
-    /// As [`Server::open`]; [`OpenError::Refused`] if it is another socket.
+    /// Those of [`Server::open`]; [`OpenError::Refused`] if it is another socket.
     pub fn open_with(
         config: ServiceConfig,
         listener: Option<InheritedListener>,
@@ -215,7 +212,6 @@ impl Server {
             taps,
             policy,
             neighbours: config.neighbours,
-            begun_ns: clock::monotonic().as_nanos(),
             report,
             taken_over: 0,
             replaced,
@@ -453,9 +449,7 @@ impl Server {
             Request::Open { key, shape } => self.open_port(number, key, shape),
             Request::Close { key } => Ok(self.close_of(number, key)),
             Request::Counters => Ok((Reply::Counters(self.demux.counters()), Vec::new())),
-            Request::Neighbour { index } => {
-                self.greeted(number).map(|_| self.tell_neighbour(index))
-            }
+            Request::Neighbours => self.greeted(number).map(|_| self.tell_neighbours()),
         }
     }
 
@@ -505,14 +499,9 @@ impl Server {
         Ok((answer, vec![keeper]))
     }
 
-    /// One entry of the table.
-    fn tell_neighbour(&self, index: u16) -> Granted {
-        let entry = self.neighbours.iter().nth(index.into());
-        let answer = Reply::Neighbour {
-            begun_ns: self.begun_ns,
-            entry: entry.map(|(_, neighbour)| Entry(neighbour.clone())),
-        };
-        (answer, Vec::new())
+    fn tell_neighbours(&self) -> Granted {
+        let entries = self.neighbours.iter().map(|(_, one)| Entry(one.clone()));
+        (Reply::Neighbours(entries.collect()), Vec::new())
     }
 
     /// A client that has said what it needs.

@@ -6,12 +6,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use tautline_proto::time::Instant;
-use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{PortKey, PortNumber};
+use tautline_proto::wire::PortKey;
 
 use super::serve;
 
@@ -24,36 +22,22 @@ pub(crate) struct ReadsTold {
     pub(crate) reads: Vec<(u64, u64, u64)>,
 }
 
-/// Request for the reads of a port from a number on.
-const REQUEST: &[u8; 5] = b"reads";
-/// Request for the reads of a port of plain UDP.
-const REQUEST_UDP: &[u8; 5] = b"readu";
-/// Request for the reads of a raw port.
-const REQUEST_RAW: &[u8; 5] = b"readr";
-/// Bytes of a request: the word, the port, and the number of the first read that is wanted.
-pub(super) const REQUEST_BYTES: usize = REQUEST.len() + 2 + 8;
+/// Request for the reads of a port from a number on: this word, the key, and the number of the first read.
+const REQUEST: &str = "reads";
+/// Bytes of the longest request.
+pub(super) const REQUEST_BYTES: usize = "reads raw:0xffff 18446744073709551615".len();
 
 pub(super) fn request(key: PortKey, seen: u64) -> Vec<u8> {
-    let word = match key {
-        PortKey::Message(_) => REQUEST,
-        PortKey::Udp(_) => REQUEST_UDP,
-        PortKey::Raw(_) => REQUEST_RAW,
-    };
-    [&word[..], &key.number().to_be_bytes(), &seen.to_be_bytes()].concat()
+    format!("{REQUEST} {} {seen}", key.short()).into()
 }
 
 /// The port and the number of a request.
 pub(super) fn wanted(request: &[u8]) -> Option<(PortKey, u64)> {
-    let (word, rest) = request.split_first_chunk()?;
-    let (port, seen) = rest.split_first_chunk()?;
-    let number = u16::from_be_bytes(*port);
-    let port = match word {
-        REQUEST => PortKey::Message(PortNumber::new(number)?),
-        REQUEST_UDP => PortKey::Udp(NonZeroU16::new(number)?),
-        REQUEST_RAW => PortKey::Raw(EtherType::new(number).ok()?),
-        _ => return None,
+    let words = str::from_utf8(request).ok()?.split(' ');
+    let [REQUEST, key, seen] = words.collect::<Vec<_>>()[..] else {
+        return None;
     };
-    Some((port, u64::from_be_bytes(seen.try_into().ok()?)))
+    Some((key.parse().ok()?, seen.parse().ok()?))
 }
 
 /// Reads of a port of one process, since the last look.
@@ -123,21 +107,21 @@ mod tests {
 
     #[test]
     fn requests_come_back_and_others_are_none() {
-        let mut bytes = Vec::new();
-        let ours = PortKey::Message(PortNumber::new(4095).unwrap());
-        let raw = PortKey::Raw(EtherType::ETHERCAT);
-        for key in [PortKey::Udp(NonZeroU16::MAX), raw, ours] {
-            bytes = request(key, u64::MAX);
-            assert_eq!(bytes.len(), REQUEST_BYTES);
+        for key in ["4095", "udp:65535", "raw:0x88a4"] {
+            let key = key.parse().unwrap();
+            let bytes = request(key, u64::MAX);
+            assert!(bytes.len() <= REQUEST_BYTES);
             assert_eq!(wanted(&bytes), Some((key, u64::MAX)));
         }
         for wrong in [
-            &b"watch"[..],
-            b"reads",
-            &bytes[..14],
-            b"reads\0\0\0\0\0\0\0\0\0\0",
+            "watch",
+            "reads",
+            "reads 7",
+            "reads 7 -1",
+            "reads 0 1",
+            "reads 7 1 1",
         ] {
-            assert_eq!(wanted(wrong), None, "{wrong:?}");
+            assert_eq!(wanted(wrong.as_bytes()), None, "{wrong}");
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn hello() -> Vec<u8> {
 /// The first request of a connection, whose kind and fields are `rest`.
 pub fn request(rest: &[u8]) -> Vec<u8> {
     let mut bytes = 0x544c_4331u32.to_ne_bytes().to_vec();
-    bytes.extend(11u16.to_ne_bytes());
+    bytes.extend(12u16.to_ne_bytes());
     bytes.push(1);
     bytes.extend(rest);
     bytes

@@ -147,7 +147,7 @@ fn rubbish_silence_and_deaf_ears_cost_nothing() {
     // Half a request, another version, a port before the greeting.
     let mut other_version = hello();
     other_version[4] ^= 1;
-    let ungreeted = request(&[1, 0, 60, 0, 64]);
+    let ungreeted = request(&[1, 2, b'6', b'0', 0, 64]);
     for message in [&hello()[..9], &other_version, &ungreeted] {
         let socket = connect(&hosts);
         assert!(send(&socket, message, 0));

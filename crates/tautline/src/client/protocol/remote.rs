@@ -1,12 +1,10 @@
 //! Types of other crates as they lie in messages.
 
 use std::net::Ipv4Addr;
-use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use tautline_proto::neighbour::{Form, Neighbour};
-use tautline_proto::wire::raw::EtherType;
-use tautline_proto::wire::{MacAddress, PortKey, PortNumber};
+use tautline_proto::wire::MacAddress;
 use tautline_shm::region::Shape;
 
 /// [`Shape`].
@@ -22,7 +20,7 @@ pub(super) enum ShapeFields {
 #[serde(remote = "Neighbour")]
 pub(super) struct NeighbourFields {
     name: String,
-    #[serde(with = "mac")]
+    #[serde(with = "MacBytes")]
     mac: MacAddress,
     ip: Option<Ipv4Addr>,
     #[serde(with = "FormName")]
@@ -39,70 +37,27 @@ enum FormName {
 }
 
 /// [`MacAddress`].
-pub(super) mod mac {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use tautline_proto::wire::MacAddress;
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "MacAddress")]
+struct MacBytes([u8; 6]);
+
+/// [`PortKey`](tautline_proto::wire::PortKey), as commands write it.
+pub(super) mod key {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tautline_proto::wire::PortKey;
 
     pub(in super::super) fn serialize<S: Serializer>(
-        mac: &MacAddress,
+        key: &PortKey,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        mac.0.serialize(serializer)
+        serializer.collect_str(&key.short())
     }
 
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<MacAddress, D::Error> {
-        <[u8; 6]>::deserialize(deserializer).map(MacAddress)
-    }
-}
-
-/// [`PortKey`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "PortKey")]
-pub(super) enum KeyFields {
-    Message(#[serde(with = "port")] PortNumber),
-    Udp(NonZeroU16),
-    Raw(#[serde(with = "ethertype")] EtherType),
-}
-
-/// [`PortNumber`](tautline_proto::wire::PortNumber).
-mod port {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-    use tautline_proto::wire::PortNumber;
-
-    pub(super) fn serialize<S: Serializer>(
-        port: &PortNumber,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u16(port.get())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<PortNumber, D::Error> {
-        let number = u16::deserialize(deserializer)?;
-        PortNumber::new(number).ok_or_else(|| D::Error::custom("no port number"))
-    }
-}
-
-/// [`EtherType`](tautline_proto::wire::raw::EtherType).
-mod ethertype {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-    use tautline_proto::wire::raw::EtherType;
-
-    pub(super) fn serialize<S: Serializer>(
-        ethertype: &EtherType,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u16(ethertype.get())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<EtherType, D::Error> {
-        EtherType::new(u16::deserialize(deserializer)?).map_err(D::Error::custom)
+    ) -> Result<PortKey, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
     }
 }
