@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use libc::{sockaddr, sockaddr_in, socklen_t};
-use tautline::port::UdpOptions;
+use tautline::port::QueuingOptions;
 use tautline::send_pool::LentBuffer;
 use tautline::{Node, NodeConfig, PortError, Priority, UdpPort, Wait};
 use tautline_state::fork::OwnerProcess;
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn rt_socket(
     })
 }
 
-fn options(message_bytes_max: usize) -> UdpOptions {
-    let default = UdpOptions::default();
+fn options(message_bytes_max: usize) -> QueuingOptions {
+    let default = QueuingOptions::default();
     let slots = message_bytes_max.div_ceil(FRAGMENT_BYTES);
     let depth = match slots {
         0 | 1 => default.depth,
@@ -125,7 +125,7 @@ fn options(message_bytes_max: usize) -> UdpOptions {
                 depth.clamp(default.depth, tautline::port::DEPTH_MAX)
             }),
     };
-    UdpOptions {
+    QueuingOptions {
         depth,
         message_bytes_max,
         ..default
@@ -161,7 +161,7 @@ fn node_of(ip: Ipv4Addr) -> Result<(Node, Option<Arc<Node>>), Fault> {
     Ok((Node::clone(&node), Some(node)))
 }
 
-fn open_port(node: &Node, number: u16, options: &UdpOptions) -> Result<UdpPort, Fault> {
+fn open_port(node: &Node, number: u16, options: &QueuingOptions) -> Result<UdpPort, Fault> {
     if number != 0 {
         return Ok(node.udp(number).options(options).open()?);
     }

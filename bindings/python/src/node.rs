@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tautline::port::Policing;
+use tautline::port::{MessagePort, Policing};
 use tautline::{EtherType, NodeConfig, OpenError};
 
 use crate::cell::{OfProcess, check_process};
@@ -251,9 +251,13 @@ impl Node {
         police_burst: Option<u32>,
     ) -> PyResult<UdpPort> {
         let node = self.node(py)?;
+        let builder = match &port {
+            PortId::Number(number) => node.udp(*number),
+            PortId::Name(name) => node.udp(name),
+        };
         let opened = open!(
             py,
-            node.udp(&port),
+            builder,
             number = number,
             depth = depth,
             message_bytes_max = message_bytes_max,
@@ -378,7 +382,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PortId {
     }
 }
 
-impl<'n> From<&'n PortId> for tautline::node::PortId<'n, u16> {
+impl<'n> From<&'n PortId> for tautline::node::PortId<'n, MessagePort> {
     fn from(id: &'n PortId) -> Self {
         match id {
             PortId::Number(number) => (*number).into(),

@@ -45,27 +45,24 @@ impl Destination {
     }
 }
 
-/// Number of a peer's port: an integer or a [`PortNumber`].
+/// Number of a port of messages: an integer or a [`PortNumber`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerPort(u16);
+pub struct MessagePort(u16);
 
-impl From<u16> for PeerPort {
+impl From<u16> for MessagePort {
     fn from(number: u16) -> Self {
         Self(number)
     }
 }
 
-impl From<PortNumber> for PeerPort {
+impl From<PortNumber> for MessagePort {
     fn from(number: PortNumber) -> Self {
         Self(number.get())
     }
 }
 
-impl PeerPort {
-    /// The number of a port of messages.
-    ///
-    /// # Errors
-    /// [`PortError::Value`] beyond 1 to 4095.
+impl MessagePort {
+    /// The number, unless it is beyond 1 to 4095.
     pub(crate) fn number(self) -> Result<PortNumber, PortError> {
         Ok(PortNumber::try_from(self.0)?)
     }

@@ -23,6 +23,7 @@ use crate::link::frame::Marking;
 use crate::link::vbus::place_of_bus;
 use crate::link::xdp::seen_first;
 use crate::neighbours::{Neighbours, Own};
+use crate::port::MessagePort;
 use crate::port::open_list::Ports;
 use crate::port::owner::PortOwner;
 use crate::send_pool::{SendPool, SendPoolStatus};
@@ -83,7 +84,7 @@ pub(crate) struct NodeInner {
     gateway: Option<Ipv4Addr>,
     /// State of the interface when the node was opened.
     interface: Option<Interface>,
-    /// The same interface now. Not on link `udp`: another one with the same IPv4 address serves it as well.
+    /// That interface now. Not on link `udp`: another one with the same IPv4 address serves it as well.
     watch: Option<Arc<InterfaceWatch>>,
     /// The network namespace that the node's interface is in.
     namespace: Option<Namespace>,
@@ -280,12 +281,12 @@ impl Node {
     /// assert!(error.to_string().contains("`depth` is 16 in the configuration and 32"), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn queuing<'n>(&'n self, port: impl Into<PortId<'n, u16>>) -> QueuingBuilder<'n> {
+    pub fn queuing<'n>(&'n self, port: impl Into<PortId<'n, MessagePort>>) -> QueuingBuilder<'n> {
         QueuingBuilder::new(self, port.into())
     }
 
     /// Begins a sampling port: by the name that the configuration gives it, or by a number.
-    pub fn sampling<'n>(&'n self, port: impl Into<PortId<'n, u16>>) -> SamplingBuilder<'n> {
+    pub fn sampling<'n>(&'n self, port: impl Into<PortId<'n, MessagePort>>) -> SamplingBuilder<'n> {
         SamplingBuilder::new(self, port.into())
     }
 

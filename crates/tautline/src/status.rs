@@ -10,6 +10,7 @@ use std::io;
 
 use crate::sys::{bpf, interface as kernel};
 
+pub use crate::types::TypeDifference;
 pub(crate) use interface::gone;
 pub use interface::{InterfaceState, InterfaceStatus};
 pub use node::{
@@ -18,7 +19,7 @@ pub use node::{
 };
 pub use port::{
     DatagramStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus,
-    ReassemblyStatus, TypeDifferenceStatus, TypeStatus, ValueStatus, bucket_quantile, told_type,
+    ReassemblyStatus, TypeStatus, ValueStatus, bucket_quantile, told_type,
 };
 pub(crate) use reads::ReadsTold;
 pub use reads::{PortReads, ReadWatch};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use tautline_types::type_byte;
 
 use crate::address::{Address, Source};
@@ -113,24 +114,35 @@ impl TakenType {
 }
 
 /// Direction of messages that two ends declare differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
     /// This port sends them.
     Sends,
     /// This port receives them.
     Receives,
 }
 
-/// A peer that declares another type.
-#[derive(Clone, Debug)]
-pub(crate) struct TypeDifference {
-    pub(crate) address: Address,
-    pub(crate) port: PortNumber,
-    pub(crate) direction: Direction,
-    /// First difference, if the peer has told its declaration; "here" is this port.
-    pub(crate) difference: Option<String>,
-    /// How often it said so: on a bus, connections that were refused.
-    pub(crate) times: u64,
+/// A peer that declares another type of messages than the port, as `taut status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TypeDifference {
+    /// The peer's address.
+    pub address: Address,
+    /// Its port.
+    #[serde(serialize_with = "number")]
+    pub port: PortNumber,
+    /// Direction of the messages.
+    pub direction: Direction,
+    /// First difference, if the peer has told its declaration, and type bytes on a network; "here" is this port.
+    pub difference: Option<String>,
+    /// Link `vbus`: connections that were refused for it. Else messages that were refused, from all peers.
+    pub refused: u64,
+}
+
+/// Writes the number of a port into a status.
+pub(crate) fn number<S: Serializer>(port: &PortNumber, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(port.get())
 }
 
 /// The examples of the page about types.

@@ -13,7 +13,7 @@ use common::{PACKET, Pair, Side, UDP, XDP, XSK, bus_pair, pair, port};
 use tautline::cycle::CycleOptions;
 use tautline::keys::{Cipher, Key, KeyRing, KeySource};
 use tautline::link::PlainUdp;
-use tautline::port::{Outgoing, QueuingOptions, SamplingOptions, UdpOptions};
+use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
 use tautline::{
     Cycle, LinkKind, Node, NodeConfig, Priority, Protection, Typed, TypedQueuingPort, Wait,
     neighbour,
@@ -269,12 +269,11 @@ fn typed(pair: &Pair) {
         position: [f64; 7],
         flags: u64,
     }
-    let options = QueuingOptions::default();
     let mut sender: TypedQueuingPort<State> = pair
-        .on_a(|node| node.queuing(port(31)).options(&options).typed().open())
+        .on_a(|node| node.queuing(port(31)).typed().open())
         .unwrap();
     let mut receiver: TypedQueuingPort<State> = pair
-        .on_b(|node| node.queuing(port(32)).options(&options).typed().open())
+        .on_b(|node| node.queuing(port(32)).typed().open())
         .unwrap();
     let to = sender.destination("peer", port(32)).unwrap();
     let calls = allocations(|| {
@@ -287,10 +286,7 @@ fn typed(pair: &Pair) {
             let (received, _) = receiver.receive(Wait::Until(pair.soon())).unwrap().unwrap();
             assert_eq!((received.flags, received.position), (flags, [0.5; 7]));
         }
-        sender
-            .untyped()
-            .send(to, Priority::NORMAL, b"other")
-            .unwrap();
+        (*sender).send(to, Priority::NORMAL, b"other").unwrap();
         assert!(receiver.receive(Wait::Until(pair.soon())).is_err());
     });
     assert_eq!(calls, 0);
@@ -361,7 +357,7 @@ fn lending(pair: &Pair) {
 
 /// Plain UDP: copied and lent, both ways, long ones too, in batches and in vain.
 fn plain_udp(pair: &Pair) {
-    let options = UdpOptions::default();
+    let options = QueuingOptions::default();
     let (mut sender, mut receiver, to) = pair.udp_ports([5001, 5002], &options);
     let long = vec![7; 65_507];
     let mut buffer = [0; 1484];
@@ -421,9 +417,9 @@ fn plain_udp(pair: &Pair) {
 
 /// Datagrams in fragments, put together: copied and lent.
 fn long_datagrams(pair: &Pair) {
-    let options = UdpOptions {
+    let options = QueuingOptions {
         message_bytes_max: 65_507,
-        ..UdpOptions::default()
+        ..QueuingOptions::default()
     };
     let (mut sender, mut receiver, to) = pair.udp_ports([5003, 5004], &options);
     let mut buffer = vec![0; 65_507];
@@ -559,10 +555,7 @@ fn a_port_of_default_depth_costs_at_most_2_mib() {
         let _alone = alone();
         let Some(pair) = pair(side, side) else { return };
         let before = (map_bytes(), resident_bytes());
-        let options = QueuingOptions::default();
-        let queue = pair
-            .on_b(|node| node.queuing(port(70)).options(&options).open())
-            .unwrap();
+        let queue = pair.on_b(|node| node.queuing(port(70)).open()).unwrap();
         let maps = map_bytes() - before.0;
         // The mapping of a map is resident too: the same pages.
         let resident = resident_bytes().saturating_sub(before.1);

@@ -178,7 +178,7 @@ impl Craft {
             .typed()
             .open()
             .map_err(io::Error::other)?;
-        let readers = state.untyped().readers().map_err(io::Error::other)?;
+        let readers = state.readers().map_err(io::Error::other)?;
         let waypoints = node
             .queuing(WAYPOINT_PORT)
             .typed()

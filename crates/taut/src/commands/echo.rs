@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tautline::port::UdpOptions;
+use tautline::port::QueuingOptions;
 use tautline::{Instant, Node, PortError, PortNumber, QueuingPort, ReceiveError, UdpPort, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_testbed::interrupt;
@@ -69,9 +69,9 @@ impl EchoPort {
         let options = peer::any_size();
         match udp {
             Some(udp) => {
-                let options = UdpOptions {
+                let options = QueuingOptions {
                     message_bytes_max: DATAGRAM_BYTES_MAX,
-                    ..UdpOptions::from(&options)
+                    ..options
                 };
                 let port = node.udp(udp).options(&options).open();
                 port.map(EchoPort::Datagrams)

@@ -35,7 +35,7 @@ pub(crate) fn send_typed(bus: &Path, is_enough: &AtomicBool) {
         };
         // On a busy machine the receiver is not connected yet; a test that gets nothing fails by itself.
         let _not_yet = port.send(to, Priority::NORMAL, &state);
-        let _not_yet = port.untyped().send(to, Priority::NORMAL, b"plain");
+        let _not_yet = (*port).send(to, Priority::NORMAL, b"plain");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

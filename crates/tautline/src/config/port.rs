@@ -16,7 +16,7 @@ use crate::error::OptionsError;
 use crate::kind::LinkKind;
 use crate::link::vbus::PRODUCERS_MAX;
 use crate::policing::{Policing, RATE_MAX};
-use crate::port::{QueuingOptions, RawOptions, SamplingOptions, UdpOptions};
+use crate::port::{QueuingOptions, SamplingOptions};
 use crate::types::PortTypes;
 
 #[derive(Deserialize)]
@@ -343,12 +343,7 @@ fn queuing(
     }
     let bytes = &entry.message_bytes_max;
     options.message_bytes_max = largest(bytes, received, options.message_bytes_max)?;
-    let checked = match key {
-        PortKey::Message(_) => options.check_on(link),
-        PortKey::Udp(_) => UdpOptions::from(&options).check(),
-        PortKey::Raw(_) => RawOptions::from(&options).check(),
-    };
-    checked.map_err(|error| {
+    options.check_on(key, link).map_err(|error| {
         let place = match (&entry.depth, bytes) {
             (Some(depth), None) => depth.span(),
             (_, Some(bytes)) => bytes.span(),

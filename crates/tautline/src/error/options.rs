@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tautline_proto::wire::PortKey;
+
 use crate::limits::{DEPTH_MAX, SOURCES_MAX};
 
 /// An option of a port is beyond its limits.
@@ -39,6 +41,14 @@ pub enum OptionsError {
         /// Frames at once.
         burst: u32,
     },
+    /// Ports of this kind do not have the option.
+    #[error("{key} has no option `{option}`")]
+    NotOfKind {
+        /// The port.
+        key: PortKey,
+        /// Key of the option in the configuration.
+        option: &'static str,
+    },
     /// The program sets an option to another value than the configuration.
     #[error(
         "port `{name}`: `{option}` is {configured} in the configuration and {program} in the program"
@@ -69,6 +79,7 @@ impl OptionsError {
             Self::Policing { .. } => {
                 "use a rate of 1 to 10,000,000 messages a second and a burst of 1 to 1,000,000"
             }
+            Self::NotOfKind { .. } => "leave it out, or open a port for messages",
             Self::Contradiction { .. } => "set the option in one of the two, or to the same value",
             Self::Type(_) => "use names and sizes within the limits of docs/reference/types.md",
         }

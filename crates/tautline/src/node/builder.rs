@@ -16,8 +16,8 @@ use crate::error::{OptionsError, PortError};
 use crate::message::Destination;
 use crate::policing::Policing;
 use crate::port::{
-    QueuingOptions, QueuingPort, RawOptions, RawPort, SamplingOptions, SamplingPort, Spin,
-    TypedQueuingPort, TypedSamplingPort, UdpOptions, UdpPort,
+    MessagePort, QueuingOptions, QueuingPort, RawPort, SamplingOptions, SamplingPort, Spin,
+    TypedQueuingPort, TypedSamplingPort, UdpPort,
 };
 use crate::types::{PortTypes, Typed};
 
@@ -44,27 +44,36 @@ impl<'n, K> From<&'n String> for PortId<'n, K> {
     }
 }
 
-impl From<u16> for PortId<'_, u16> {
-    fn from(number: u16) -> Self {
+impl<K> PortId<'_, K> {
+    fn of(key: K) -> Self {
         Self {
             name: None,
-            key: Some(number),
+            key: Some(key),
         }
     }
 }
 
-impl From<PortNumber> for PortId<'_, u16> {
+impl From<u16> for PortId<'_, u16> {
+    fn from(port: u16) -> Self {
+        Self::of(port)
+    }
+}
+
+impl From<u16> for PortId<'_, MessagePort> {
+    fn from(number: u16) -> Self {
+        Self::of(number.into())
+    }
+}
+
+impl From<PortNumber> for PortId<'_, MessagePort> {
     fn from(number: PortNumber) -> Self {
-        Self::from(number.get())
+        Self::of(number.into())
     }
 }
 
 impl From<EtherType> for PortId<'_, EtherType> {
     fn from(ethertype: EtherType) -> Self {
-        Self {
-            name: None,
-            key: Some(ethertype),
-        }
+        Self::of(ethertype)
     }
 }
 
@@ -82,6 +91,15 @@ impl Given {
     fn set_other<T: PartialEq>(&mut self, option: &'static str, place: &mut T, value: T) {
         if *place != value {
             self.set(option, place, value);
+        }
+    }
+
+    /// Refuses options that ports of the key's kind do not have.
+    fn refuse(&self, key: PortKey, options: &[&'static str]) -> Result<(), OptionsError> {
+        let mut all = options.iter().copied();
+        match all.find(|option| self.0.contains(option)) {
+            Some(option) => Err(OptionsError::NotOfKind { key, option }),
+            None => Ok(()),
         }
     }
 
@@ -225,7 +243,7 @@ impl<'n, K, O: Default> PortBuilder<'n, K, O> {
 /// assert_eq!(port.number().get(), 2041);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub type QueuingBuilder<'n> = PortBuilder<'n, u16, QueuingOptions>;
+pub type QueuingBuilder<'n> = PortBuilder<'n, MessagePort, QueuingOptions>;
 
 /// A sampling port that is not open yet: [`Node::sampling`].
 ///
@@ -239,18 +257,18 @@ pub type QueuingBuilder<'n> = PortBuilder<'n, u16, QueuingOptions>;
 /// assert_eq!(hub.sources().count(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub type SamplingBuilder<'n> = PortBuilder<'n, u16, SamplingOptions>;
+pub type SamplingBuilder<'n> = PortBuilder<'n, MessagePort, SamplingOptions>;
 
 /// A UDP port that is not open yet: [`Node::udp`].
-pub type UdpBuilder<'n> = PortBuilder<'n, u16, UdpOptions>;
+pub type UdpBuilder<'n> = PortBuilder<'n, u16, QueuingOptions>;
 
 /// A raw port that is not open yet: [`Node::raw`].
-pub type RawBuilder<'n> = PortBuilder<'n, EtherType, RawOptions>;
+pub type RawBuilder<'n> = PortBuilder<'n, EtherType, QueuingOptions>;
 
-/// Options of a kind of port: their keys in the configuration file, and their fields.
+/// Options of a discipline: their keys in the configuration file, and their fields.
 macro_rules! options {
-    ($builder:ident, $options:ident, $entry:ident, $($key:literal $field:ident),+) => {
-        impl<'n> $builder<'n> {
+    ($options:ident, $entry:ident, $($key:literal $field:ident),+) => {
+        impl<'n, K> PortBuilder<'n, K, $options> {
             /// Sets how long a wait spins before it sleeps.
             pub fn spin(mut self, spin: impl Into<Spin>) -> Self {
                 self.given.set("spin_us", &mut self.options.spin, spin.into());
@@ -290,33 +308,22 @@ macro_rules! options {
 }
 
 options! {
-    QueuingBuilder, QueuingOptions, Queuing,
+    QueuingOptions, Queuing,
     "depth" depth, "message_bytes_max" message_bytes_max, "spin_us" spin, "police_rate" policing,
     "protection" protection
 }
 options! {
-    SamplingBuilder, SamplingOptions, Sampling,
+    SamplingOptions, Sampling,
     "refresh_period_us" refresh_period, "sources" sources, "value_bytes_max" value_bytes_max, "spin_us" spin,
     "police_rate" policing, "protection" protection
 }
-options! {
-    UdpBuilder, UdpOptions, Queuing,
-    "depth" depth, "message_bytes_max" message_bytes_max, "spin_us" spin, "police_rate" policing
-}
-options! {
-    RawBuilder, RawOptions, Queuing,
-    "depth" depth, "spin_us" spin, "police_rate" policing
-}
 
-/// Setter of ports that keep every message.
-macro_rules! depth_option {
-    () => {
-        /// Sets the slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX).
-        pub fn depth(mut self, depth: u32) -> Self {
-            self.given.set("depth", &mut self.options.depth, depth);
-            self
-        }
-    };
+impl<K> PortBuilder<'_, K, QueuingOptions> {
+    /// Sets the slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX).
+    pub fn depth(mut self, depth: u32) -> Self {
+        self.given.set("depth", &mut self.options.depth, depth);
+        self
+    }
 }
 
 /// Functions of ports of messages.
@@ -325,7 +332,7 @@ macro_rules! message_builder {
         impl $builder<'_> {
             /// Sets the port's number, 1 to 4095; a port that the configuration names has one already.
             pub fn number(mut self, number: u16) -> Self {
-                self.id.key = Some(number);
+                self.id.key = Some(number.into());
                 self
             }
 
@@ -371,7 +378,7 @@ macro_rules! message_builder {
 
             /// Opens the port, with this size of its largest message if there is one, whatever the options say.
             fn open_with(mut self, bytes_max: Option<usize>) -> Result<$port, PortError> {
-                let number = self.id.key.map(PortNumber::try_from).transpose()?;
+                let number = self.id.key.map(MessagePort::number).transpose()?;
                 let (entry, key) = self.settle(number.map(PortKey::Message), $kind)?;
                 let types = settle_types(entry, self.types)?;
                 if let Some(bytes) = bytes_max {
@@ -414,10 +421,6 @@ message_builder!(
     value_bytes_max
 );
 
-impl QueuingBuilder<'_> {
-    depth_option!();
-}
-
 impl SamplingBuilder<'_> {
     /// Sets the period in which a new value is due: an older value is not valid.
     pub fn refresh_period(mut self, period: Duration) -> Self {
@@ -443,8 +446,6 @@ pub struct TypedBuilder<B, R, S> {
 }
 
 impl UdpBuilder<'_> {
-    depth_option!();
-
     /// Sets the UDP port, 1 to 65535; a port that the configuration names has one already.
     pub fn number(mut self, number: u16) -> Self {
         self.id.key = Some(number);
@@ -466,14 +467,13 @@ impl UdpBuilder<'_> {
     pub fn open(mut self) -> Result<UdpPort, PortError> {
         let key = self.id.key.map(PortKey::udp).transpose()?;
         let (_, key) = self.settle(key, "udp")?;
+        self.given.refuse(key, &["protection"])?;
         let (owner, number) = (self.node.owner(), key.number());
         UdpPort::open(&owner, number, self.id.name, &self.options)
     }
 }
 
 impl RawBuilder<'_> {
-    depth_option!();
-
     /// Sets the EtherType of the port's frames; a port that the configuration names has one already.
     pub fn ethertype(mut self, ethertype: EtherType) -> Self {
         self.id.key = Some(ethertype);
@@ -487,6 +487,8 @@ impl RawBuilder<'_> {
     /// links without raw frames; else as [`QueuingBuilder::open`].
     pub fn open(mut self) -> Result<RawPort, PortError> {
         let (_, key) = self.settle(self.id.key.map(PortKey::Raw), "raw")?;
+        self.given
+            .refuse(key, &["protection", "message_bytes_max"])?;
         let ethertype = EtherType::new(key.number()).map_err(ValueError::EtherType)?;
         RawPort::open(&self.node.owner(), ethertype, self.id.name, &self.options)
     }

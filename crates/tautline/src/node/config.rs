@@ -163,7 +163,7 @@ impl NodeConfig {
         }
     }
 
-    /// By which frames the node knows its own in the Ethernet form.
+    /// EtherType and VLAN of the node in the Ethernet form.
     pub(crate) fn ethernet_form(&self) -> EthernetForm {
         EthernetForm {
             ethertype: self.ethertype,
@@ -171,14 +171,14 @@ impl NodeConfig {
         }
     }
 
-    /// The same on the given link.
+    /// Asks for a link.
     #[must_use]
     pub fn with_link(mut self, link: LinkKind) -> Self {
         self.link = Some(link);
         self
     }
 
-    /// The same with keys that are shared with a neighbour.
+    /// Adds keys that are shared with a neighbour.
     #[must_use]
     pub fn with_keys(mut self, neighbour: &str, source: KeySource) -> Self {
         self.keys.push(NeighbourKeys {
@@ -188,7 +188,7 @@ impl NodeConfig {
         self
     }
 
-    /// The same with one more neighbour.
+    /// Adds a neighbour.
     ///
     /// # Errors
     /// [`NeighbourError`].

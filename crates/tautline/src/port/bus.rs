@@ -4,23 +4,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::police::Bucket;
 
 use super::core::{Core, QueueCore, ValueCore};
 use super::lent::{LentMessage, Loan};
-use super::list::OpenMemory;
 use super::owner::PortOwner;
 use super::waiting::Bell;
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::Link;
-use crate::link::frame::Marking;
 use crate::link::vbus::{BusPort, FoundMessage};
 use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
-use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 use crate::sys::clock;
 
@@ -44,36 +38,27 @@ impl Bell for Box<BusPort> {
 }
 
 impl Core for Box<BusPort> {
-    fn open_memory(&self) -> OpenMemory {
-        OpenMemory::Bus(Arc::clone(&self.bus_receiver.shared))
-    }
-
-    fn police(&self, _bucket: Option<Bucket>) {}
-
-    fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
-        (**self).known(name, to)
-    }
-
-    fn add(
+    fn destination(
         &mut self,
-        _way: (&dyn Link, Marking),
-        _neighbour: &Neighbour,
-        (name, to): (&str, PortNumber),
+        owner: &dyn PortOwner,
         statistics: &Arc<Statistics>,
+        (name, to): (&str, PortNumber),
+        deadline: Option<Instant>,
     ) -> Result<Destination, PortError> {
-        (**self).add(name, to, statistics)
-    }
-
-    fn peer_wait(&self) -> Duration {
-        (**self).peer_wait()
-    }
-
-    fn wait_for_attempt(&self, to: Destination) -> Result<(), PortError> {
-        (**self).wait_for_attempt(to)
-    }
-
-    fn wait_for_peer(&self, to: Destination, deadline: Instant) -> Result<(), PortError> {
-        (**self).wait_for_peer(to, deadline)
+        let destination = match self.known(name, to) {
+            Some(known) => known,
+            None => {
+                let _known = owner.neighbour_named(name)?;
+                self.add(name, to, statistics)?
+            }
+        };
+        let wait = self.peer_wait();
+        let configured = (!wait.is_zero()).then(|| clock::monotonic() + wait);
+        match deadline.or(configured) {
+            Some(deadline) => self.wait_for_peer(destination, deadline)?,
+            None => self.wait_for_attempt(destination)?,
+        }
+        Ok(destination)
     }
 
     fn readers(&mut self) -> Option<Result<Destination, PortError>> {
@@ -121,7 +106,7 @@ impl Core for Box<BusPort> {
     #[inline(always)]
     fn lend_place<'p>(
         &'p mut self,
-        _pool: &Arc<SendPool>,
+        _owner: &dyn PortOwner,
         statistics: &'p Statistics,
         (to, priority): (Destination, Priority),
         length: usize,

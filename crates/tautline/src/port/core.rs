@@ -6,24 +6,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::police::Bucket;
 
-use super::authenticated::{Check, Sealing};
 use super::frames::Frames;
 use super::lent::{LentMessage, Loan};
-use super::list::OpenMemory;
+use super::opening::OpenedHalf;
 use super::owner::PortOwner;
 use super::waiting::Bell;
 use crate::address::Source;
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::frame::Marking;
+use crate::link::PortHalf;
 use crate::link::vbus::BusPort;
-use crate::link::{Link, PortHalf};
 use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
-use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 use crate::sys::interface::InterfaceWatch;
 
@@ -41,7 +36,7 @@ impl<R> AnyCore<R> {
     /// of frames.
     pub(super) fn new(
         (number, type_byte): (PortNumber, u8),
-        (opened, protection): (PortHalf, Option<(Sealing, Check)>),
+        (opened, protection): OpenedHalf,
         watch: Option<&Arc<InterfaceWatch>>,
         receiver: impl FnOnce() -> R,
     ) -> Self {
@@ -69,39 +64,15 @@ pub(super) use with_core;
 
 /// Contract of a core, whatever the port receives: destinations, sending, and the descriptor.
 pub(super) trait Core: Bell {
-    /// Where received messages lie, for the status.
-    fn open_memory(&self) -> OpenMemory;
-
-    /// Limits what arrives. Over a bus nothing does: the link reports that it cannot.
-    fn police(&self, bucket: Option<Bucket>);
-
-    /// The destination of a peer's port, if it was added before.
-    fn known(&self, name: &str, to: PortNumber) -> Option<Destination>;
-
-    /// Adds a peer's port as a destination.
-    fn add(
+    /// Resolves a peer's port. On a bus, waits for it: until the deadline, or as the node is configured. An error if the
+    /// port there declares another type.
+    fn destination(
         &mut self,
-        way: (&dyn Link, Marking),
-        neighbour: &Neighbour,
-        peer_port: (&str, PortNumber),
+        owner: &dyn PortOwner,
         statistics: &Arc<Statistics>,
+        peer_port: (&str, PortNumber),
+        deadline: Option<Instant>,
     ) -> Result<Destination, PortError>;
-
-    /// Time for which resolving a peer waits until its port is there.
-    fn peer_wait(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Waits until the first attempt to reach a destination has ended, where the link makes one. An error if the port
-    /// there declares another type.
-    fn wait_for_attempt(&self, _to: Destination) -> Result<(), PortError> {
-        Ok(())
-    }
-
-    /// Waits until the port at a destination is there, where the link knows that.
-    fn wait_for_peer(&self, _to: Destination, _deadline: Instant) -> Result<(), PortError> {
-        Ok(())
-    }
 
     /// Makes the way to all who read what the port publishes, where the link has one memory for them.
     fn readers(&mut self) -> Option<Result<Destination, PortError>> {
@@ -148,7 +119,7 @@ pub(super) trait Core: Bell {
     /// Lends the place of the next message.
     fn lend_place<'p>(
         &'p mut self,
-        pool: &Arc<SendPool>,
+        owner: &dyn PortOwner,
         statistics: &'p Statistics,
         to: (Destination, Priority),
         length: usize,
@@ -173,7 +144,7 @@ pub(super) trait Core: Bell {
     /// Announces a wait on the descriptor.
     fn arm_descriptor(&mut self);
 
-    /// As [`crate::link::PortLink::descriptor`].
+    /// Descriptor of the port: [`crate::link::PortLink::descriptor`].
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
@@ -190,7 +161,7 @@ pub(super) trait QueueCore: Core {
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError>;
 
-    /// The same where it lies.
+    /// Lends the most urgent message where it lies, like [`take_next`](Self::take_next).
     fn lend_next(
         &mut self,
         statistics: &Statistics,

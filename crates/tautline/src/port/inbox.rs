@@ -9,6 +9,7 @@ use tautline_shm::queue::{Consumer, Record};
 use tautline_shm::region::PortMemory;
 
 use super::authenticated::Check;
+use super::lent::LentPlace;
 use super::waiting::{Bell, check_interface};
 use crate::error::ReceiveError;
 use crate::link::{FramePort, PortLink};
@@ -257,6 +258,33 @@ impl<D: Decoder> Records<D> {
         Ok(None)
     }
 
+    /// Lends an item that was found.
+    #[inline]
+    pub(super) fn lend<'p>(
+        &'p mut self,
+        inbox: &'p Inbox,
+        statistics: &Statistics,
+        found: Located<D::Item>,
+    ) -> Option<(D::Item, LentPlace<'p>)> {
+        let Located { item, at } = found;
+        count::<D>(inbox, statistics, &item);
+        let place = match at {
+            Location::Slot {
+                class,
+                offset,
+                is_last,
+            } => {
+                let port = inbox.memory.port();
+                let record = self.consumer.oldest(port.slots, class)?;
+                let (length, _) = D::length_and_arrival(&item);
+                let rest = (offset, is_last);
+                LentPlace::in_slot(&mut self.consumer, port.control, record, rest, length)
+            }
+            Location::Collector => LentPlace::collected(self.decoder.collected()?),
+        };
+        Some((item, place))
+    }
+
     /// Copies an item that was found into `buffer`, and gives its place back.
     #[inline]
     fn take(
@@ -289,7 +317,7 @@ impl<D: Decoder> Records<D> {
 
 /// Counts an item that is handed out.
 #[inline]
-pub(super) fn count<D: Decoder>(inbox: &Inbox, statistics: &Statistics, item: &D::Item) {
+fn count<D: Decoder>(inbox: &Inbox, statistics: &Statistics, item: &D::Item) {
     let (length, arrival) = D::length_and_arrival(item);
     statistics.received.add(1, length);
     if statistics.latency.is_measured() {

@@ -63,6 +63,23 @@ enum LoanWay<'p> {
 
 impl<'p> Loan<'p> {
     #[inline(always)]
+    fn new(
+        (start, length): (*mut u8, usize),
+        way: LoanWay<'p>,
+        statistics: &'p Statistics,
+        priority: Priority,
+    ) -> Self {
+        Self {
+            start,
+            length,
+            way,
+            statistics,
+            priority,
+            process: OwnerProcess::current(),
+        }
+    }
+
+    #[inline(always)]
     pub(super) fn on_bus(
         (bus_sender, numbering): (&'p mut BusSender, &'p mut Numbering),
         statistics: &'p Statistics,
@@ -76,17 +93,11 @@ impl<'p> Loan<'p> {
                 return Err(error);
             }
         };
-        Ok(Self {
-            start,
-            length,
-            way: LoanWay::Bus {
-                bus_sender,
-                numbering,
-            },
-            statistics,
-            priority,
-            process: OwnerProcess::current(),
-        })
+        let way = LoanWay::Bus {
+            bus_sender,
+            numbering,
+        };
+        Ok(Self::new((start, length), way, statistics, priority))
     }
 
     /// The place of the next message for all readers of the port.
@@ -100,14 +111,8 @@ impl<'p> Loan<'p> {
         let start = publisher
             .lend(priority, length)
             .inspect_err(|_| statistics.send_errors.add(1))?;
-        Ok(Self {
-            start,
-            length,
-            way: LoanWay::Readers(publisher),
-            statistics,
-            priority,
-            process: OwnerProcess::current(),
-        })
+        let way = LoanWay::Readers(publisher);
+        Ok(Self::new((start, length), way, statistics, priority))
     }
 
     #[inline(never)]
@@ -122,14 +127,8 @@ impl<'p> Loan<'p> {
             .lend(length)
             .inspect_err(|_| statistics.send_errors.add(1))?;
         let start = outbox.keep_lent(buffer).as_mut_ptr();
-        Ok(Self {
-            start,
-            length,
-            way: LoanWay::Pool { outbox, link, flow },
-            statistics,
-            priority,
-            process: OwnerProcess::current(),
-        })
+        let way = LoanWay::Pool { outbox, link, flow };
+        Ok(Self::new((start, length), way, statistics, priority))
     }
 
     /// A buffer of the node's pool, which the port of plain UDP keeps in `place`.
@@ -141,25 +140,19 @@ impl<'p> Loan<'p> {
         priority: Priority,
     ) -> Self {
         let kept = place.insert(buffer);
-        let (start, length) = (kept.as_mut_ptr(), kept.len());
-        Self {
-            start,
-            length,
-            way: LoanWay::Datagram {
-                buffer: place,
-                link,
-                route,
-            },
-            statistics,
-            priority,
-            process: OwnerProcess::current(),
-        }
+        let memory = (kept.as_mut_ptr(), kept.len());
+        let way = LoanWay::Datagram {
+            buffer: place,
+            link,
+            route,
+        };
+        Self::new(memory, way, statistics, priority)
     }
 
     /// Sends what has been filled in.
     ///
     /// # Errors
-    /// As [`QueuingPort::send`](crate::QueuingPort::send).
+    /// Those of [`QueuingPort::send`](crate::QueuingPort::send).
     #[inline(always)]
     pub fn send(mut self) -> Result<(), SendError> {
         self.process.check()?;
@@ -238,21 +231,11 @@ impl std::fmt::Debug for Loan<'_> {
     }
 }
 
-/// A message where it lies: where its sender has put it on a bus, unless that publishes for many; in the port's own
-/// memory otherwise. It is given back when this value is dropped; until then its place is taken, and nothing is
-/// written there.
-pub struct LentMessage<'p> {
-    /// The message's bytes, in memory that `owner` holds, or that stays until the port is used again.
+/// Bytes that a port lends where they lie, and the place that they take. Dropping this gives the place back.
+pub(super) struct LentPlace<'p> {
+    /// In memory that `owner` holds, or that stays until the port is used again.
     bytes: DetachedBytes,
     owner: SlotOwner<'p>,
-    /// Its priority.
-    pub priority: Priority,
-    /// Sender of the message.
-    pub source: Source,
-    /// When it was published on a bus; elsewhere when its last frame arrived.
-    pub arrival: Instant,
-    /// Its sequence number; of a message in frames, that of the first.
-    pub sequence: u32,
     process: OwnerProcess,
 }
 
@@ -275,35 +258,16 @@ enum SlotOwner<'p> {
 
 // SAFETY: `bytes` is read only; what is there belongs to the message, whichever thread has it; and the
 // owner may change threads itself.
-unsafe impl Send for LentMessage<'_> {}
+unsafe impl Send for LentPlace<'_> {}
 // SAFETY: as above; with a shared reference the bytes can only be read.
-unsafe impl Sync for LentMessage<'_> {}
+unsafe impl Sync for LentPlace<'_> {}
 
-impl std::fmt::Debug for LentMessage<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("LentMessage")
-            .field("bytes", &self.bytes())
-            .field("priority", &self.priority)
-            .field("source", &self.source)
-            .field("arrival", &self.arrival)
-            .field("sequence", &self.sequence)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<'p> LentMessage<'p> {
-    /// In the memory of its sender on a bus.
+impl<'p> LentPlace<'p> {
     #[inline(always)]
-    pub(crate) fn on_bus(bus: &'p mut BusPort, FoundMessage { head, place }: FoundMessage) -> Self {
-        let bytes = bus.bus_receiver.bytes(place, head.length as usize).detach();
+    fn new(bytes: LentBytes<'p>, owner: SlotOwner<'p>) -> Self {
         Self {
-            bytes,
-            priority: Priority::ALL[place.class],
-            source: bus.bus_receiver.sender(place),
-            arrival: Instant::from_nanos(head.arrival_ns),
-            sequence: head.sequence,
-            owner: SlotOwner::Bus { bus, place },
+            bytes: bytes.detach(),
+            owner,
             process: OwnerProcess::current(),
         }
     }
@@ -315,9 +279,9 @@ impl<'p> LentMessage<'p> {
         control: &'p Control,
         record: Record<'p>,
         (offset, is_last): (usize, bool),
-        message: &Message,
+        length: usize,
     ) -> Self {
-        let bytes = LentBytes::of_slot(record.slot, offset, message.length);
+        let bytes = LentBytes::of_slot(record.slot, offset, length);
         let owner = if is_last {
             SlotOwner::Slot {
                 consumer,
@@ -327,38 +291,23 @@ impl<'p> LentMessage<'p> {
         } else {
             SlotOwner::Nobody
         };
-        Self::of(bytes, owner, message)
+        Self::new(bytes, owner)
     }
 
-    /// Where its fragments were put together.
-    pub(super) fn collected(bytes: &'p [u8], message: &Message) -> Self {
-        Self::of(LentBytes::of_slice(bytes), SlotOwner::Nobody, message)
+    /// Where fragments were put together.
+    pub(super) fn collected(bytes: &'p [u8]) -> Self {
+        Self::new(LentBytes::of_slice(bytes), SlotOwner::Nobody)
     }
 
-    #[inline]
-    fn of(bytes: LentBytes<'p>, owner: SlotOwner<'p>, message: &Message) -> Self {
-        Self {
-            bytes: bytes.detach(),
-            owner,
-            priority: message.priority,
-            source: message.source,
-            arrival: message.arrival,
-            sequence: message.sequence,
-            process: OwnerProcess::current(),
-        }
-    }
-
-    /// The message's bytes.
     #[inline(always)]
-    #[must_use]
-    pub fn bytes(&self) -> LentBytes<'_> {
+    pub(super) fn bytes(&self) -> LentBytes<'_> {
         // SAFETY: `owner` borrows for `'p`, which outlives `self`, the port that the slot belongs to and gives it back
         // only when it is dropped; without a owner, the constructors' `'p` is the borrow of the bytes themselves.
         unsafe { self.bytes.attach() }
     }
 }
 
-impl Drop for LentMessage<'_> {
+impl Drop for LentPlace<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if !self.process.is_current() {
@@ -374,6 +323,71 @@ impl Drop for LentMessage<'_> {
             } => give_back(consumer, control, *record),
             SlotOwner::Nobody => {}
         }
+    }
+}
+
+/// Out of line, so that dropping a message is a few instructions. See [`LoanWay`].
+#[inline(never)]
+fn give_back(consumer: &mut Consumer, control: &Control, record: Record<'_>) {
+    consumer.release(control, record);
+}
+
+impl std::fmt::Debug for LentPlace<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.bytes().fmt(formatter)
+    }
+}
+
+/// A message where it lies: where its sender has put it on a bus, unless that publishes for many; in the port's own
+/// memory otherwise. It is given back when this value is dropped; until then its place is taken, and nothing is
+/// written there.
+#[derive(Debug)]
+pub struct LentMessage<'p> {
+    place: LentPlace<'p>,
+    /// Its priority.
+    pub priority: Priority,
+    /// Sender of the message.
+    pub source: Source,
+    /// When it was published on a bus; elsewhere when its last frame arrived.
+    pub arrival: Instant,
+    /// Its sequence number; of a message in frames, that of the first.
+    pub sequence: u32,
+}
+
+impl<'p> LentMessage<'p> {
+    /// In the memory of its sender on a bus.
+    #[inline(always)]
+    pub(crate) fn on_bus(bus: &'p mut BusPort, FoundMessage { head, place }: FoundMessage) -> Self {
+        let bytes = bus.bus_receiver.bytes(place, head.length as usize).detach();
+        Self {
+            priority: Priority::ALL[place.class],
+            source: bus.bus_receiver.sender(place),
+            arrival: Instant::from_nanos(head.arrival_ns),
+            sequence: head.sequence,
+            place: LentPlace {
+                bytes,
+                owner: SlotOwner::Bus { bus, place },
+                process: OwnerProcess::current(),
+            },
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(place: LentPlace<'p>, message: &Message) -> Self {
+        Self {
+            place,
+            priority: message.priority,
+            source: message.source,
+            arrival: message.arrival,
+            sequence: message.sequence,
+        }
+    }
+
+    /// The message's bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> LentBytes<'_> {
+        self.place.bytes()
     }
 }
 
@@ -425,68 +439,5 @@ impl Deref for Received<'_> {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         self.0.bytes().slice().unwrap_or_default()
-    }
-}
-
-/// A slot of a port's ring that is looked at. Dropping it gives it back to the producers, unless more
-/// messages are in it.
-pub(crate) struct LentSlot<'p> {
-    consumer: &'p mut Consumer,
-    control: &'p Control,
-    record: Record<'p>,
-    offset: usize,
-    is_last: bool,
-    process: OwnerProcess,
-}
-
-impl<'p> LentSlot<'p> {
-    /// The bytes from `offset` on; `is_last` if the slot holds no more messages.
-    #[inline]
-    pub(super) fn new(
-        consumer: &'p mut Consumer,
-        control: &'p Control,
-        record: Record<'p>,
-        (offset, is_last): (usize, bool),
-    ) -> Self {
-        Self {
-            consumer,
-            control,
-            record,
-            offset,
-            is_last,
-            process: OwnerProcess::current(),
-        }
-    }
-
-    /// The message in it.
-    #[inline]
-    pub(super) fn bytes(&self, length: usize) -> LentBytes<'_> {
-        LentBytes::of_slot(self.record.slot, self.offset, length)
-    }
-}
-
-impl Drop for LentSlot<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.is_last && self.process.is_current() {
-            give_back(self.consumer, self.control, self.record);
-        }
-    }
-}
-
-/// Out of line, so that dropping a message is a few instructions. See [`LoanWay`].
-#[inline(never)]
-fn give_back(consumer: &mut Consumer, control: &Control, record: Record<'_>) {
-    consumer.release(control, record);
-}
-
-impl std::fmt::Debug for LentSlot<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("LentSlot")
-            .field("class", &self.record.class())
-            .field("offset", &self.offset)
-            .field("is_last", &self.is_last)
-            .finish_non_exhaustive()
     }
 }

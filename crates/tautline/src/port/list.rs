@@ -8,7 +8,7 @@ use tautline_proto::authentication::{Protection, Refusal};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PortKey, PortNumber};
 use tautline_shm::deliver::{PortRef, frames};
-use tautline_shm::layout::peer_key_parts;
+use tautline_shm::layout::{CLASS_COUNT, peer_key_parts};
 use tautline_shm::peer::load_loss;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::vbus::shape::Kind;
@@ -25,7 +25,7 @@ use crate::policing::Policing;
 use crate::statistics::{DatagramStatistics, Statistics};
 use crate::status::{
     DatagramStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReassemblyStatus,
-    TypeDifferenceStatus, TypeStatus, ValueStatus,
+    TypeStatus, ValueStatus,
 };
 use crate::sys::clock;
 use crate::types::{Direction, PortTypes, TakenType, TypeDifference};
@@ -87,7 +87,7 @@ impl Ports {
         self.describe(|key, port| Some(status(key, port)))
     }
 
-    /// The same with the newest values of sampling ports that have a type.
+    /// Status with the newest values of sampling ports that have a type.
     pub(crate) fn status_with_values(&self) -> Vec<PortStatus> {
         self.describe(|key, port| {
             let value = port.newest_value().map(ValueStatus::from);
@@ -109,24 +109,7 @@ struct Arrivals {
 }
 
 impl OpenPort {
-    /// A port whose frames have no header of ours.
-    pub(super) fn of_others(
-        name: Option<&str>,
-        memory: &Arc<MappedPort>,
-        statistics: &Arc<Statistics>,
-    ) -> Self {
-        Self {
-            name: name.map(str::to_owned),
-            memory: OpenMemory::Frames(Arc::clone(memory)),
-            types: PortTypes::default(),
-            statistics: Arc::clone(statistics),
-            protected: None,
-            refresh_period: None,
-            has_real_time: true,
-        }
-    }
-
-    /// The same as ages: of the newest value, and of the message that has waited longest.
+    /// Ages of the newest value, and of the message that has waited longest.
     fn ages(&self, arrivals: Arrivals) -> (Option<u64>, Option<u64>) {
         if !self.has_real_time {
             return (None, None);
@@ -159,7 +142,7 @@ impl OpenPort {
                 "the type byte is {} here and {type_byte} there",
                 receives.type_byte()
             )),
-            times: self.statistics.other_type.read(),
+            refused: self.statistics.other_type.read(),
         })
     }
 
@@ -171,19 +154,6 @@ impl OpenPort {
 
 fn is_valid(age_ns: Option<u64>, period_ns: Option<u64>) -> Option<bool> {
     period_ns.map(|period| age_ns.is_some_and(|age| age <= period))
-}
-
-fn frame_arrivals(memory: &PortRef<'_>, shape: Shape) -> Arrivals {
-    match shape {
-        Shape::Sampling { .. } => Arrivals {
-            newest_ns: sample::newest_arrival_ns(memory.slots),
-            oldest_waiting_ns: None,
-        },
-        Shape::Queuing { .. } => Arrivals {
-            newest_ns: None,
-            oldest_waiting_ns: queue::oldest_arrival_ns(memory.control, memory.slots),
-        },
-    }
 }
 
 /// The newest value of all sources that is not of another type, cut off at `bytes_max`.
@@ -218,29 +188,87 @@ fn newest_frame_value(
 }
 
 fn status(key: PortKey, port: &OpenPort) -> PortStatus {
-    match &port.memory {
-        OpenMemory::Frames(memory) => frame_status(key, port, memory),
-        OpenMemory::Bus(bus_receiver) => bus_status(key, port, bus_receiver),
+    let counted = &port.statistics;
+    // The rest is what the memory tells.
+    let status = PortStatus {
+        key,
+        name: port.name.clone(),
+        kind: PortKind::Queuing,
+        receives: port.types.receives.as_deref().map(TypeStatus::from),
+        sends: port.types.sends.as_deref().map(TypeStatus::from),
+        memory_bytes: 0,
+        memory_resident: false,
+        depth: None,
+        sent: counted.sent.messages.read(),
+        sent_bytes: counted.sent.bytes.read(),
+        send_errors: counted.send_errors.read(),
+        merged: counted.merged.read(),
+        frames: 0,
+        received: counted.received.messages.read(),
+        received_bytes: counted.received.bytes.read(),
+        age_ns: None,
+        refresh_period_ns: port.refresh_period_ns(),
+        valid: None,
+        value: None,
+        oldest_wait_ns: None,
+        latency: counted.latency.distribution().map(LatencyStatus::from),
+        queued: [0; CLASS_COUNT],
+        dropped_full: [0; CLASS_COUNT],
+        overwritten: counted.overwritten.read(),
+        policing: None,
+        policed: 0,
+        contended: 0,
+        unfit: 0,
+        sources: None,
+        sources_refused: 0,
+        too_large: counted.too_large.read(),
+        bad_bundles: counted.bad_bundles.read(),
+        protected: counted.protected.read(),
+        protection: port.protected.as_ref().map(ProtectedPort::status),
+        expired: counted.expired.read(),
+        incomplete_dropped: counted.incomplete_dropped.read(),
+        void: counted.void.read(),
+        peers_evicted: 0,
+        wakeups: counted.wakeups.read(),
+        awake_ns: counted.awake_ns.read(),
+        open_ns: counted.opened.since_ns(),
+        doorbells: 0,
+        abandoned: 0,
+        undelivered: counted.undelivered.read(),
+        other_size: counted.other_size.read(),
+        other_type: counted.other_type.read(),
+        type_differences: Vec::new(),
+        readers: None,
+        peers: Vec::new(),
+        datagrams: matches!(key, PortKey::Udp(_)).then(|| datagram_status(&counted.datagrams)),
+    };
+    let (arrivals, status) = match &port.memory {
+        OpenMemory::Frames(memory) => frame_status(status, port, memory),
+        OpenMemory::Bus(bus_receiver) => bus_status(status, bus_receiver),
+    };
+    let (age_ns, oldest_wait_ns) = port.ages(arrivals);
+    PortStatus {
+        age_ns,
+        valid: is_valid(age_ns, status.refresh_period_ns),
+        oldest_wait_ns,
+        ..status
     }
 }
 
-fn bus_status(key: PortKey, port: &OpenPort, bus_receiver: &ReceiverShared) -> PortStatus {
+/// Adds what a bus tells.
+fn bus_status(base: PortStatus, bus_receiver: &ReceiverShared) -> (Arrivals, PortStatus) {
     let figures = bus_receiver.figures();
-    let counted = &port.statistics;
-    let (age_ns, oldest_wait_ns) = port.ages(Arrivals {
-        newest_ns: figures
-            .newest_ns
-            .filter(|_| matches!(bus_receiver.shape.kind, Kind::Sampling)),
-        oldest_waiting_ns: figures.oldest_waiting_ns,
-    });
     let dropped = wrapping_sum(&figures.totals.dropped_full);
     let (kind, depth, sources) = match bus_receiver.shape.kind {
         Kind::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
-        Kind::Sampling => (
-            PortKind::Sampling,
-            None,
-            Some(bus_receiver.sources_max() as u32),
-        ),
+        Kind::Sampling => {
+            let sources = bus_receiver.sources_max() as u32;
+            (PortKind::Sampling, None, Some(sources))
+        }
+    };
+    let arrivals = Arrivals {
+        newest_ns: figures.newest_ns.filter(|_| kind == PortKind::Sampling),
+        oldest_waiting_ns: figures.oldest_waiting_ns,
     };
     let peer = |peer: &PeerFigures| PeerCounters {
         address: Address::Bus(peer.node),
@@ -250,139 +278,71 @@ fn bus_status(key: PortKey, port: &OpenPort, bus_receiver: &ReceiverShared) -> P
         duplicates: 0,
         restarts: peer.restarts,
     };
-    PortStatus {
-        key,
-        name: port.name.clone(),
+    let missed = bus_receiver.overwritten.read();
+    let status = PortStatus {
         kind,
-        receives: port.types.receives.as_deref().map(TypeStatus::from),
-        sends: port.types.sends.as_deref().map(TypeStatus::from),
+        depth,
+        sources,
         memory_bytes: figures.memory_bytes,
         memory_resident: bus_receiver.is_resident(),
-        depth,
-        sent: counted.sent.messages.read(),
-        sent_bytes: counted.sent.bytes.read(),
-        send_errors: counted.send_errors.read(),
         frames: figures.totals.published.wrapping_add(dropped),
-        received: counted.received.messages.read(),
-        received_bytes: counted.received.bytes.read(),
-        age_ns,
-        refresh_period_ns: port.refresh_period_ns(),
-        valid: is_valid(age_ns, port.refresh_period_ns()),
-        value: None,
-        oldest_wait_ns,
-        latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: figures.queued,
         dropped_full: figures.totals.dropped_full,
-        overwritten: counted
-            .overwritten
-            .read()
-            .wrapping_add(bus_receiver.overwritten.read()),
-        policing: None,
-        policed: 0,
-        contended: 0,
-        unfit: 0,
-        sources,
+        overwritten: base.overwritten.wrapping_add(missed),
         sources_refused: figures.refused,
-        too_large: 0,
-        expired: 0,
-        incomplete_dropped: 0,
         void: figures.totals.corrupt,
-        bad_bundles: 0,
-        protected: 0,
-        protection: None,
-        merged: 0,
-        peers_evicted: 0,
-        wakeups: counted.wakeups.read(),
-        awake_ns: counted.awake_ns.read(),
-        open_ns: counted.opened.since_ns(),
         doorbells: figures.totals.kicks,
         abandoned: figures.totals.abandoned,
-        undelivered: counted.undelivered.read(),
-        other_size: counted.other_size.read(),
-        other_type: counted.other_type.read(),
-        type_differences: bus_receiver
-            .types
-            .differences()
-            .into_iter()
-            .map(TypeDifferenceStatus::from)
-            .collect(),
+        type_differences: bus_receiver.types.differences(),
         readers: bus_receiver.published().map(|publisher| {
             let readers = publisher.readers();
             readers.iter().map(|reader| (&**reader).into()).collect()
         }),
         peers: figures.peers.iter().map(peer).collect(),
-        datagrams: None,
-    }
+        ..base
+    };
+    (arrivals, status)
 }
 
-fn frame_status(key: PortKey, port: &OpenPort, mapped: &MappedPort) -> PortStatus {
+/// Adds what the port's own memory tells.
+fn frame_status(base: PortStatus, port: &OpenPort, mapped: &MappedPort) -> (Arrivals, PortStatus) {
     let memory = mapped.port();
     let control = memory.control;
+    let mut arrivals = Arrivals::default();
     let (kind, depth, sources) = match mapped.shape() {
-        Shape::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
-        Shape::Sampling { sources } => (PortKind::Sampling, None, Some(sources)),
+        Shape::Queuing { depth } => {
+            arrivals.oldest_waiting_ns = queue::oldest_arrival_ns(control, memory.slots);
+            (PortKind::Queuing, Some(depth), None)
+        }
+        Shape::Sampling { sources } => {
+            arrivals.newest_ns = sample::newest_arrival_ns(memory.slots);
+            (PortKind::Sampling, None, Some(sources))
+        }
     };
-    let counted = &port.statistics;
-    let (age_ns, oldest_wait_ns) = port.ages(frame_arrivals(&memory, mapped.shape()));
-    PortStatus {
-        key,
-        name: port.name.clone(),
+    let status = PortStatus {
         kind,
-        receives: port.types.receives.as_deref().map(TypeStatus::from),
-        sends: port.types.sends.as_deref().map(TypeStatus::from),
+        depth,
+        sources,
         memory_bytes: mapped.shape().bytes(),
         memory_resident: mapped.is_resident(),
-        depth,
-        sent: counted.sent.messages.read(),
-        sent_bytes: counted.sent.bytes.read(),
-        send_errors: counted.send_errors.read(),
-        merged: counted.merged.read(),
         frames: frames(memory),
-        received: counted.received.messages.read(),
-        received_bytes: counted.received.bytes.read(),
-        age_ns,
-        refresh_period_ns: port.refresh_period_ns(),
-        valid: is_valid(age_ns, port.refresh_period_ns()),
-        value: None,
-        oldest_wait_ns,
-        latency: counted.latency.distribution().map(LatencyStatus::from),
         queued: queued(control),
         dropped_full: dropped_full(control),
-        overwritten: counted.overwritten.read(),
         policing: Policing::of(control),
         policed: control.police.policed.load(Relaxed),
         contended: control.producer.contended.load(Relaxed),
         unfit: control.producer.unfit.load(Relaxed),
-        sources,
         sources_refused: control.producer.sources_refused.load(Relaxed),
-        too_large: counted.too_large.read(),
-        bad_bundles: counted.bad_bundles.read(),
-        protected: counted.protected.read(),
-        protection: port.protected.as_ref().map(ProtectedPort::status),
-        expired: counted.expired.read(),
-        incomplete_dropped: counted.incomplete_dropped.read(),
-        void: counted.void.read(),
-        readers: None,
         peers_evicted: control.producer.peers_evicted.load(Relaxed),
-        wakeups: counted.wakeups.read(),
-        awake_ns: counted.awake_ns.read(),
-        open_ns: counted.opened.since_ns(),
         doorbells: control.producer.doorbells.load(Relaxed),
-        abandoned: 0,
-        undelivered: counted.undelivered.read(),
-        other_size: counted.other_size.read(),
-        other_type: counted.other_type.read(),
-        type_differences: port
-            .type_difference()
-            .into_iter()
-            .map(TypeDifferenceStatus::from)
-            .collect(),
-        peers: match key {
+        type_differences: port.type_difference().into_iter().collect(),
+        peers: match base.key {
             PortKey::Message(_) => peers(&memory),
             PortKey::Udp(_) | PortKey::Raw(_) => Vec::new(),
         },
-        datagrams: matches!(key, PortKey::Udp(_)).then(|| datagram_status(&counted.datagrams)),
-    }
+        ..base
+    };
+    (arrivals, status)
 }
 
 fn datagram_status(counted: &DatagramStatistics) -> DatagramStatus {

@@ -14,6 +14,7 @@ mod inbox;
 mod lent;
 mod list;
 pub(crate) mod open_list;
+mod opening;
 pub(crate) mod owner;
 mod queuing;
 mod raw;
@@ -26,11 +27,11 @@ mod waiting;
 
 pub use lent::{LentMessage, Loan, Received};
 pub use queuing::{QueuingOptions, QueuingPort};
-pub use raw::{Frame, RawOptions, RawPort, ReceivedFrame};
+pub use raw::{Frame, RawPort, ReceivedFrame};
 pub use sampling::{SamplingOptions, SamplingPort, Value};
 pub use spin::{AdaptiveSpin, Spin};
 pub use typed::{TypedQueuingPort, TypedSamplingPort};
-pub use udp::{Datagram, LentDatagram, UdpOptions, UdpPort};
+pub use udp::{Datagram, LentDatagram, UdpPort};
 pub use waiting::Wait;
 
 pub use crate::kind::PortKind;
@@ -38,6 +39,8 @@ pub use crate::limits::{
     BATCH_FRAMES, DEPTH_DEFAULT, DEPTH_MAX, DESTINATIONS_MAX, SOURCES_MAX, SPIN_ADAPTIVE_MAX,
     VALUE_BYTES_DEFAULT,
 };
-pub use crate::message::{Destination, LentBytes, LentSample, Message, Outgoing, PeerPort, Sample};
+pub use crate::message::{
+    Destination, LentBytes, LentSample, Message, MessagePort, Outgoing, Sample,
+};
 pub use crate::policing::Policing;
 pub use tautline_proto::wire::raw::{EtherTypeError, RAW_FRAME_BYTES_MAX};

@@ -4,18 +4,20 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tautline_proto::authentication::Protection;
+use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{
-    FRAGMENT_BYTES, MESSAGE_BYTES_MAX, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
+    FRAGMENT_BYTES, MESSAGE_BYTES_MAX, PortKey, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET,
 };
 use tautline_shm::region::Shape;
 use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX as BUS_MESSAGE_BYTES_MAX;
 
 use super::core::{AnyCore, Core, QueueCore, with_core};
-use super::endpoint::{Endpoint, Opening, check_buffer, message_port};
+use super::endpoint::{Endpoint, check_buffer, message_port, waiting_port};
 use super::frames::queue::Messages;
 use super::inbox::Records;
-use super::lent::{LentMessage, Loan, Received};
+use super::lent::{LentMessage, LentPlace, Loan, Received};
+use super::opening::Opening;
 use super::owner::PortOwner;
 use super::spin::Spin;
 use super::waiting::{Wait, wait_for};
@@ -23,7 +25,7 @@ use crate::address::Source;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::{DEPTH_DEFAULT, DEPTH_MAX};
-use crate::message::{Destination, Message, Outgoing, PeerPort};
+use crate::message::{Destination, Message, MessagePort, Outgoing};
 use crate::policing::Policing;
 use crate::types::PortTypes;
 
@@ -73,18 +75,24 @@ impl QueuingOptions {
         check_bytes(self.message_bytes_max, Some(LinkKind::Vbus))
     }
 
-    /// The same against those of a link; of one that sends frames if it is not known.
-    pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), OptionsError> {
+    /// Checks the options for a key against the limits of a link; of one that sends frames if it is not known.
+    pub(crate) fn check_on(
+        &self,
+        key: PortKey,
+        link: Option<LinkKind>,
+    ) -> Result<(), OptionsError> {
         self.check()?;
-        check_bytes(self.message_bytes_max, link)?;
+        let bytes = self.message_bytes_max;
+        check_bytes(bytes, link)?;
+        let refused = |why| Err(OptionsError::MessageSize { bytes, why });
+        if matches!(key, PortKey::Udp(_)) && bytes > DATAGRAM_BYTES_MAX {
+            return refused("a datagram has at most 65,507");
+        }
         if link != Some(LinkKind::Vbus)
             && self.is_fragmenting()
-            && self.message_bytes_max.div_ceil(FRAGMENT_BYTES) > self.depth as usize
+            && bytes.div_ceil(FRAGMENT_BYTES) > self.depth as usize
         {
-            return Err(OptionsError::MessageSize {
-                bytes: self.message_bytes_max,
-                why: "a class must have a slot for each 1,408 bytes; raise the depth",
-            });
+            return refused("a class must have a slot for each 1,408 bytes; raise the depth");
         }
         Ok(())
     }
@@ -171,14 +179,14 @@ impl QueuingPort {
         options: &QueuingOptions,
         types: &PortTypes,
     ) -> Result<Self, PortError> {
-        options.check_on(Some(node.link().kind()))?;
+        options.check_on(number.into(), Some(node.link().kind()))?;
         let opening = Opening {
-            number,
+            key: number.into(),
             name,
             shape: Shape::Queuing {
                 depth: options.depth,
             },
-            message_bytes_max: options.message_bytes_max,
+            bytes_max: options.message_bytes_max,
             refresh_period: None,
             spin: options.spin,
             policing: options.policing,
@@ -186,7 +194,7 @@ impl QueuingPort {
             types,
         };
         let receiver = || Records::new(options.depth, Messages::new(options, types.into()));
-        let endpoint = Endpoint::open(node, &opening, receiver)?;
+        let endpoint = Endpoint::open(node, number, &opening, receiver)?;
         let copied_bytes = match node.link().kind() {
             LinkKind::Vbus => options.message_bytes_max,
             _ => 0,
@@ -239,7 +247,9 @@ impl QueuingPort {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        self.endpoint.merge(to, priority, message)
+        let Endpoint { core, handle, .. } = &mut self.endpoint;
+        handle.process.check()?;
+        with_core!(core, core => core.merge(&handle.statistics, to, priority, message))
     }
 
     /// Sends what is merged, if there is any.
@@ -281,7 +291,7 @@ impl QueuingPort {
         self.copy = copy;
         let own = |message: Message| {
             let bytes = &self.copy[..message.length];
-            Received::own(LentMessage::collected(bytes, &message))
+            Received::own(LentMessage::of(LentPlace::collected(bytes), &message))
         };
         Ok(received?.map(own))
     }
@@ -299,9 +309,9 @@ impl QueuingPort {
     ) -> Result<Option<Message>, ReceiveError> {
         check_buffer(buffer, self.message_bytes_max)?;
         let endpoint = &mut self.endpoint;
-        endpoint.process.check()?;
-        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        let spinner = &mut endpoint.spinner;
+        endpoint.handle.process.check()?;
+        let (statistics, notify) = (&endpoint.handle.statistics, endpoint.handle.notify);
+        let spinner = &mut endpoint.handle.spinner;
         with_core!(&mut endpoint.core, core => match wait.deadline() {
             None => core.take_next(statistics, notify, buffer),
             Some(deadline) => {
@@ -321,9 +331,9 @@ impl QueuingPort {
         wait: Wait,
     ) -> Result<Option<LentMessage<'_>>, ReceiveError> {
         let endpoint = &mut self.endpoint;
-        endpoint.process.check()?;
-        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
-        let spinner = &mut endpoint.spinner;
+        endpoint.handle.process.check()?;
+        let (statistics, notify) = (&endpoint.handle.statistics, endpoint.handle.notify);
+        let spinner = &mut endpoint.handle.spinner;
         with_core!(&mut endpoint.core, core => match wait.deadline() {
             None => core.lend_next(statistics, notify),
             Some(deadline) => {
@@ -348,6 +358,6 @@ impl QueuingPort {
 
     /// Counts a message of another size than the port's type.
     pub(super) fn count_other_size(&self) {
-        self.endpoint.statistics.other_size.add(1);
+        self.endpoint.handle.statistics.other_size.add(1);
     }
 }

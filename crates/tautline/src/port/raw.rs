@@ -14,64 +14,15 @@ use tautline_shm::layout::{source_form, source_parts};
 use tautline_shm::queue::Record;
 
 use super::QueuingOptions;
-use super::endpoint::check_buffer;
+use super::endpoint::{check_buffer, waiting_port};
 use super::inbox::{Decoder, Inbox, Location, Whole};
 use super::owner::PortOwner;
-use super::receiver::{Opening, Receiver};
+use super::receiver::Receiver;
 use super::spin::Spin;
 use super::waiting::Wait;
-use crate::error::{OptionsError, PortError, ReceiveError, SendError};
-use crate::limits::DEPTH_DEFAULT;
+use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::OutFrame;
-use crate::policing::Policing;
 use crate::statistics::Statistics;
-
-/// Options of a raw port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawOptions {
-    /// Slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX). A frame takes
-    /// one.
-    pub depth: u32,
-    /// How long a receive until a deadline spins before it sleeps.
-    pub spin: Spin,
-    /// Limits beyond which frames are dropped on arrival; `None`: no limits.
-    pub policing: Option<Policing>,
-}
-
-impl Default for RawOptions {
-    fn default() -> Self {
-        Self {
-            depth: DEPTH_DEFAULT,
-            spin: Spin::Adaptive,
-            policing: None,
-        }
-    }
-}
-
-impl From<&QueuingOptions> for RawOptions {
-    fn from(options: &QueuingOptions) -> Self {
-        Self {
-            depth: options.depth,
-            spin: options.spin,
-            policing: options.policing,
-        }
-    }
-}
-
-impl RawOptions {
-    /// Checks the limits above.
-    ///
-    /// # Errors
-    /// [`OptionsError::Depth`], [`OptionsError::Policing`].
-    pub fn check(&self) -> Result<(), OptionsError> {
-        QueuingOptions {
-            depth: self.depth,
-            policing: self.policing,
-            ..QueuingOptions::default()
-        }
-        .check_on(None)
-    }
-}
 
 /// A frame that was received into the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,26 +105,21 @@ impl RawPort {
         node: &Arc<dyn PortOwner>,
         ethertype: EtherType,
         name: Option<&str>,
-        options: &RawOptions,
+        options: &QueuingOptions,
     ) -> Result<Self, PortError> {
-        options.check()?;
         if node.ethertype() == ethertype.get() {
             return Err(PortError::NotAllowed {
                 key: ethertype.into(),
                 why: "it is this node's own, as its `ethertype` says".to_owned(),
             });
         }
-        let opening = Opening {
-            key: ethertype.into(),
-            name,
-            depth: options.depth,
-            bytes_max: RAW_FRAME_BYTES_MAX,
-            spin: options.spin,
-            policing: options.policing,
+        let options = QueuingOptions {
+            message_bytes_max: RAW_FRAME_BYTES_MAX,
+            ..options.clone()
         };
         Ok(Self {
             ethertype,
-            receiver: Receiver::open(node, opening, || Ok(Frames))?,
+            receiver: Receiver::open(node, (ethertype.into(), name), &options, || Ok(Frames))?,
             copy: vec![0; RAW_FRAME_BYTES_MAX].into(),
         })
     }
@@ -194,11 +140,11 @@ impl RawPort {
     /// [`SendError`]; the frame was not sent.
     #[inline]
     pub fn send(&mut self, frame: &[u8]) -> Result<(), SendError> {
-        self.receiver.process.check()?;
+        self.receiver.handle.process.check()?;
         let priority = self.check_frame(frame);
         let link = self.receiver.inbox.link.as_mut();
         let result = priority.and_then(|priority| link.send(&OutFrame::whole(frame, priority)));
-        let statistics = &self.receiver.statistics;
+        let statistics = &self.receiver.handle.statistics;
         match result {
             Ok(()) => statistics.sent.add(1, frame.len()),
             Err(_) => statistics.send_errors.add(1),
@@ -246,24 +192,9 @@ impl RawPort {
         check_buffer(buffer, RAW_FRAME_BYTES_MAX)?;
         self.receiver.receive_into(buffer, wait)
     }
-
-    /// How long a wait spins before it sleeps.
-    #[must_use]
-    pub fn spin(&self) -> Spin {
-        self.receiver.spin()
-    }
-
-    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps.
-    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
-        self.receiver.set_spin(spin.into());
-    }
-
-    /// A descriptor for poll, select or epoll; `None` on a link that has none. As
-    /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
-    pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.receiver.descriptor()
-    }
 }
+
+waiting_port!(RawPort, receiver);
 
 /// Form of whole frames of other protocols.
 #[derive(Debug)]

@@ -5,19 +5,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use tautline_proto::wire::PortKey;
-use tautline_shm::police;
-use tautline_shm::region::{PortMemory, Shape};
-use tautline_state::fork::OwnerProcess;
+use tautline_shm::region::Shape;
 
-use super::inbox::{Decoder, Inbox, Located, Records};
-use super::list::OpenPort;
-use super::open_list::Registration;
+use super::QueuingOptions;
+use super::inbox::{Decoder, Inbox, Records};
+use super::lent::LentPlace;
+use super::opening::{Opening, PortHandle};
 use super::owner::PortOwner;
-use super::spin::{Spin, Spinner};
 use super::waiting::{Bell, Wait, wait_for};
 use crate::error::{PortError, ReceiveError};
-use crate::link::{FramePort, PortRequest};
-use crate::policing::Policing;
 use crate::statistics::Statistics;
 use crate::types::PortTypes;
 
@@ -26,61 +22,35 @@ use crate::types::PortTypes;
 pub(super) struct Receiver<D> {
     pub(super) inbox: Inbox,
     pub(super) records: Records<D>,
-    pub(super) statistics: Arc<Statistics>,
-    spinner: Spinner,
-    /// Whether a receive that finds nothing arms the descriptor.
-    notify: bool,
-    _registration: Registration,
-    pub(super) process: OwnerProcess,
-    // Last: the demux must outlive the port's place in it.
-    pub(super) node: Arc<dyn PortOwner>,
-}
-
-/// Properties of a port that is opened.
-pub(super) struct Opening<'a> {
-    pub(super) key: PortKey,
-    pub(super) name: Option<&'a str>,
-    pub(super) depth: u32,
-    pub(super) bytes_max: usize,
-    pub(super) spin: Spin,
-    pub(super) policing: Option<Policing>,
+    // Last: it holds the node.
+    pub(super) handle: PortHandle,
 }
 
 impl<D: Decoder> Receiver<D> {
     pub(super) fn open(
         node: &Arc<dyn PortOwner>,
-        opening: Opening<'_>,
+        (key, name): (PortKey, Option<&str>),
+        options: &QueuingOptions,
         decoder: impl FnOnce() -> Result<D, PortError>,
     ) -> Result<Self, PortError> {
-        let Opening { key, depth, .. } = opening;
-        let bucket = opening.policing.map(|policing| policing.bucket());
-        let bucket = bucket.transpose()?;
-        node.check_caller()?;
-        let reservation = node
-            .ports()
-            .reserve(key)
-            .ok_or(PortError::OpenHere { key })?;
-        let opened = node.link().open_port(PortRequest {
+        options.check_on(key, None)?;
+        let depth = options.depth;
+        let opening = Opening {
             key,
+            name,
             shape: Shape::Queuing { depth },
-            message_bytes_max: opening.bytes_max,
-            types: PortTypes::default(),
-        })?;
-        let port: FramePort = opened.into_frames();
-        police::set(port.memory.port().control, bucket);
-        let decoder = decoder()?;
-        let statistics = Arc::new(Statistics::default());
-        node.port_opened();
-        let shown = OpenPort::of_others(opening.name, &port.memory, &statistics);
+            bytes_max: options.message_bytes_max,
+            refresh_period: None,
+            spin: options.spin,
+            policing: options.policing,
+            protection: None,
+            types: &PortTypes::default(),
+        };
+        let ((half, _unprotected), handle) = opening.open(node)?;
         Ok(Self {
-            inbox: Inbox::new(port, None, node.watch().map(Arc::clone)),
-            records: Records::new(depth, decoder),
-            spinner: Spinner::new(node.as_ref(), opening.spin, &statistics),
-            statistics,
-            notify: false,
-            _registration: reservation.fill(shown),
-            process: OwnerProcess::current(),
-            node: Arc::clone(node),
+            inbox: Inbox::new(half.into_frames(), None, node.watch().map(Arc::clone)),
+            records: Records::new(depth, decoder()?),
+            handle,
         })
     }
 
@@ -96,10 +66,15 @@ impl<D: Decoder> Receiver<D> {
         })
     }
 
-    /// Finds the most urgent item.
+    /// Lends the most urgent item.
     #[inline]
-    pub(super) fn seek(&mut self, wait: Wait) -> Result<Option<Located<D::Item>>, ReceiveError> {
-        self.find(wait, Records::seek)
+    pub(super) fn lend(
+        &mut self,
+        wait: Wait,
+    ) -> Result<Option<(D::Item, LentPlace<'_>)>, ReceiveError> {
+        let found = self.find(wait, Records::seek)?;
+        let statistics = &self.handle.statistics;
+        Ok(found.and_then(|found| self.records.lend(&self.inbox, statistics, found)))
     }
 
     /// Repeats a look until it finds something or the wait has ended.
@@ -113,35 +88,28 @@ impl<D: Decoder> Receiver<D> {
             &Statistics,
         ) -> Result<Option<T>, ReceiveError>,
     ) -> Result<Option<T>, ReceiveError> {
-        self.process.check()?;
-        let (inbox, records) = (&mut self.inbox, &mut self.records);
-        let statistics = &*self.statistics;
+        let Self {
+            inbox,
+            records,
+            handle,
+        } = self;
+        handle.process.check()?;
+        let statistics = &*handle.statistics;
         if let Some(deadline) = wait.deadline() {
-            return wait_for(inbox, &mut self.spinner, deadline, |inbox| {
+            return wait_for(inbox, &mut handle.spinner, deadline, |inbox| {
                 look(records, inbox, statistics)
             });
         }
         let found = look(records, inbox, statistics)?;
-        if found.is_some() || !self.notify {
+        if found.is_some() || !handle.notify {
             return Ok(found);
         }
         inbox.arm();
         look(records, inbox, statistics)
     }
 
-    pub(super) fn spin(&self) -> Spin {
-        self.spinner.setting()
-    }
-
-    pub(super) fn set_spin(&mut self, spin: Spin) {
-        self.spinner = Spinner::new(self.node.as_ref(), spin, &self.statistics);
-    }
-
-    /// From the first call on, a look that finds nothing arms the descriptor.
     pub(super) fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.process.check().ok()?;
-        if !self.notify {
-            self.notify = true;
+        if self.handle.begins_to_notify()? {
             self.inbox.arm();
         }
         self.inbox.link.descriptor()

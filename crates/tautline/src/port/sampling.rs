@@ -10,10 +10,11 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::region::Shape;
 
-use super::core::{AnyCore, ValueCore, with_core};
-use super::endpoint::{Endpoint, Opening, check_buffer, message_port};
+use super::core::{AnyCore, Core, ValueCore, with_core};
+use super::endpoint::{Endpoint, check_buffer, message_port, waiting_port};
 use super::frames::values::Readers;
 use super::lent::Loan;
+use super::opening::Opening;
 use super::owner::PortOwner;
 use super::queuing::check_bytes;
 use super::spin::Spin;
@@ -22,7 +23,7 @@ use crate::address::Source;
 use crate::error::{OptionsError, PortError, ReceiveError, SendError};
 use crate::kind::LinkKind;
 use crate::limits::{SOURCES_MAX, VALUE_BYTES_DEFAULT};
-use crate::message::{Destination, LentSample, Outgoing, PeerPort, Sample};
+use crate::message::{Destination, LentSample, MessagePort, Outgoing, Sample};
 use crate::policing::Policing;
 use crate::statistics::Statistics;
 use crate::types::PortTypes;
@@ -80,7 +81,7 @@ impl SamplingOptions {
         check_bytes(self.value_bytes_max, Some(LinkKind::Vbus))
     }
 
-    /// The same against those of a link; of one that sends frames if it is not known.
+    /// Checks the options against the limits of a link; of one that sends frames if it is not known.
     pub(crate) fn check_on(&self, link: Option<LinkKind>) -> Result<(), OptionsError> {
         self.check()?;
         check_bytes(self.value_bytes_max, link)
@@ -194,19 +195,19 @@ impl SamplingPort {
     ) -> Result<Self, PortError> {
         options.check_on(Some(node.link().kind()))?;
         let opening = Opening {
-            number,
+            key: number.into(),
             name,
             shape: Shape::Sampling {
                 sources: options.sources as u32,
             },
-            message_bytes_max: options.value_bytes_max,
+            bytes_max: options.value_bytes_max,
             refresh_period: Some(options.refresh_period),
             spin: options.spin,
             policing: options.policing,
             protection: options.protection,
             types,
         };
-        let endpoint = Endpoint::open(node, &opening, || {
+        let endpoint = Endpoint::open(node, number, &opening, || {
             Readers::new(options.sources, types.into())
         })?;
         Ok(Self {
@@ -276,8 +277,8 @@ impl SamplingPort {
     #[inline]
     pub fn read_in_place(&mut self) -> Result<Option<LentSample<'_>>, ReceiveError> {
         let (endpoint, bytes_max) = (&mut self.endpoint, self.value_bytes_max);
-        endpoint.process.check()?;
-        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        endpoint.handle.process.check()?;
+        let (statistics, notify) = (&endpoint.handle.statistics, endpoint.handle.notify);
         with_core!(&mut endpoint.core, core => {
             core.bring_in(notify)?;
             let place = core.newest();
@@ -305,8 +306,8 @@ impl SamplingPort {
     pub fn read_into(&mut self, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
         let (endpoint, period) = (&mut self.endpoint, self.refresh_period);
-        endpoint.process.check()?;
-        let (statistics, notify) = (&endpoint.statistics, endpoint.notify);
+        endpoint.handle.process.check()?;
+        let (statistics, notify) = (&endpoint.handle.statistics, endpoint.handle.notify);
         with_core!(&mut endpoint.core, core => {
             core.bring_in(notify)?;
             let place = core.newest();
@@ -395,21 +396,21 @@ impl SamplingPort {
 
     /// Counts a value of another size than the port's type.
     pub(super) fn count_other_size(&self) {
-        self.endpoint.statistics.other_size.add(1);
+        self.endpoint.handle.statistics.other_size.add(1);
     }
 
     /// Brings in what has arrived, for a read into `buffer`.
     #[inline]
     fn look(&mut self, buffer: &[u8]) -> Result<(), ReceiveError> {
         check_buffer(buffer, self.value_bytes_max)?;
-        self.endpoint.process.check()?;
-        let notify = self.endpoint.notify;
+        self.endpoint.handle.process.check()?;
+        let notify = self.endpoint.handle.notify;
         with_core!(&mut self.endpoint.core, core => core.bring_in(notify))
     }
 
     fn wait_for_new(&mut self, deadline: Instant) -> Result<bool, ReceiveError> {
-        self.endpoint.process.check()?;
-        let spinner = &mut self.endpoint.spinner;
+        self.endpoint.handle.process.check()?;
+        let spinner = &mut self.endpoint.handle.spinner;
         let fresh = with_core!(&mut self.endpoint.core, core => {
             wait_for(core, spinner, deadline, |core| Ok(core.finds_new()?.then_some(())))
         })?;
@@ -423,7 +424,7 @@ impl SamplingPort {
 
     #[inline]
     fn take(&mut self, place: usize, buffer: &mut [u8]) -> Result<Option<Sample>, ReceiveError> {
-        let (statistics, period) = (&self.endpoint.statistics, self.refresh_period);
+        let (statistics, period) = (&self.endpoint.handle.statistics, self.refresh_period);
         let sample = with_core!(&mut self.endpoint.core, core => core.take(statistics, place, buffer, period))?;
         if let Some(sample) = &sample {
             count_read(statistics, sample);

@@ -158,7 +158,7 @@ impl Spinner {
         }
     }
 
-    /// As [`AdaptiveSpin::end`].
+    /// The spin is over: [`AdaptiveSpin::end`].
     pub(super) fn end(&mut self, found: bool) {
         if self.setting == Spin::Adaptive {
             self.adaptive.end(found);

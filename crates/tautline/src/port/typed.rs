@@ -1,22 +1,22 @@
 //! Typed ports: values of Rust in place of bytes. The wire is that of an untyped port; a value's memory is its message.
 
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
-use tautline_proto::time::Instant;
-use tautline_proto::wire::{MESSAGE_BYTES_MAX, PortNumber, Priority};
+use tautline_proto::wire::{MESSAGE_BYTES_MAX, Priority};
 use tautline_types::{Typed, WithRoom};
 
 use super::waiting::Wait;
 use super::{QueuingPort, SamplingPort};
 use crate::address::Source;
-use crate::error::{PortError, ReceiveError, SendError};
+use crate::error::{ReceiveError, SendError};
 use crate::limits::VALUE_BYTES_DEFAULT;
-use crate::message::{Destination, Message, PeerPort, Sample};
+use crate::message::{Destination, Message, Sample};
 
 /// A queuing port that receives values of `R` and sends values of `S`.
 ///
 /// Size and type of each message are checked when it is received. On a bus, ends that declare different types do not
-/// connect, and [`destination`](Self::destination) names the field that differs. On a network each message carries 8
+/// connect, and [`destination`](QueuingPort::destination) names the field that differs. On a network each message carries 8
 /// bits of its type's fingerprint, and the receiver refuses one of another type.
 ///
 /// ```
@@ -47,7 +47,7 @@ pub struct TypedQueuingPort<R: Typed, S: Typed = R> {
     types: PhantomData<fn(S) -> R>,
 }
 
-/// A sampling port that keeps values of `R` and sends values of `S`. As [`TypedQueuingPort`].
+/// A sampling port that keeps values of `R` and sends values of `S`, checked like those of a [`TypedQueuingPort`].
 ///
 /// ```
 /// use tautline::{Node, NodeConfig, Priority, TypedSamplingPort, Wait, neighbour};
@@ -144,7 +144,7 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
     /// Waits for the next value that this port has not seen; `None` if the wait has ended without one.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     #[inline]
     pub fn next(&mut self, wait: Wait) -> Result<Option<(R, Sample)>, ReceiveError> {
         self.read_with(|port, buffer| port.next_into(buffer, wait))
@@ -153,16 +153,9 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
     /// The last value of one source, as [`SamplingPort::read_from`](super::SamplingPort::read_from).
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     pub fn read_from(&mut self, source: Source) -> Result<Option<(R, Sample)>, ReceiveError> {
         self.read_with(|port, buffer| port.read_from_into(source, buffer))
-    }
-
-    /// Whether there is a value that this port has not seen.
-    #[inline]
-    #[must_use]
-    pub fn fresh(&self) -> bool {
-        self.port.fresh()
     }
 
     #[inline]
@@ -186,37 +179,6 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
 macro_rules! common_functions {
     ($typed:ident, $untyped:ident) => {
         impl<R: Typed, S: Typed> $typed<R, S> {
-            /// The port's number.
-            #[must_use]
-            pub fn number(&self) -> PortNumber {
-                self.port.number()
-            }
-
-            /// As [`QueuingPort::destination`](super::QueuingPort::destination).
-            ///
-            /// # Errors
-            /// As there.
-            pub fn destination(
-                &mut self,
-                name: &str,
-                to: impl Into<PeerPort>,
-            ) -> Result<Destination, PortError> {
-                self.port.destination(name, to)
-            }
-
-            /// As [`QueuingPort::destination_until`](super::QueuingPort::destination_until).
-            ///
-            /// # Errors
-            /// As there.
-            pub fn destination_until(
-                &mut self,
-                name: &str,
-                to: impl Into<PeerPort>,
-                deadline: Instant,
-            ) -> Result<Destination, PortError> {
-                self.port.destination_until(name, to, deadline)
-            }
-
             /// Sends a value, as [`QueuingPort::send`](super::QueuingPort::send) sends its bytes.
             ///
             /// # Errors
@@ -234,7 +196,7 @@ macro_rules! common_functions {
             /// Sends a value as an answer, as [`QueuingPort::reply`](super::QueuingPort::reply) sends its bytes.
             ///
             /// # Errors
-            /// As there.
+            /// Those of that.
             pub fn reply(
                 &mut self,
                 to: Source,
@@ -243,9 +205,21 @@ macro_rules! common_functions {
             ) -> Result<(), SendError> {
                 self.port.reply(to, priority, value.bytes())
             }
+        }
 
-            /// The port without its types: descriptors, batches, lending, and whatever else is done with bytes.
-            pub fn untyped(&mut self) -> &mut $untyped {
+        /// The port without its types: destinations, descriptors, and what is done with bytes.
+        impl<R: Typed, S: Typed> Deref for $typed<R, S> {
+            type Target = $untyped;
+
+            #[inline]
+            fn deref(&self) -> &$untyped {
+                &self.port
+            }
+        }
+
+        impl<R: Typed, S: Typed> DerefMut for $typed<R, S> {
+            #[inline]
+            fn deref_mut(&mut self) -> &mut $untyped {
                 &mut self.port
             }
         }

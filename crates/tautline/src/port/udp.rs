@@ -14,17 +14,16 @@ use tautline_proto::wire::udp::UdpChecksum;
 use tautline_proto::wire::{MTU_BYTES, MacAddress, PortKey, Priority};
 
 use super::QueuingOptions;
-use super::endpoint::check_buffer;
+use super::endpoint::{check_buffer, waiting_port};
 use super::lent::Loan;
 use super::owner::PortOwner;
-use super::receiver::{Opening, Receiver};
+use super::receiver::Receiver;
 use super::spin::Spin;
 use super::waiting::Wait;
-use crate::error::{MAC_UNKNOWN, OptionsError, PortError, ReceiveError, SendError};
+use crate::error::{MAC_UNKNOWN, PortError, ReceiveError, SendError};
 use crate::limits::BATCH_FRAMES;
 use crate::link::{OutFrame, PortLink};
 use crate::message::{Destination, Outgoing, bytes_of};
-use crate::policing::Policing;
 use crate::send_pool::LentBuffer;
 use crate::statistics::Statistics;
 use crate::sys::memory::lock_slice;
@@ -32,62 +31,6 @@ use crate::sys::memory::lock_slice;
 use self::datagrams::Datagrams;
 pub use self::datagrams::LentDatagram;
 use self::routes::Routes;
-
-/// Options of a UDP port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UdpOptions {
-    /// Slots in each of the eight classes: a power of two, 2 to [`DEPTH_MAX`](crate::port::DEPTH_MAX). A datagram takes
-    /// one slot, a fragment one.
-    pub depth: u32,
-    /// Bytes of the longest datagram that the port takes, up to 65,507. A class must be deep enough for one whole
-    /// datagram.
-    pub message_bytes_max: usize,
-    /// How long a wait spins before it sleeps.
-    pub spin: Spin,
-    /// Limits beyond which frames are dropped on arrival; `None`: no limits.
-    pub policing: Option<Policing>,
-}
-
-impl Default for UdpOptions {
-    fn default() -> Self {
-        Self::from(&QueuingOptions::default())
-    }
-}
-
-impl From<&QueuingOptions> for UdpOptions {
-    fn from(options: &QueuingOptions) -> Self {
-        Self {
-            depth: options.depth,
-            message_bytes_max: options.message_bytes_max,
-            spin: options.spin,
-            policing: options.policing,
-        }
-    }
-}
-
-impl UdpOptions {
-    /// Checks the options against the limits above.
-    ///
-    /// # Errors
-    /// [`OptionsError::Depth`], [`OptionsError::MessageSize`], [`OptionsError::Policing`].
-    pub fn check(&self) -> Result<(), OptionsError> {
-        let options = QueuingOptions {
-            depth: self.depth,
-            message_bytes_max: self.message_bytes_max,
-            spin: self.spin,
-            policing: self.policing,
-            protection: None,
-        };
-        options.check_on(None)?;
-        if self.message_bytes_max > DATAGRAM_BYTES_MAX {
-            return Err(OptionsError::MessageSize {
-                bytes: self.message_bytes_max,
-                why: "a datagram has at most 65,507",
-            });
-        }
-        Ok(())
-    }
-}
 
 /// A datagram that was received; its bytes are in the caller's buffer, or [lent](LentDatagram).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,23 +83,14 @@ impl UdpPort {
         node: &Arc<dyn PortOwner>,
         number: u16,
         name: Option<&str>,
-        options: &UdpOptions,
+        options: &QueuingOptions,
     ) -> Result<Self, PortError> {
-        options.check()?;
         let key = PortKey::udp(number)?;
         let bytes_max = options.message_bytes_max;
-        let opening = Opening {
-            key,
-            name,
-            depth: options.depth,
-            bytes_max,
-            spin: options.spin,
-            policing: options.policing,
-        };
         let no_address = || PortError::NoAddress {
             link: node.link().kind().name(),
         };
-        let receiver = Receiver::open(node, opening, || {
+        let receiver = Receiver::open(node, (key, name), options, || {
             let ip = node.own_stations().ip.ok_or_else(no_address)?;
             Ok(Datagrams::new(SocketAddrV4::new(ip, number), bytes_max))
         })?;
@@ -200,8 +134,8 @@ impl UdpPort {
     /// [`PortError::PeerUnknown`], [`PortError::NeighbourIncomplete`], [`PortError::NoRoute`],
     /// [`PortError::Value`] for port 0, [`PortError::TooManyDestinations`].
     pub fn destination(&mut self, peer: &str, port: u16) -> Result<Destination, PortError> {
-        let node = &self.receiver.node;
-        self.receiver.process.check()?;
+        let node = &self.receiver.handle.node;
+        self.receiver.handle.process.check()?;
         let to = SocketAddrV4::new(node.address_of(peer)?, port);
         if let Some(known) = self.routes().destination_at(to) {
             return Ok(known);
@@ -301,7 +235,7 @@ impl UdpPort {
     /// # Errors
     /// [`SendError`] if it took none.
     pub fn send_batch(&mut self, batch: &[Outgoing<'_>]) -> Result<usize, SendError> {
-        self.receiver.process.check()?;
+        self.receiver.handle.process.check()?;
         let mut sent = 0;
         let mut stopped = None;
         while sent < batch.len() && stopped.is_none() {
@@ -310,11 +244,11 @@ impl UdpPort {
                 none => stopped = Some(none.err().unwrap_or(SendError::TransmitQueueFull)),
             }
         }
-        let statistics = &self.receiver.statistics;
+        let statistics = &self.receiver.handle.statistics;
         statistics.sent.add(sent, bytes_of(&batch[..sent]));
         match stopped {
             Some(error) if sent == 0 => {
-                self.receiver.statistics.send_errors.add(1);
+                self.receiver.handle.statistics.send_errors.add(1);
                 Err(error)
             }
             _ => Ok(sent),
@@ -382,11 +316,12 @@ impl UdpPort {
         priority: Priority,
         length: usize,
     ) -> Result<Loan<'_>, SendError> {
-        self.receiver.process.check()?;
+        self.receiver.handle.process.check()?;
         let Self { receiver, lent, .. } = self;
-        let statistics = &receiver.statistics;
+        let statistics = &receiver.handle.statistics;
         let place = receiver.records.decoder.routes.get(to);
-        let place = place.and_then(|route| Ok((route, receiver.node.send_pool().lend(length)?)));
+        let place =
+            place.and_then(|route| Ok((route, receiver.handle.node.send_pool().lend(length)?)));
         let (route, buffer) = place.inspect_err(|_| statistics.send_errors.add(1))?;
         let link = receiver.inbox.link.as_mut();
         Ok(Loan::of_datagram(
@@ -405,14 +340,14 @@ impl UdpPort {
     /// [`SendError::PoolExhausted`] if all of that size are lent, [`SendError::MessageTooLarge`].
     #[doc(hidden)]
     pub fn lend_buffer(&self, length: usize) -> Result<LentBuffer, SendError> {
-        let buffer = self.receiver.node.send_pool().lend(length);
-        buffer.inspect_err(|_| self.receiver.statistics.send_errors.add(1))
+        let buffer = self.receiver.handle.node.send_pool().lend(length);
+        buffer.inspect_err(|_| self.receiver.handle.statistics.send_errors.add(1))
     }
 
     /// Sends the content of such a buffer, and may destroy it.
     ///
     /// # Errors
-    /// As [`UdpPort::send_to`].
+    /// Those of [`UdpPort::send_to`].
     #[doc(hidden)]
     #[inline]
     pub fn send_buffer(
@@ -427,7 +362,7 @@ impl UdpPort {
     /// Sends the content of such a buffer as an answer, and may destroy it.
     ///
     /// # Errors
-    /// As [`reply`](Self::reply).
+    /// Those of [`reply`](Self::reply).
     #[doc(hidden)]
     #[inline]
     pub fn reply_buffer(
@@ -458,15 +393,14 @@ impl UdpPort {
     /// for each; received datagrams remain for the next call. Otherwise [`ReceiveError`].
     #[inline]
     pub fn receive(&mut self, wait: Wait) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
-        let found = self.receiver.seek(wait)?;
-        Ok(found.and_then(|found| self.receiver.lend(found)))
+        Ok(self.receiver.lend(wait)?.map(LentDatagram::new))
     }
 
     /// Receives the most urgent datagram like [`receive`](Self::receive), and copies it into `buffer`, which must hold
     /// [`UdpPort::message_bytes_max`]. The port is not borrowed: it can answer while the datagram is read.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive).
+    /// Those of [`receive`](Self::receive).
     #[inline]
     pub fn receive_into(
         &mut self,
@@ -476,25 +410,9 @@ impl UdpPort {
         check_buffer(buffer, self.message_bytes_max())?;
         self.receiver.receive_into(buffer, wait)
     }
-
-    /// How long a wait spins before it sleeps.
-    #[must_use]
-    pub fn spin(&self) -> Spin {
-        self.receiver.spin()
-    }
-
-    /// Changes how long a wait spins before it sleeps, for a caller that waits in several steps. Nothing on a
-    /// simulated network, where spinning does not move the time.
-    pub fn set_spin(&mut self, spin: impl Into<Spin>) {
-        self.receiver.set_spin(spin.into());
-    }
-
-    /// A descriptor for poll, select or epoll; `None` on a link that has none. As
-    /// [`QueuingPort::descriptor`](crate::QueuingPort::descriptor).
-    pub fn descriptor(&mut self) -> Option<BorrowedFd<'_>> {
-        self.receiver.descriptor()
-    }
 }
+
+waiting_port!(UdpPort, receiver);
 
 impl Receiver<Datagrams> {
     /// Sends a datagram to a destination.
@@ -505,10 +423,10 @@ impl Receiver<Datagrams> {
         priority: Priority,
         datagram: Result<OutDatagram<'_>, SendError>,
     ) -> Result<(), SendError> {
-        self.process.check()?;
+        self.handle.process.check()?;
         let link = self.inbox.link.as_mut();
         let route = self.records.decoder.routes.get(to);
-        send_counted(link, &self.statistics, route, priority, datagram)
+        send_counted(link, &self.handle.statistics, route, priority, datagram)
     }
 
     /// Sends a datagram as an answer to an address.
@@ -519,8 +437,8 @@ impl Receiver<Datagrams> {
         priority: Priority,
         datagram: Result<OutDatagram<'_>, SendError>,
     ) -> Result<(), SendError> {
-        self.process.check()?;
-        let (link, node) = (self.inbox.link.as_mut(), &self.node);
+        self.handle.process.check()?;
+        let (link, node) = (self.inbox.link.as_mut(), &self.handle.node);
         let Datagrams { routes, local, .. } = &mut self.records.decoder;
         let route = routes.back(to, || {
             let no_way = |why| SendError::NoWay { why };
@@ -534,7 +452,7 @@ impl Receiver<Datagrams> {
             let station = station.ok_or(no_way(MAC_UNKNOWN))?;
             Ok(route(link, *local, to, station))
         });
-        send_counted(link, &self.statistics, route, priority, datagram)
+        send_counted(link, &self.handle.statistics, route, priority, datagram)
     }
 }
 

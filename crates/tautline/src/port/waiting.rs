@@ -49,16 +49,16 @@ impl Wait {
 
 /// Object that a waiting port sleeps on.
 pub(super) trait Bell {
-    /// As [`PortLink::now`](crate::link::PortLink::now).
+    /// [`PortLink::now`](crate::link::PortLink::now) of the port.
     fn now(&self) -> Instant;
 
-    /// As [`PortLink::arm`](crate::link::PortLink::arm).
+    /// [`PortLink::arm`](crate::link::PortLink::arm) of the port.
     fn arm(&mut self);
 
-    /// As [`PortLink::wait`](crate::link::PortLink::wait).
+    /// [`PortLink::wait`](crate::link::PortLink::wait) of the port.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError>;
 
-    /// As [`PortLink::run_due_processing`](crate::link::PortLink::run_due_processing).
+    /// [`PortLink::run_due_processing`](crate::link::PortLink::run_due_processing) of the port.
     fn run_due_processing(&mut self);
 
     /// An error if nothing will arrive any more, as the interface is gone. A system call.

@@ -10,7 +10,7 @@ use crate::latency::Distribution;
 use crate::link::vbus::Reader;
 use crate::message::SeenValue;
 use crate::policing::Policing;
-use crate::types::{Declaration, Direction, TypeDifference};
+use crate::types::{Declaration, TypeDifference, number};
 
 /// Messages from one peer's port to this port, and losses on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -36,10 +36,6 @@ pub(super) fn short_key<S: serde::Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&key.short())
-}
-
-fn number<S: serde::Serializer>(port: &PortNumber, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u16(port.get())
 }
 
 /// A type of messages, as `taut status` shows it.
@@ -86,38 +82,6 @@ pub fn told_type(told: &serde_json::Value) -> Option<Declaration> {
     Declaration::new(told["name"].as_str()?, fields).ok()
 }
 
-/// A peer that declares another type of messages than the port, as `taut status` shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct TypeDifferenceStatus {
-    /// The peer's address.
-    pub address: Address,
-    /// Its port.
-    #[serde(serialize_with = "number")]
-    pub port: PortNumber,
-    /// Direction of the messages: `sends` or `receives`, seen from this port.
-    pub direction: &'static str,
-    /// First difference, if the peer has told its declaration, and type bytes on a network; "here" is this port.
-    pub difference: Option<String>,
-    /// Link `vbus`: connections that were refused for it. Else messages that were refused, from all peers.
-    pub refused: u64,
-}
-
-impl From<TypeDifference> for TypeDifferenceStatus {
-    fn from(found: TypeDifference) -> Self {
-        Self {
-            address: found.address,
-            port: found.port,
-            direction: match found.direction {
-                Direction::Sends => "sends",
-                Direction::Receives => "receives",
-            },
-            difference: found.difference,
-            refused: found.times,
-        }
-    }
-}
-
 /// Time from the arrival of messages to their read, measured while it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -128,7 +92,7 @@ pub struct LatencyStatus {
     pub count: u64,
     /// Half of them were read within this time, in nanoseconds, up to 12.5 % less.
     pub p50_ns: u64,
-    /// The same of 99 of 100.
+    /// 99 of 100 were read within this time.
     pub p99_ns: u64,
     /// Longest time, in nanoseconds.
     pub max_ns: u64,
@@ -256,7 +220,7 @@ pub struct ProtectionStatus {
     pub waiting: u64,
     /// Frames dropped before they were checked, because too many waited.
     pub dropped_full: u64,
-    /// The same because several CPUs delivered at once.
+    /// Frames dropped before they were checked, because several CPUs delivered at once.
     pub contended: u64,
 }
 
@@ -364,7 +328,7 @@ pub struct PortStatus {
     pub other_type: u64,
     /// Peers that declare other types. On link `vbus` they are not connected for that; on a network it is the sender of
     /// the last message that was refused.
-    pub type_differences: Vec<TypeDifferenceStatus>,
+    pub type_differences: Vec<TypeDifference>,
     /// Those who read what the port publishes for many; `None` if it does not (link `vbus`).
     pub readers: Option<Vec<ReaderStatus>>,
     /// Senders.

@@ -8,7 +8,6 @@ use aya::programs::{ProgramInfo, SchedClassifier, TcAttachType};
 use serde_json::Value;
 use tautline::config::{ServiceConfig, Vlan};
 use tautline::control::Server;
-use tautline::port::QueuingOptions;
 use tautline::{Node, NodeConfig, PortKey, Priority, Wait, status};
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -158,12 +157,7 @@ pub fn echo_for_ever(node: &Node, number: u16) {
 /// Whether an echo answers on `number` of the second host.
 pub fn answers(hosts: &Hosts, node: &Node, number: u16) -> bool {
     let ask = || {
-        let options = QueuingOptions::default();
-        let mut port = node
-            .queuing(super::port(4001))
-            .options(&options)
-            .open()
-            .unwrap();
+        let mut port = node.queuing(super::port(4001)).open().unwrap();
         let to = port.destination("peer", super::port(number)).unwrap();
         let mut buffer = [0; 1484];
         port.send(to, Priority::HIGHEST, b"are you there?").unwrap();

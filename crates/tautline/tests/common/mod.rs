@@ -18,7 +18,7 @@ use tautline::config::{BusConfig, Vlan};
 use tautline::link::XdpMode;
 use tautline::link::sim::Network;
 use tautline::neighbours::Form;
-use tautline::port::{QueuingOptions, UdpOptions};
+use tautline::port::QueuingOptions;
 use tautline::{
     Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, QueuingPort, UdpPort,
     bus_neighbour,
@@ -96,7 +96,7 @@ impl Pair {
     pub fn udp_ports(
         &self,
         [from, to]: [u16; 2],
-        options: &UdpOptions,
+        options: &QueuingOptions,
     ) -> (UdpPort, UdpPort, tautline::Destination) {
         let mut sender = self
             .on_a(|node| node.udp(from).options(options).open())

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
-use tautline::port::{Datagram, UdpOptions};
+use tautline::port::{Datagram, QueuingOptions};
 use tautline::{MacAddress, Node, Priority, UdpPort, Wait};
 use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::internet_checksum;
@@ -23,10 +23,10 @@ pub struct Meeting {
 
 impl Meeting {
     pub fn new(hosts: Hosts, side: Side) -> Self {
-        Self::with(hosts, side, &UdpOptions::default())
+        Self::with(hosts, side, &QueuingOptions::default())
     }
 
-    pub fn with(hosts: Hosts, side: Side, options: &UdpOptions) -> Self {
+    pub fn with(hosts: Hosts, side: Side, options: &QueuingOptions) -> Self {
         let node = open(&hosts, Host::B, side);
         let port = hosts.inside(Host::B, || node.udp(PORT).options(options).open());
         let socket = hosts.inside(Host::A, || UdpSocket::bind((ip(&hosts, Host::A), 0)));
@@ -41,7 +41,10 @@ impl Meeting {
     }
 
     /// The same, the node through a control process that serves until the other value is dropped.
-    pub fn controlled(side: Side, options: &UdpOptions) -> Option<(Self, super::control::Thread)> {
+    pub fn controlled(
+        side: Side,
+        options: &QueuingOptions,
+    ) -> Option<(Self, super::control::Thread)> {
         let hosts = hosts()?;
         let control = super::control::Thread::start(&hosts, side);
         let meeting = Self::with(hosts, side, options);

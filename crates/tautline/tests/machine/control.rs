@@ -8,7 +8,7 @@ use crate::common::control::{
 };
 use crate::common::{XDP, XDP_TC, hosts, is_here, open, port};
 use tautline::neighbours::Form;
-use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
+use tautline::port::{Outgoing, QueuingOptions};
 use tautline::{MacAddress, Neighbour, Node, PortError, Priority, SendError};
 use tautline_shm::region::Shape;
 use tautline_testbed::hosts::Host;
@@ -22,8 +22,7 @@ fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
         }
         let node = client_node(NOBODY).unwrap();
         assert_eq!(node.report().control_process, role.parse().ok());
-        let options = SamplingOptions::default();
-        let mut state = node.sampling(port(61)).options(&options).open().unwrap();
+        let mut state = node.sampling(port(61)).open().unwrap();
         let mut buffer = [0; 1484];
         assert_eq!(state.read_into(&mut buffer).unwrap(), None);
         assert_eq!(node.status().ports[0].key, port(61).into());

@@ -17,7 +17,6 @@ use nix::sys::signal::Signal;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::net::RecvFlags;
-use tautline::port::QueuingOptions;
 use tautline::{Priority, Wait};
 use tautline_testbed::hosts::{Host, Hosts};
 use tautline_testbed::sys::{fork, signal_process, wait_for};
@@ -173,14 +172,13 @@ fn rubbish_silence_and_deaf_ears_cost_nothing() {
 /// Opens and dies, in another state each time.
 fn die(round: u32) {
     let node = tautline::Node::open(config()).unwrap();
-    let options = QueuingOptions::default();
     match round % 4 {
         0 => {}
-        1 => drop(node.queuing(port(61)).options(&options).open()),
-        2 => std::mem::forget(node.queuing(port(62)).options(&options).open()),
+        1 => drop(node.queuing(port(61)).open()),
+        2 => std::mem::forget(node.queuing(port(62)).open()),
         // Killed from outside, at whatever it is doing.
         _ => loop {
-            let _port = node.queuing(port(63)).options(&options).open();
+            let _port = node.queuing(port(63)).open();
         },
     }
     std::mem::forget(node);

@@ -9,7 +9,7 @@ use crate::common::control::{
 use crate::common::wire::{Watch, Wire};
 use crate::common::{PACKET, PATIENCE, hosts, open};
 use tautline::link::RawFrames;
-use tautline::port::{RAW_FRAME_BYTES_MAX, RawOptions};
+use tautline::port::{QueuingOptions, RAW_FRAME_BYTES_MAX};
 use tautline::{EtherType, MacAddress, Node, PortError, RawPort, SendError, Wait};
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -20,9 +20,9 @@ const NOWHERE: [u8; 6] = [0x10; 6];
 
 /// A small port: an entry gives memory for several.
 fn raw_port(node: &Node, ethertype: u16) -> Result<RawPort, PortError> {
-    let options = RawOptions {
+    let options = QueuingOptions {
         depth: 8,
-        ..RawOptions::default()
+        ..QueuingOptions::default()
     };
     node.raw(EtherType::new(ethertype).unwrap())
         .options(&options)

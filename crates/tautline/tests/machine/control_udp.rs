@@ -13,7 +13,7 @@ use crate::common::udp::{Meeting, PORT, bytes, ip, set};
 use crate::common::{PATIENCE, XDP, XDP_GENERIC, XDP_TC, here, hosts};
 use tautline::error::Reason;
 use tautline::link::PlainUdp;
-use tautline::port::UdpOptions;
+use tautline::port::QueuingOptions;
 use tautline::{Node, PortError, Priority, ReceiveError, SendError, UdpPort, Wait};
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -55,7 +55,7 @@ fn datagrams_of_a_client_pass_the_stack_by() {
 
 #[test]
 fn a_client_is_told_what_did_not_arrive() {
-    let Some((mut meeting, _control)) = Meeting::controlled(XDP, &UdpOptions::default()) else {
+    let Some((mut meeting, _control)) = Meeting::controlled(XDP, &QueuingOptions::default()) else {
         return;
     };
     let mut closed = meeting.peer();
@@ -87,18 +87,18 @@ fn a_client_is_told_what_did_not_arrive() {
 }
 
 /// Options of a port that takes datagrams of every size.
-fn any_size() -> UdpOptions {
-    UdpOptions {
+fn any_size() -> QueuingOptions {
+    QueuingOptions {
         depth: 64,
         message_bytes_max: 65_507,
-        ..UdpOptions::default()
+        ..QueuingOptions::default()
     }
 }
 
 fn udp_port(node: &Node, number: u16) -> Result<UdpPort, PortError> {
-    let options = UdpOptions {
+    let options = QueuingOptions {
         depth: 2,
-        ..UdpOptions::default()
+        ..QueuingOptions::default()
     };
     node.udp(number).options(&options).open()
 }

@@ -93,7 +93,6 @@ fn a_child_harms_nothing(pair: Pair) {
     let faults = in_fork(|| {
         let (sender, receiver, a, b) = owned.as_mut().unwrap();
         let mut buffer = [0; 1484];
-        let options = QueuingOptions::default();
         let faults = not_refused(vec![
             ("send", name(sender.send(to, HIGH, b"no"))),
             ("merge", name(sender.merge(to, HIGH, b"no"))),
@@ -112,10 +111,7 @@ fn a_child_harms_nothing(pair: Pair) {
                 "receive_lent",
                 name(receiver.receive_in_place(Wait::Poll).map(drop)),
             ),
-            (
-                "port of a",
-                name(a.queuing(port(99)).options(&options).open()),
-            ),
+            ("port of a", name(a.queuing(port(99)).open())),
             ("port of b", name(b.sampling(port(99)).open())),
         ]);
         let descriptor = receiver

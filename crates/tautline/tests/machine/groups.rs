@@ -7,7 +7,6 @@ use crate::common::{
 };
 use tautline::address::Address;
 use tautline::neighbours::Form;
-use tautline::port::QueuingOptions;
 use tautline::{MacAddress, Neighbour, Node, Priority, Wait};
 use tautline_proto::wire::Header;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -36,7 +35,6 @@ fn open_with_groups(hosts: &Hosts, host: Host, side: Side) -> Node {
 #[test]
 fn every_link_sends_to_groups_and_receives_from_them() {
     let Some(hosts) = hosts() else { return };
-    let options = QueuingOptions::default();
     for (from, to) in [
         (XDP, XDP_GENERIC),
         (PACKET, XDP),
@@ -49,8 +47,7 @@ fn every_link_sends_to_groups_and_receives_from_them() {
         }
         let sender = open_with_groups(&hosts, Host::A, from);
         let receiver = open(&hosts, Host::B, to);
-        let queue =
-            |node: &Node, number| node.queuing(port(number)).options(&options).open().unwrap();
+        let queue = |node: &Node, number| node.queuing(port(number)).open().unwrap();
         let mut out = hosts.inside(Host::A, || queue(&sender, 11)).unwrap();
         let mut members = hosts
             .inside(Host::B, || [queue(&receiver, 12), queue(&receiver, 13)])

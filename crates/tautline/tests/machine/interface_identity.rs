@@ -328,8 +328,7 @@ fn client(peer: &str) {
             return child::ready();
         }
     };
-    let options = QueuingOptions::default();
-    let mut receiver = node.queuing(port(60)).options(&options).open().unwrap();
+    let mut receiver = node.queuing(port(60)).open().unwrap();
     let to = receiver.destination("peer", port(12)).unwrap();
     receiver.send(to, Priority::NORMAL, b"before").unwrap();
     println!("{}", child::READY);
@@ -347,7 +346,7 @@ fn client(peer: &str) {
         other => println!("sent: {other:?}"),
     }
     let opened = loop {
-        match node.queuing(port(61)).options(&options).open() {
+        match node.queuing(port(61)).open() {
             Ok(_) if tautline::now() < give_up => {}
             opened => break opened,
         }

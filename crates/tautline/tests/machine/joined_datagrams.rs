@@ -7,7 +7,6 @@ use crate::common::udp::{Meeting, ip, set};
 use crate::common::{
     PATIENCE, Side, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, here, hosts, open, port,
 };
-use tautline::port::QueuingOptions;
 use tautline::{Node, Priority, Wait};
 use tautline_proto::wire::{HEADER_BYTES, Header, UDP_PORT_BASE};
 use tautline_testbed::hosts::Host;
@@ -62,8 +61,7 @@ fn messages_in_one_buffer_are_delivered_or_counted() {
     for side in here(SIDES) {
         let Some(hosts) = hosts() else { return };
         let node = open(&hosts, Host::B, side);
-        let options = QueuingOptions::default();
-        let receiver = hosts.inside(Host::B, || node.queuing(port(12)).options(&options).open());
+        let receiver = hosts.inside(Host::B, || node.queuing(port(12)).open());
         let mut receiver = receiver.unwrap().unwrap();
         let socket = hosts.inside(Host::A, || {
             UdpSocket::bind((ip(&hosts, Host::A), UDP_PORT_BASE + 11)).unwrap()

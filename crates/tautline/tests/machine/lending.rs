@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, config, here, hosts};
 use tautline::link::PlainUdp;
-use tautline::port::UdpOptions;
+use tautline::port::QueuingOptions;
 use tautline::send_pool::SendPoolConfig;
 use tautline::{Node, NodeConfig, Priority, SendError, UdpPort, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
@@ -29,10 +29,10 @@ struct Meeting {
 }
 
 fn meeting(side: Side) -> Option<Meeting> {
-    meeting_with(side, &UdpOptions::default())
+    meeting_with(side, &QueuingOptions::default())
 }
 
-fn meeting_with(side: Side, options: &UdpOptions) -> Option<Meeting> {
+fn meeting_with(side: Side, options: &QueuingOptions) -> Option<Meeting> {
     let hosts = hosts()?;
     let mut config = config(&hosts, Host::A, side);
     config.send_pool = POOL;
@@ -141,9 +141,9 @@ fn an_exhausted_pool_says_so_until_a_buffer_is_dropped() {
 #[test]
 fn datagrams_are_looked_at_where_they_lie() {
     for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET, UDP]) {
-        let options = UdpOptions {
+        let options = QueuingOptions {
             depth: 4,
-            ..UdpOptions::default()
+            ..QueuingOptions::default()
         };
         let Some(mut meeting) = meeting_with(side, &options) else {
             return;

@@ -339,9 +339,8 @@ fn busy_polling_can_be_asked_for() {
     };
     let b = polling(Host::B).unwrap();
     hosts.wait_until_up().unwrap();
-    let options = QueuingOptions::default();
     let open = |host, node: &Node, number| {
-        let opened = hosts.inside(host, || node.queuing(port(number)).options(&options).open());
+        let opened = hosts.inside(host, || node.queuing(port(number)).open());
         opened.unwrap().unwrap()
     };
     let (mut sender, mut receiver) = (open(Host::A, &a, 1), open(Host::B, &b, 2));

@@ -16,7 +16,7 @@ use tautline::config::UdpChecksum;
 use tautline::error::Reason;
 use tautline::link::PlainUdp;
 use tautline::neighbours::Form;
-use tautline::port::{Outgoing, UdpOptions};
+use tautline::port::{Outgoing, QueuingOptions};
 use tautline::{
     LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortError, PortKey, Priority, ReceiveError,
     SendError, Wait,
@@ -173,8 +173,7 @@ fn a_destination_of_another_port_is_refused() {
         let Some(mut meeting) = Meeting::of(side) else {
             return;
         };
-        let options = UdpOptions::default();
-        let open = || meeting.node.udp(PORT + 1).options(&options).open();
+        let open = || meeting.node.udp(PORT + 1).open();
         let mut other = meeting.hosts.inside(Host::B, open).unwrap().unwrap();
         let to = other.destination("peer", meeting.peer().port()).unwrap();
         let port = &mut meeting.port;
@@ -569,8 +568,7 @@ fn a_router_is_crossed_both_ways() {
             let node = hosts
                 .inside(Host::B, || Node::open(config).unwrap())
                 .unwrap();
-            let options = UdpOptions::default();
-            let port = hosts.inside(Host::B, || node.udp(PORT).options(&options).open());
+            let port = hosts.inside(Host::B, || node.udp(PORT).open());
             port.unwrap().unwrap()
         };
         let far_socket = far.socket();
@@ -744,9 +742,9 @@ fn links_say_what_they_can() {
 fn forty_ports_and_more_are_open_at_once() {
     let Some(hosts) = hosts() else { return };
     let node = open(&hosts, Host::B, XDP);
-    let small = UdpOptions {
+    let small = QueuingOptions {
         depth: 2,
-        ..UdpOptions::default()
+        ..QueuingOptions::default()
     };
     hosts
         .inside(Host::B, || {

@@ -12,7 +12,7 @@ use crate::common::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
-use tautline::port::{Policing, RAW_FRAME_BYTES_MAX, RawOptions, ReceivedFrame};
+use tautline::port::{Policing, QueuingOptions, RAW_FRAME_BYTES_MAX, ReceivedFrame};
 use tautline::status::PortStatus;
 use tautline::{
     EtherType, LinkKind, MacAddress, Node, NodeConfig, PortError, Priority, RawPort, ReceiveError,
@@ -74,14 +74,14 @@ struct Meeting {
 
 impl Meeting {
     fn of(way: Way) -> Option<Self> {
-        Self::with(way, &RawOptions::default())
+        Self::with(way, &QueuingOptions::default())
     }
 
-    fn with(way: Way, options: &RawOptions) -> Option<Self> {
+    fn with(way: Way, options: &QueuingOptions) -> Option<Self> {
         Self::on(hosts()?, way, options)
     }
 
-    fn on(hosts: Hosts, way: Way, options: &RawOptions) -> Option<Self> {
+    fn on(hosts: Hosts, way: Way, options: &QueuingOptions) -> Option<Self> {
         let (node, control) = node(&hosts, way);
         let port = hosts.inside(Host::B, || node.raw(TYPE).options(options).open());
         Some(Self {
@@ -370,9 +370,9 @@ fn wrong_frames_are_not_sent_and_small_buffers_take_nothing() {
 #[test]
 fn what_is_too_much_is_dropped_and_counted() {
     for way in here(WAYS) {
-        let options = RawOptions {
+        let options = QueuingOptions {
             depth: 4,
-            ..RawOptions::default()
+            ..QueuingOptions::default()
         };
         let Some(mut meeting) = Meeting::with(way, &options) else {
             return;
@@ -390,9 +390,9 @@ fn what_is_too_much_is_dropped_and_counted() {
         meeting.is_empty();
 
         let policing = Some(Policing::per_second(1, 3));
-        let options = RawOptions {
+        let options = QueuingOptions {
             policing,
-            ..RawOptions::default()
+            ..QueuingOptions::default()
         };
         let mut policed = Meeting::with(way, &options).unwrap();
         for number in 0..10 {
@@ -422,7 +422,7 @@ fn frames_longer_than_a_slot_are_counted_as_unfit() {
             let mtu = ["link", "set", &interface, "mtu", "1600"];
             hosts.run(host, "ip", &mtu).unwrap();
         }
-        let Some(mut meeting) = Meeting::on(hosts, way, &RawOptions::default()) else {
+        let Some(mut meeting) = Meeting::on(hosts, way, &QueuingOptions::default()) else {
             return;
         };
         meeting.send(ALL, &[], &bytes(1501));

@@ -6,11 +6,11 @@ use crate::common::{
 };
 use tautline::error::OptionsError;
 use tautline::keys::{Cipher, Key, KeyRing, KeySource};
-use tautline::port::{QueuingOptions, SamplingOptions};
+use tautline::port::QueuingOptions;
 use tautline::status::{nodes, nodes_with_latency};
-use tautline::types::{Declaration, PortTypes};
+use tautline::types::{Declaration, Direction, PortTypes};
 use tautline::{
-    Node, NodeConfig, PortError, Priority, Protection, ReceiveError, SendError, Typed,
+    Node, NodeConfig, PortError, Priority, Protection, QueuingPort, ReceiveError, SendError, Typed,
     TypedQueuingPort, TypedSamplingPort, Wait,
 };
 use tautline_testbed::hosts::Host;
@@ -55,12 +55,11 @@ fn on_links(test: impl Fn(&Pair)) {
 #[test]
 fn messages_are_values() {
     on_links(|pair| {
-        let options = QueuingOptions::default();
         let mut motor: TypedQueuingPort<Command, JointState> = pair
-            .on_a(|node| node.queuing(port(11)).options(&options).typed().open())
+            .on_a(|node| node.queuing(port(11)).typed().open())
             .unwrap();
         let mut controller: TypedQueuingPort<JointState, Command> = pair
-            .on_b(|node| node.queuing(port(12)).options(&options).typed().open())
+            .on_b(|node| node.queuing(port(12)).typed().open())
             .unwrap();
         let to = controller.destination("peer", port(11)).unwrap();
         assert_eq!(motor.receive(Wait::Poll).unwrap(), None);
@@ -76,14 +75,14 @@ fn messages_are_values() {
             .unwrap();
         assert_eq!(state, STATE);
         // Another size is named, counted and gone; larger ones are not even let in.
-        let untyped = controller.untyped();
+        let untyped: &mut QueuingPort = &mut controller;
         untyped.send(to, Priority::NORMAL, b"no command").unwrap();
         let expected = Err(ReceiveError::OtherSize {
             bytes: 10,
             expected: 13,
         });
         assert_eq!(motor.receive(Wait::Until(pair.soon())), expected);
-        let too_large = controller.untyped().send(to, Priority::NORMAL, &[7; 14]);
+        let too_large = (*controller).send(to, Priority::NORMAL, &[7; 14]);
         controller.send(to, Priority::NORMAL, &COMMAND).unwrap();
         let (command, _) = motor.receive(Wait::Until(pair.soon())).unwrap().unwrap();
         assert_eq!(command, COMMAND);
@@ -101,12 +100,11 @@ fn messages_are_values() {
 #[test]
 fn values_are_values() {
     on_links(|pair| {
-        let options = SamplingOptions::default();
         let mut arm: TypedSamplingPort<JointState> = pair
-            .on_a(|node| node.sampling(port(21)).options(&options).typed().open())
+            .on_a(|node| node.sampling(port(21)).typed().open())
             .unwrap();
         let mut hub: TypedSamplingPort<JointState> = pair
-            .on_b(|node| node.sampling(port(22)).options(&options).typed().open())
+            .on_b(|node| node.sampling(port(22)).typed().open())
             .unwrap();
         let to = arm.destination("peer", port(22)).unwrap();
         assert_eq!(hub.read().unwrap(), None);
@@ -119,9 +117,8 @@ fn values_are_values() {
         assert_eq!(hub.read_from(sample.source).unwrap().unwrap().0, STATE);
         // Neither a shorter value is taken for one, nor a longer one that was cut off.
         for bytes in [119, 121] {
-            arm.untyped()
-                .send(to, Priority::NORMAL, &[7; 121][..bytes])
-                .unwrap();
+            let value = &[7; 121][..bytes];
+            (*arm).send(to, Priority::NORMAL, value).unwrap();
             let expected = Err(ReceiveError::OtherSize {
                 bytes,
                 expected: 120,
@@ -157,12 +154,11 @@ fn watchers_see_the_newest_value_whether_it_was_read_or_not() {
     ];
     for (pair, is_there_at_once) in pairs {
         let Some(pair) = pair else { continue };
-        let options = SamplingOptions::default();
         let mut arm: TypedSamplingPort<Command> = pair
-            .on_a(|node| node.sampling(port(21)).options(&options).typed().open())
+            .on_a(|node| node.sampling(port(21)).typed().open())
             .unwrap();
         let mut hub: TypedSamplingPort<Command> = pair
-            .on_b(|node| node.sampling(port(22)).options(&options).typed().open())
+            .on_b(|node| node.sampling(port(22)).typed().open())
             .unwrap();
         pair.on_b(Node::publish_status).unwrap();
         assert_eq!(told(&pair), [None, None], "nothing has come");
@@ -328,9 +324,9 @@ fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
     // A bundle of them is refused as one.
     for _ in 0..2 {
         let bytes = OTHER.bytes();
-        other.untyped().merge(to, Priority::NORMAL, bytes).unwrap();
+        other.merge(to, Priority::NORMAL, bytes).unwrap();
     }
-    other.untyped().flush().unwrap();
+    other.flush().unwrap();
     assert!(is_refused(motor.receive(Wait::Until(pair.soon())), 12));
     let to = same.destination("peer", port(11)).unwrap();
     same.send(to, Priority::NORMAL, &COMMAND).unwrap();
@@ -357,7 +353,7 @@ fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
     };
     assert_eq!(
         (peer.port, peer.direction, peer.refused),
-        (port(12), "receives", 2)
+        (port(12), Direction::Receives, 2)
     );
     let told = format!(
         "the type byte is {} here and {} there",
@@ -418,35 +414,18 @@ fn the_type_of_a_protected_message_is_known_behind_its_protection() {
 #[test]
 fn values_of_another_type_are_refused_and_counted_once() {
     for pair in [Some(sim_pair()), pair(XDP, PACKET)].into_iter().flatten() {
-        let options = SamplingOptions::default();
-        let open = |node: &Node| {
-            node.sampling(port(21))
-                .options(&options)
-                .typed()
-                .open()
-                .unwrap()
-        };
+        let open = |node: &Node| node.sampling(port(21)).typed().open().unwrap();
         let mut hub: TypedSamplingPort<Command> = pair.on_a(open);
-        let mut other: TypedSamplingPort<OtherCommand> = pair.on_b(|node| {
-            node.sampling(port(22))
-                .options(&options)
-                .typed()
-                .open()
-                .unwrap()
-        });
-        let mut same: TypedSamplingPort<Command> = pair.on_b(|node| {
-            node.sampling(port(23))
-                .options(&options)
-                .typed()
-                .open()
-                .unwrap()
-        });
+        let mut other: TypedSamplingPort<OtherCommand> =
+            pair.on_b(|node| node.sampling(port(22)).typed().open().unwrap());
+        let mut same: TypedSamplingPort<Command> =
+            pair.on_b(|node| node.sampling(port(23)).typed().open().unwrap());
         let to = other.destination("peer", port(21)).unwrap();
         other.send(to, Priority::NORMAL, &OTHER).unwrap();
         assert!(is_refused(hub.next(Wait::Until(pair.soon())), 22));
         assert!(is_refused(hub.read(), 22));
         let mut buffer = [0; 1484];
-        let read = hub.untyped().next_into(&mut buffer, Wait::Poll);
+        let read = hub.next_into(&mut buffer, Wait::Poll);
         assert_eq!(read, Ok(None));
         let to = same.destination("peer", port(21)).unwrap();
         same.send(to, Priority::NORMAL, &COMMAND).unwrap();
@@ -494,22 +473,10 @@ fn a_message_in_fragments_of_another_type_is_passed_over() {
 #[test]
 fn ends_on_a_bus_that_differ_are_told_the_field() {
     let pair = bus_pair();
-    let options = QueuingOptions::default();
-    let open = || {
-        pair.a
-            .queuing(port(11))
-            .options(&options)
-            .typed::<Command, Command>()
-            .open()
-    };
+    let open = || pair.a.queuing(port(11)).typed::<Command, Command>().open();
     let motor: TypedQueuingPort<Command> = open().unwrap();
-    let mut controller: TypedQueuingPort<JointState, other::Command> = pair
-        .b
-        .queuing(port(12))
-        .options(&options)
-        .typed()
-        .open()
-        .unwrap();
+    let mut controller: TypedQueuingPort<JointState, other::Command> =
+        pair.b.queuing(port(12)).typed().open().unwrap();
     let told = "port 11 of `peer` declares another type: \
                 field `torque` is f64[3] here and f32[3] there";
     for _ in 0..2 {
@@ -524,7 +491,10 @@ fn ends_on_a_bus_that_differ_are_told_the_field() {
     let [at_sender] = &shown(&pair.b)[..] else {
         panic!("one peer differs");
     };
-    assert_eq!((at_sender.direction, at_sender.port), ("sends", port(11)));
+    assert_eq!(
+        (at_sender.direction, at_sender.port),
+        (Direction::Sends, port(11))
+    );
     let soon = pair.soon();
     let at_receiver = loop {
         let found = shown(&pair.a).remove(0);
@@ -539,7 +509,7 @@ fn ends_on_a_bus_that_differ_are_told_the_field() {
     };
     assert_eq!(
         (at_receiver.direction, at_receiver.port),
-        ("receives", port(12))
+        (Direction::Receives, port(12))
     );
     assert!(at_receiver.refused > 0);
     let difference = "field `torque` is f32[3] here and f64[3] there";
@@ -549,7 +519,7 @@ fn ends_on_a_bus_that_differ_are_told_the_field() {
     let mut motor: TypedQueuingPort<other::Command> = {
         let deadline = pair.soon();
         loop {
-            match pair.a.queuing(port(11)).options(&options).typed().open() {
+            match pair.a.queuing(port(11)).typed().open() {
                 Ok(port) => break port,
                 Err(error) => assert!(pair.now() < deadline, "{error}"),
             }
@@ -576,30 +546,13 @@ fn ends_on_a_bus_that_differ_are_told_the_field() {
 #[test]
 fn sends_to_a_peer_that_changes_its_type_fail_by_name() {
     let pair = bus_pair();
-    let options = QueuingOptions::default();
-    let motor = pair
-        .a
-        .queuing(port(11))
-        .options(&options)
-        .typed::<Command, Command>()
-        .open();
-    let mut controller: TypedQueuingPort<JointState, Command> = pair
-        .b
-        .queuing(port(12))
-        .options(&options)
-        .typed()
-        .open()
-        .unwrap();
+    let motor = pair.a.queuing(port(11)).typed::<Command, Command>().open();
+    let mut controller: TypedQueuingPort<JointState, Command> =
+        pair.b.queuing(port(12)).typed().open().unwrap();
     let to = controller.destination("peer", port(11)).unwrap();
     controller.send(to, Priority::NORMAL, &COMMAND).unwrap();
     drop(motor);
-    let _other: TypedQueuingPort<other::Command> = pair
-        .a
-        .queuing(port(11))
-        .options(&options)
-        .typed()
-        .open()
-        .unwrap();
+    let _other: TypedQueuingPort<other::Command> = pair.a.queuing(port(11)).typed().open().unwrap();
     let soon = pair.soon();
     loop {
         match controller.send(to, Priority::NORMAL, &COMMAND) {
@@ -613,15 +566,8 @@ fn sends_to_a_peer_that_changes_its_type_fail_by_name() {
 #[test]
 fn untyped_ports_on_a_bus_talk_to_typed_ones() {
     let pair = bus_pair();
-    let options = QueuingOptions::default();
-    let mut typed: TypedQueuingPort<Command> = pair
-        .a
-        .queuing(port(11))
-        .options(&options)
-        .typed()
-        .open()
-        .unwrap();
-    let mut untyped = pair.b.queuing(port(12)).options(&options).open().unwrap();
+    let mut typed: TypedQueuingPort<Command> = pair.a.queuing(port(11)).typed().open().unwrap();
+    let mut untyped = pair.b.queuing(port(12)).open().unwrap();
     let to_typed = untyped.destination("peer", port(11)).unwrap();
     untyped
         .send(to_typed, Priority::NORMAL, COMMAND.bytes())

@@ -13,7 +13,7 @@ use crate::common::{
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use tautline::neighbours::Form;
-use tautline::port::{BATCH_FRAMES, Outgoing, UdpOptions};
+use tautline::port::{BATCH_FRAMES, Outgoing, QueuingOptions};
 use tautline::{
     Destination, MacAddress, Neighbour, Node, PortError, Priority, ReceiveError, SendError,
     UdpPort, Wait,
@@ -99,7 +99,7 @@ fn a_batch_leaves_a_node_of_a_control_process() {
 fn each_datagram_of_a_batch_has_its_own_priority() {
     for side in here(SIDES) {
         let Some(pair) = pair(side, side) else { return };
-        let options = UdpOptions::default();
+        let options = QueuingOptions::default();
         let (mut sender, mut receiver, to) = pair.udp_ports([5001, 5002], &options);
         // Runs of the same one, and some that stand alone.
         let urgent = [0, 0, 0, 7, 7, 3, 0, 5, 5, 1];
@@ -277,9 +277,9 @@ fn a_batch_ends_where_the_cable_is_full() {
         // With one, the driver says that it is full; without one it drops what it has no room for, and says nothing.
         let discipline = ["qdisc", "add", "dev", "taut0", "root", "pfifo"];
         hosts.run(Host::A, "tc", &discipline).unwrap();
-        let options = UdpOptions {
+        let options = QueuingOptions {
             depth: 1024,
-            ..UdpOptions::default()
+            ..QueuingOptions::default()
         };
         let (mut sender, mut receiver, to) = pair.udp_ports([5001, 5002], &options);
         let filled = thread::scope(|scope| {

@@ -17,7 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::config::UdpChecksum;
 use tautline::link::PlainUdp;
-use tautline::port::UdpOptions;
+use tautline::port::QueuingOptions;
 use tautline::status::ReassemblyStatus;
 use tautline::{LinkKind, Priority, SendError, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
@@ -94,10 +94,10 @@ const LENGTHS: [usize; 10] = [
 /// Has no machine: frames that claim to come from it are made by hand.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 50);
 
-fn longest() -> UdpOptions {
-    UdpOptions {
+fn longest() -> QueuingOptions {
+    QueuingOptions {
         message_bytes_max: DATAGRAM_BYTES_MAX,
-        ..UdpOptions::default()
+        ..QueuingOptions::default()
     }
 }
 

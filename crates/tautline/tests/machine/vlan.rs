@@ -96,9 +96,8 @@ impl Reached {
 
     fn at(hosts: Hosts, side: Side) -> Self {
         let node = open(&hosts, Host::B, side);
-        let options = QueuingOptions::default();
         let receiver = hosts
-            .inside(Host::B, || node.queuing(port(12)).options(&options).open())
+            .inside(Host::B, || node.queuing(port(12)).open())
             .unwrap()
             .unwrap();
         let wire = Wire::on(&hosts, Host::A);

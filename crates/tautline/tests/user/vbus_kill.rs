@@ -14,7 +14,7 @@ use crate::common::{PATIENCE, bus, child, port};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::config::BusConfig;
-use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
+use tautline::port::{Outgoing, QueuingOptions};
 use tautline::status::PortStatus;
 use tautline::{
     Destination, Node, NodeConfig, Priority, QueuingPort, SendError, Wait, bus_neighbour,
@@ -433,8 +433,7 @@ fn what_a_killed_consumer_had_not_taken_is_counted() {
 fn publish() -> ! {
     let (path, round) = from_environment();
     let node = open(&path, "killed");
-    let options = SamplingOptions::default();
-    let mut publisher = node.sampling(port(21)).options(&options).open().unwrap();
+    let mut publisher = node.sampling(port(21)).open().unwrap();
     let to = publisher.destination("tested", port(22)).unwrap();
     let mut random = Random::seed_from_u64(round.into());
     let mut count = 0;
@@ -456,8 +455,7 @@ fn a_value_outlives_its_killed_writer_whole() {
     let mut random = Random::seed_from_u64(seed());
     let path = PathBuf::from(bus("kill-writer").name);
     let node = open(&path, "tested");
-    let options = SamplingOptions::default();
-    let mut reader = node.sampling(port(22)).options(&options).open().unwrap();
+    let mut reader = node.sampling(port(22)).open().unwrap();
     let mut buffer = vec![0; reader.value_bytes_max()];
     let mut last = (0, 0);
     let mut read = |lent: bool, last: &mut (u64, u64)| {

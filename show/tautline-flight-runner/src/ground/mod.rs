@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use mavlink::dialects::common::MavMessage;
 use mavlink::{MavHeader, MavlinkReader, write_v2_msg};
-use tautline::port::UdpOptions;
 use tautline::{Destination, Node, NodeConfig, Priority, UdpPort, Wait};
 use tautline_flight::world::STEP_SECONDS;
 use tautline_testbed::interrupt::interrupted;
@@ -62,12 +61,7 @@ pub struct Served {
 /// An address or port that cannot be had.
 pub fn serve(settings: &Settings, ready: impl FnOnce()) -> io::Result<Served> {
     let node = Node::open(NodeConfig::udp(settings.own)).map_err(io::Error::other)?;
-    let options = UdpOptions::default();
-    let mut port = node
-        .udp(settings.port)
-        .options(&options)
-        .open()
-        .map_err(io::Error::other)?;
+    let mut port = node.udp(settings.port).open().map_err(io::Error::other)?;
     let (address, number) = (settings.station.ip().to_string(), settings.station.port());
     let station = port
         .destination(&address, number)

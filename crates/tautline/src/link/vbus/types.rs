@@ -77,14 +77,14 @@ impl BusTypes {
             (one.address, one.port, one.direction) == (Address::Bus(node), port, direction)
         };
         if let Some(one) = list.iter_mut().find(known) {
-            one.times += 1;
+            one.refused += 1;
         } else if list.len() < DIFFERENCES_MAX {
             list.push(TypeDifference {
                 address: Address::Bus(node),
                 port,
                 direction,
                 difference: None,
-                times: 1,
+                refused: 1,
             });
         }
     }

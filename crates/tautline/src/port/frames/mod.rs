@@ -11,23 +11,18 @@ use std::time::Duration;
 use tautline_proto::neighbour::{Form, Neighbour};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{MacAddress, PortNumber, Priority};
-use tautline_shm::police::{self, Bucket};
-use tautline_shm::region::PortMemory;
 
 pub(super) use self::outbox::Outbox;
 use super::authenticated::{Check, Sealing};
 use super::core::Core;
 use super::inbox::Inbox;
 use super::lent::Loan;
-use super::list::OpenMemory;
 use super::owner::PortOwner;
 use super::waiting::Bell;
 use crate::address::{Address, Source};
 use crate::error::{MAC_UNKNOWN, PortError, ReceiveError, SendError};
-use crate::link::frame::Marking;
-use crate::link::{FramePort, Link, Route};
+use crate::link::{FramePort, Route};
 use crate::message::{Destination, Outgoing};
-use crate::send_pool::SendPool;
 use crate::statistics::Statistics;
 use crate::sys::interface::InterfaceWatch;
 
@@ -112,26 +107,19 @@ impl<R> Bell for Frames<R> {
 }
 
 impl<R> Core for Frames<R> {
-    fn open_memory(&self) -> OpenMemory {
-        OpenMemory::Frames(Arc::clone(&self.inbox.memory))
-    }
-
-    fn police(&self, bucket: Option<Bucket>) {
-        police::set(self.inbox.memory.port().control, bucket);
-    }
-
-    fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
-        self.outbox.known(name, to)
-    }
-
-    fn add(
+    fn destination(
         &mut self,
-        (link, marking): (&dyn Link, Marking),
-        neighbour: &Neighbour,
-        (name, to): (&str, PortNumber),
+        owner: &dyn PortOwner,
         _statistics: &Arc<Statistics>,
+        (name, to): (&str, PortNumber),
+        _deadline: Option<Instant>,
     ) -> Result<Destination, PortError> {
-        let route = link.route(neighbour, to, self.number)?.marked(marking);
+        if let Some(known) = self.outbox.known(name, to) {
+            return Ok(known);
+        }
+        let neighbour = owner.neighbour_named(name)?;
+        let route = owner.link().route(&neighbour, to, self.number)?;
+        let route = route.marked(owner.marking());
         let whole_bytes_max = self.outbox.whole_bytes_max(&route);
         let whole_bytes_max = whole_bytes_max.ok_or_else(|| PortError::NoKeys {
             name: Some(name.to_owned()),
@@ -188,14 +176,14 @@ impl<R> Core for Frames<R> {
     #[inline(always)]
     fn lend_place<'p>(
         &'p mut self,
-        pool: &Arc<SendPool>,
+        owner: &dyn PortOwner,
         statistics: &'p Statistics,
         (to, priority): (Destination, Priority),
         length: usize,
     ) -> Result<Loan<'p>, SendError> {
         let to = (self.outbox.flow_to(statistics, to)?, priority);
         let (outbox, link) = (&mut self.outbox, self.inbox.link.as_mut());
-        Loan::of_pool((pool, length), outbox, link, statistics, to)
+        Loan::of_pool((owner.send_pool(), length), outbox, link, statistics, to)
     }
 
     fn merge(

@@ -277,7 +277,7 @@ impl Outbox {
         result
     }
 
-    /// As [`Outbox::send`], from where the message lies.
+    /// Sends one message now from where it lies.
     #[inline]
     fn send_lent(
         &mut self,

@@ -8,7 +8,6 @@ use tautline_proto::wire::bundle::{self, Span, Steps};
 use tautline_proto::wire::{FLAGS_KNOWN, Header};
 use tautline_shm::layout::{CLASS_COUNT, RecordHead, SLOT_PAYLOAD_BYTES};
 use tautline_shm::queue::Record;
-use tautline_shm::region::PortMemory;
 
 use super::Frames;
 use crate::address::{Address, Source};
@@ -16,7 +15,7 @@ use crate::error::ReceiveError;
 use crate::message::{LentBytes, Message};
 use crate::port::QueuingOptions;
 use crate::port::core::QueueCore;
-use crate::port::inbox::{Decoder, Inbox, Located, Location, Records, Whole, count};
+use crate::port::inbox::{Decoder, Inbox, Located, Location, Records, Whole};
 use crate::port::lent::LentMessage;
 use crate::restarts::{Restart, Restarts};
 use crate::statistics::Statistics;
@@ -122,23 +121,8 @@ impl QueueCore for Frames<Records<Messages>> {
         statistics: &Statistics,
         found: Located<Message>,
     ) -> Option<LentMessage<'_>> {
-        let Located { item: message, at } = found;
-        count::<Messages>(&self.inbox, statistics, &message);
-        let Records { consumer, decoder } = &mut self.receiver;
-        let lent = match at {
-            Location::Slot {
-                class,
-                offset,
-                is_last,
-            } => {
-                let port = self.inbox.memory.port();
-                let record = consumer.oldest(port.slots, class)?;
-                let rest = (offset, is_last);
-                LentMessage::in_slot(consumer, port.control, record, rest, &message)
-            }
-            Location::Collector => LentMessage::collected(decoder.collected()?, &message),
-        };
-        Some(lent)
+        let (message, place) = self.receiver.lend(&self.inbox, statistics, found)?;
+        Some(LentMessage::of(place, &message))
     }
 }
 

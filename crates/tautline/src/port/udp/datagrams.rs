@@ -20,9 +20,8 @@ use crate::error::ReceiveError;
 use crate::link::plain_udp::Undelivered;
 use crate::message::LentBytes;
 use crate::port::assembly::Assembly;
-use crate::port::inbox::{Decoder, Inbox, Located, Location, Records, Whole, count};
-use crate::port::lent::LentSlot;
-use crate::port::receiver::Receiver;
+use crate::port::inbox::{Decoder, Inbox, Location, Whole};
+use crate::port::lent::LentPlace;
 use crate::statistics::Statistics;
 
 /// State of receiving datagrams, and the ways to those who send them.
@@ -205,39 +204,18 @@ impl Decoder for Datagrams {
     }
 }
 
-impl Receiver<Datagrams> {
-    /// Lends a datagram that was found.
-    #[inline]
-    pub(super) fn lend(&mut self, found: Located<Datagram>) -> Option<LentDatagram<'_>> {
-        let Located { item: datagram, at } = found;
-        count::<Datagrams>(&self.inbox, &self.statistics, &datagram);
-        let Records { consumer, decoder } = &mut self.records;
-        let lent = match at {
-            Location::Slot { class, .. } => {
-                let port = self.inbox.memory.port();
-                let record = consumer.oldest(port.slots, class)?;
-                let slot = LentSlot::new(consumer, port.control, record, (0, true));
-                Lent::Slot(slot)
-            }
-            Location::Collector => Lent::Collector(decoder.collected()?),
-        };
-        Some(LentDatagram { lent, datagram })
-    }
-}
-
 /// A datagram that was received: it derefs to its bytes, in the port's memory. Its place is given back when this value
 /// is dropped; until then nothing is written there.
 #[derive(Debug)]
 pub struct LentDatagram<'p> {
-    lent: Lent<'p>,
+    place: LentPlace<'p>,
     datagram: Datagram,
 }
 
-/// The memory of a datagram.
-#[derive(Debug)]
-enum Lent<'p> {
-    Slot(LentSlot<'p>),
-    Collector(&'p [u8]),
+impl<'p> LentDatagram<'p> {
+    pub(super) fn new((datagram, place): (Datagram, LentPlace<'p>)) -> Self {
+        Self { place, datagram }
+    }
 }
 
 impl LentDatagram<'_> {
@@ -275,10 +253,7 @@ impl Deref for LentDatagram<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.lent {
-            Lent::Slot(slot) => slot.bytes(self.datagram.length).slice().unwrap_or_default(),
-            Lent::Collector(bytes) => bytes,
-        }
+        self.place.bytes().slice().unwrap_or_default()
     }
 }
 

@@ -122,13 +122,8 @@ fn merged_messages_can_be_lent(pair: &Pair) {
 }
 
 fn a_lent_value_stays(pair: &Pair) {
-    let options = SamplingOptions::default();
-    let mut sender = pair
-        .on_a(|node| node.sampling(port(31)).options(&options).open())
-        .unwrap();
-    let mut reader = pair
-        .on_b(|node| node.sampling(port(32)).options(&options).open())
-        .unwrap();
+    let mut sender = pair.on_a(|node| node.sampling(port(31)).open()).unwrap();
+    let mut reader = pair.on_b(|node| node.sampling(port(32)).open()).unwrap();
     let to = sender.destination("peer", port(32)).unwrap();
     assert!(reader.read_in_place().unwrap().is_none());
     let mut out = buffer();

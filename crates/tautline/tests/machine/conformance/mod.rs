@@ -493,8 +493,7 @@ fn any_number_of_senders_is_answered(pair: &Pair) {
     };
     let begin = ask(&mut first, to);
     for number in 0..100 {
-        let options = QueuingOptions::default();
-        let open = |node: &Node| node.queuing(port(2_000 + number)).options(&options).open();
+        let open = |node: &Node| node.queuing(port(2_000 + number)).open();
         let mut asker = pair.on_a(open).unwrap();
         let to = asker.destination("peer", port(12)).unwrap();
         ask(&mut asker, to);

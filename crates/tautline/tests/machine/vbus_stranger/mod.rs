@@ -15,7 +15,6 @@ use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use bed::*;
 use tautline::config::{BusConfig, BusRule};
-use tautline::port::QueuingOptions;
 use tautline::vbus::Observer;
 use tautline::{PortError, Priority, Wait, now};
 use tautline_shm::vbus::handshake::{Message, Step};
@@ -46,9 +45,8 @@ fn a_swapped_link_changes_no_file() {
     let node = open(&config, "victim");
     let stranger = attack(TEST, secret.to_str().unwrap(), &config);
     for _ in 0..300 {
-        let options = QueuingOptions::default();
         // The name may be taken away from it in the middle, which is an error and no more.
-        drop(node.queuing(port(7)).options(&options).open());
+        drop(node.queuing(port(7)).open());
     }
     drop(stranger);
     drop(node);
@@ -310,10 +308,7 @@ fn a_member_replaces_nobodys_port() {
         let _gone = fs::rename(bus.join("victim"), bus.join("gone"));
         let _gone = fs::remove_dir_all(bus.join("victim"));
         let node = try_open(&config, "victim").ok();
-        let impostor = node.as_ref().and_then(|node| {
-            let options = QueuingOptions::default();
-            node.queuing(7).options(&options).open().ok()
-        });
+        let impostor = node.as_ref().and_then(|node| node.queuing(7).open().ok());
         println!("the stranger is in its place: {}", impostor.is_some());
         child::ready();
         return;
