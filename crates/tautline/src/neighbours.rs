@@ -41,29 +41,38 @@ impl Own {
 
     /// Whether a station can have the address.
     pub(crate) fn check_ip(&self, ip: Ipv4Addr) -> Result<(), NeighbourTableError> {
-        let address = ip.to_string();
         let is_loopback = |ip: Ipv4Addr| ip.is_loopback();
+        let refused = |what| refused(ip, what);
         if self.ip == Some(ip) {
-            Err(NeighbourTableError::OwnAddress { address })
+            refused(OF_THIS_NODE)
         } else if ip.is_multicast() || ip.is_broadcast() || self.broadcast == Some(ip) {
-            Err(NeighbourTableError::GroupAddress { address })
+            refused(OF_A_GROUP)
         } else if ip.octets()[0] == 0 || (ip.is_loopback() && !self.ip.is_some_and(is_loopback)) {
-            Err(NeighbourTableError::UnusableAddress { address })
+            refused("an address of any host itself")
         } else {
             Ok(())
         }
     }
 
     fn check(&self, neighbour: &Neighbour) -> Result<(), NeighbourTableError> {
-        let address = neighbour.mac.to_string();
         if neighbour.mac.is_group() {
-            return Err(NeighbourTableError::GroupAddress { address });
+            return refused(neighbour.mac, OF_A_GROUP);
         }
         if self.mac == Some(neighbour.mac) && !neighbour.mac.is_unspecified() {
-            return Err(NeighbourTableError::OwnAddress { address });
+            return refused(neighbour.mac, OF_THIS_NODE);
         }
         neighbour.ip.map_or(Ok(()), |ip| self.check_ip(ip))
     }
+}
+
+const OF_THIS_NODE: &str = "this node's own address";
+const OF_A_GROUP: &str = "the address of a group";
+
+fn refused(address: impl ToString, what: &'static str) -> Result<(), NeighbourTableError> {
+    Err(NeighbourTableError::Address {
+        address: address.to_string(),
+        what,
+    })
 }
 
 /// A table, where its entries come from, and whether a program may add more.
@@ -183,46 +192,29 @@ mod tests {
     #[test]
     fn what_no_single_neighbour_can_have_is_refused() {
         let mut table = Neighbours::new(NeighbourTable::new(), OWN);
-        for mac in [
-            "01:00:5e:00:00:01",
-            "ff:ff:ff:ff:ff:ff",
-            "33:33:00:00:00:01",
-        ] {
-            let mac = mac.parse().unwrap();
-            let error = table.add(Neighbour { mac, ..peer(9) });
-            assert!(
-                matches!(error, Err(NeighbourTableError::GroupAddress { .. })),
-                "{mac}: {error:?}"
-            );
-        }
         let with_ip = |ip: [u8; 4]| Neighbour {
             ip: Some(ip.into()),
             ..peer(9)
         };
-        for ip in [[224, 0, 0, 1], [255; 4], [10, 0, 0, 255]] {
-            let error = table.add(with_ip(ip));
-            assert!(
-                matches!(error, Err(NeighbourTableError::GroupAddress { .. })),
-                "{ip:?}: {error:?}"
-            );
-        }
-        for ip in [[0; 4], [0, 1, 2, 3], [127, 0, 0, 1]] {
-            let error = table.add(with_ip(ip));
-            assert!(
-                matches!(error, Err(NeighbourTableError::UnusableAddress { .. })),
-                "{ip:?}: {error:?}"
-            );
-        }
-        let own_mac = Neighbour {
+        let with_mac = |mac| Neighbour {
+            mac: MacAddress(mac),
             ip: None,
-            ..peer(1)
+            ..peer(9)
         };
-        for own in [own_mac, with_ip([10, 0, 0, 1])] {
-            let error = table.add(own);
-            assert!(
-                matches!(error, Err(NeighbourTableError::OwnAddress { .. })),
-                "{error:?}"
-            );
+        for (entry, expected) in [
+            (with_mac([1, 0, 0x5e, 0, 0, 1]), OF_A_GROUP),
+            (with_mac([0xff; 6]), OF_A_GROUP),
+            (with_ip([224, 0, 0, 1]), OF_A_GROUP),
+            (with_ip([255; 4]), OF_A_GROUP),
+            (with_ip([10, 0, 0, 255]), OF_A_GROUP),
+            (with_ip([0; 4]), "any host itself"),
+            (with_ip([0, 1, 2, 3]), "any host itself"),
+            (with_ip([127, 0, 0, 1]), "any host itself"),
+            (with_mac([2, 0, 0, 0, 0, 1]), OF_THIS_NODE),
+            (with_ip([10, 0, 0, 1]), OF_THIS_NODE),
+        ] {
+            let refused = added(&mut table, entry);
+            assert!(refused.contains(expected), "{refused}");
         }
         assert!(table.table().is_empty());
     }

@@ -35,23 +35,13 @@ pub enum NeighbourTableError {
         /// Reason of the refusal.
         why: NeighbourError,
     },
-    /// The address is this node's own.
-    #[error("{address} is this node's own address")]
-    OwnAddress {
+    /// No single neighbour can have the address.
+    #[error("{address} is {what}, not of one neighbour")]
+    Address {
         /// The MAC or IPv4 address.
         address: String,
-    },
-    /// The address is for several stations: broadcast or multicast.
-    #[error("{address} is the address of a group, not of one neighbour")]
-    GroupAddress {
-        /// The MAC or IPv4 address.
-        address: String,
-    },
-    /// No neighbour can have the address.
-    #[error("{address} is an address that no neighbour can have")]
-    UnusableAddress {
-        /// The MAC or IPv4 address.
-        address: String,
+        /// Owner of the address, in words.
+        what: &'static str,
     },
     /// The address is outside the interface's network, where the question is not heard.
     #[error("{ip} is outside the network of `{interface}`, where ARP does not reach")]
@@ -142,11 +132,9 @@ impl NeighbourTableError {
                 NeighbourError::TableFull => "leave neighbours out that nobody sends to",
                 _ => "correct the entry",
             },
-            Self::OwnAddress { .. } => "name a peer",
-            Self::GroupAddress { .. } => {
-                "name a single station; groups are written into the configuration"
+            Self::Address { .. } => {
+                "name the address of a peer; groups are written into the configuration"
             }
-            Self::UnusableAddress { .. } => "correct the address",
             Self::OutsideNetwork { .. } => {
                 "ask for the router, and set it as `gateway` or enter the peer with the router's MAC address"
             }
