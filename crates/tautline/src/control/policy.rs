@@ -2,7 +2,6 @@
 //! ports may take: the `[[allow]]` entries of a configuration.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::RangeInclusive;
 
 use nix::unistd::{Group, Uid, User};
@@ -28,12 +27,21 @@ fn given(key: PortKey, rule: &Rule) -> (&'static str, &[RangeInclusive<u16>]) {
     }
 }
 
-/// Ranges of numbers of the key's kind, as they are configured.
-fn written(key: PortKey, ranges: &[RangeInclusive<u16>]) -> String {
-    match key {
-        PortKey::Message(_) | PortKey::Udp(_) => Numbers(ranges).to_string(),
-        PortKey::Raw(_) => EtherTypes(ranges).to_string(),
-    }
+/// Ranges as they are configured.
+pub(super) fn written(
+    ranges: &[RangeInclusive<u16>],
+    number: impl Fn(&u16) -> String + Copy,
+) -> String {
+    let range = |range: &RangeInclusive<u16>| match range.start() == range.end() {
+        true => number(range.start()),
+        false => format!("{}-{}", number(range.start()), number(range.end())),
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
+}
+
+/// An EtherType as it is configured.
+pub(super) fn hexadecimal(number: &u16) -> String {
+    format!("{number:#06x}")
 }
 
 /// Permissions of an entry for one port.
@@ -114,20 +122,14 @@ impl Policy {
     }
 
     fn rules_of<'s>(&'s self, user: &'s ClientUser) -> impl Iterator<Item = (usize, &'s Rule)> {
-        self.indexes_of(user)
-            .map(|index| (index, &self.rules[index].0))
-    }
-
-    fn indexes_of<'s>(&'s self, user: &'s ClientUser) -> impl Iterator<Item = usize> + 's {
         let applies = |identity: Identity| match identity {
             Identity::User(uid) => uid == user.uid,
             Identity::Group(gid) => user.groups.contains(&gid),
         };
-        self.rules
-            .iter()
-            .enumerate()
-            .filter(move |(_, (_, identity))| applies(*identity))
-            .map(|(index, _)| index)
+        let rules = self.rules.iter().enumerate();
+        rules.filter_map(move |(index, (rule, identity))| {
+            applies(*identity).then_some((index, rule))
+        })
     }
 
     /// Whether the user may open anything. The error says why not.
@@ -165,7 +167,11 @@ impl Policy {
             if ports.is_empty() {
                 refused.push(format!("{entry} gives no {kind}"));
             } else if !contains(ports, key.number()) {
-                refused.push(format!("{entry} gives {kind} {}", written(key, ports)));
+                let ports = match key {
+                    PortKey::Message(_) | PortKey::Udp(_) => written(ports, u16::to_string),
+                    PortKey::Raw(_) => written(ports, hexadecimal),
+                };
+                refused.push(format!("{entry} gives {kind} {ports}"));
             } else if used.ports >= rule.ports_max {
                 refused.push(format!(
                     "{entry} gives {} ports at a time, which are open; raise its ports_max",
@@ -215,39 +221,6 @@ fn priority_bits(ranges: &[RangeInclusive<u16>]) -> u8 {
     (0..8)
         .filter(|priority| contains(ranges, *priority))
         .fold(0, |bits, priority| bits | 1 << priority)
-}
-
-/// Ranges as they are configured.
-pub(super) struct Numbers<'r>(pub(super) &'r [RangeInclusive<u16>]);
-
-impl fmt::Display for Numbers<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_ranges(formatter, self.0, |number| number.to_string())
-    }
-}
-
-/// The same of EtherTypes, in hexadecimal.
-pub(super) struct EtherTypes<'r>(pub(super) &'r [RangeInclusive<u16>]);
-
-impl fmt::Display for EtherTypes<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_ranges(formatter, self.0, |number| format!("{number:#06x}"))
-    }
-}
-
-fn write_ranges(
-    formatter: &mut fmt::Formatter<'_>,
-    ranges: &[RangeInclusive<u16>],
-    written: impl Fn(u16) -> String,
-) -> fmt::Result {
-    for (index, range) in ranges.iter().enumerate() {
-        let comma = if index == 0 { "" } else { ", " };
-        write!(formatter, "{comma}{}", written(*range.start()))?;
-        if range.start() != range.end() {
-            write!(formatter, "-{}", written(*range.end()))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

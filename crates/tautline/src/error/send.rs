@@ -193,13 +193,6 @@ impl Priorities {
             entry => Some(entry),
         }
     }
-
-    /// The most urgent one; `None` if nothing may be sent.
-    #[must_use]
-    pub fn highest(self) -> Option<Priority> {
-        let highest = self.bits.checked_ilog2()?;
-        Priority::new(highest as u8)
-    }
 }
 
 impl std::fmt::Display for Priorities {
@@ -208,24 +201,16 @@ impl std::fmt::Display for Priorities {
             0 => formatter.write_str("it has priorities"),
             entry => write!(formatter, "[[allow]] entry {entry} gives priorities"),
         }?;
-        let is_in = |priority: u8| priority < 8 && self.bits >> priority & 1 == 1;
-        let (mut first, mut comma) = (0, " ");
-        while first < 8 {
-            let end = (first..=8).find(|priority| !is_in(*priority)).unwrap_or(8);
-            match end - first {
-                0 => {}
-                1 => write!(formatter, "{comma}{first}")?,
-                _ => write!(formatter, "{comma}{first}-{}", end - 1)?,
-            }
-            if end > first {
-                comma = ", ";
-            }
-            first = end + 1;
+        let allowed: Vec<u8> = (0..8).filter(|one| self.bits >> one & 1 == 1).collect();
+        let runs = allowed.chunk_by(|one, next| one + 1 == *next);
+        let runs = runs.map(|run| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            run => format!("{}", run[0]),
+        });
+        match &runs.collect::<Vec<_>>()[..] {
+            [] => formatter.write_str(" of none"),
+            runs => write!(formatter, " {}", runs.join(", ")),
         }
-        if self.bits == 0 {
-            formatter.write_str(" of none")?;
-        }
-        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use tautline_proto::wire::PortKey;
 use super::Server;
 use super::ports::OpenPort;
 use crate::claim::Holder;
-use crate::control::policy::{EtherTypes, Numbers};
+use crate::control::policy::{hexadecimal, written};
 use crate::error::OpenError;
 use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Demux;
@@ -89,11 +89,11 @@ pub(super) fn status(server: &Server) -> Vec<u8> {
 fn rules(server: &Server) -> Vec<RuleStatus> {
     let rules = server.policy.rules().map(|rule| RuleStatus {
         who: rule.who.to_string(),
-        ports: Numbers(&rule.ports).to_string(),
-        udp_ports: Numbers(&rule.udp_ports).to_string(),
-        ethertypes: EtherTypes(&rule.ethertypes).to_string(),
+        ports: written(&rule.ports, u16::to_string),
+        udp_ports: written(&rule.udp_ports, u16::to_string),
+        ethertypes: written(&rule.ethertypes, hexadecimal),
         any_source_address: rule.any_source_address,
-        priorities: Numbers(&rule.priorities).to_string(),
+        priorities: written(&rule.priorities, u16::to_string),
         memory_bytes_max: rule.memory_bytes_max,
         ports_max: rule.ports_max,
     });
