@@ -1,5 +1,5 @@
 //! Two nodes that can reach each other, on each link.
-#![allow(dead_code, unreachable_pub)] // Each test binary uses a part of it.
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)] // Each test binary uses a part of it.
 
 pub mod child;
 pub mod control;

@@ -1,12 +1,16 @@
 //! A node `camera` that publishes for many, and those who read.
 
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use tautline::config::{BusConfig, BusRule};
-use tautline::{Node, NodeConfig, bus_neighbour};
+use tautline::{Destination, Node, NodeConfig, PortError, bus_neighbour};
 
-use super::{PATIENCE, child};
+use super::unprivileged::become_user;
+use super::{PATIENCE, bus, child};
 
 /// A user without rights.
 pub const STRANGER: u32 = 65534;
@@ -79,4 +83,183 @@ pub fn stranger_may_have(ports: std::ops::RangeInclusive<u16>) -> Vec<BusRule> {
         ports: vec![ports],
         ..BusRule::of(&STRANGER.to_string())
     }]
+}
+
+/// A port that publishes for many, or reads what another publishes.
+pub trait Many: Sized {
+    fn open(node: &Node, number: u16) -> Self;
+    fn publish(&mut self, readers: Destination, number: u64);
+    /// The number of the next message or value, which must come from the camera.
+    fn next(&mut self) -> u64;
+    /// The number of the next message or value, if it is there.
+    fn poll(&mut self) -> Option<u64>;
+    fn begin(&mut self) -> Destination;
+    fn follow_camera(&mut self) -> Result<(), PortError>;
+    fn sleep_at_once(&mut self);
+    fn woken_by(&mut self) -> BorrowedFd<'_>;
+}
+
+/// Functions that both kinds of port have by the same name.
+macro_rules! many {
+    () => {
+        fn begin(&mut self) -> tautline::Destination {
+            self.readers().unwrap()
+        }
+
+        fn follow_camera(&mut self) -> Result<(), tautline::PortError> {
+            self.follow("camera", 5)
+        }
+
+        fn sleep_at_once(&mut self) {
+            self.set_spin(std::time::Duration::ZERO);
+        }
+
+        fn woken_by(&mut self) -> std::os::fd::BorrowedFd<'_> {
+            self.descriptor().unwrap()
+        }
+    };
+}
+pub(crate) use many;
+
+fn camera<P: Many>(config: &BusConfig) -> (Node, P, Destination) {
+    let node = open(config, "camera");
+    let mut publisher = P::open(&node, 5);
+    let readers = publisher.begin();
+    (node, publisher, readers)
+}
+
+/// All readers sleep before each message: two by futex, one on its descriptor.
+pub fn sleepers_are_woken<P: Many>(config: &BusConfig) {
+    const MESSAGES: u64 = 300;
+    let (_node, mut publisher, readers) = camera::<P>(config);
+    let taken = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for index in 0..3 {
+            let taken = &taken;
+            scope.spawn(move || {
+                let node = open(config, &format!("viewer{index}"));
+                let mut reader = P::open(&node, 6);
+                reader.follow_camera().unwrap();
+                reader.sleep_at_once();
+                if index == 2 {
+                    let _armed = reader.woken_by();
+                }
+                taken.fetch_add(1, SeqCst);
+                for number in 1..=MESSAGES {
+                    let found = match index {
+                        2 => polled(&mut reader),
+                        _ => reader.next(),
+                    };
+                    assert_eq!(found, number);
+                    taken.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for number in 1..=MESSAGES {
+            wait_until("the message before is taken by all", || {
+                taken.load(SeqCst) >= 3 * number
+            });
+            publisher.publish(readers, number);
+        }
+    });
+}
+
+fn polled<P: Many>(reader: &mut P) -> u64 {
+    loop {
+        if let Some(found) = reader.poll() {
+            return found;
+        }
+        let descriptor = reader.woken_by();
+        let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+        let ready = poll(&mut polled, Some(&PATIENCE.try_into().unwrap())).unwrap();
+        assert_eq!(ready, 1, "a message wakes no reader");
+    }
+}
+
+/// Readers and writers die. `after` looks at a reader whose writer has died, which published numbers beyond its own.
+pub fn the_dead_harm_nobody<P: Many>(test: &str, after: impl Fn(&mut P, u64)) {
+    match role() {
+        Some((what, config)) if what == "viewer" => {
+            let node = open(&config, "killed");
+            let mut reader = P::open(&node, 6);
+            reader.follow_camera().unwrap();
+            reader.sleep_at_once();
+            println!("{}", child::READY);
+            loop {
+                reader.next();
+            }
+        }
+        Some((what, config)) => {
+            let (_node, mut publisher, readers) = camera::<P>(&config);
+            println!("{}", child::READY);
+            let base: u64 = what.parse().unwrap();
+            for number in 1.. {
+                publisher.publish(readers, base + number);
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+        None => {}
+    }
+    let config = bus("readers-kill");
+    // Keeps the bus, so that children find it. The port follows a publisher that is not there yet.
+    let viewer = open(&config, "viewer");
+    let mut reader = P::open(&viewer, 6);
+    let early = reader.follow_camera();
+    assert!(early.is_ok() || matches!(early, Err(PortError::PeerAbsent { .. })));
+    for life in 1..=3_u64 {
+        let base = life * 1_000_000;
+        let start = |what: &str| child::Helper::start(test, &format!("{what}:{}", config.name));
+        let writer = start(&base.to_string());
+        for _ in 0..3 {
+            drop(start("viewer"));
+            assert!(reader.next() < base + 1_000_000);
+        }
+        let started = Clock::now();
+        while reader.next() <= base {
+            let waited = started.elapsed();
+            assert!(waited < PATIENCE, "the new writer is not followed");
+        }
+        drop(writer);
+        after(&mut reader, base);
+    }
+}
+
+/// Another user reads with an entry for it, and not without.
+pub fn strangers_need_an_entry<P: Many>(test: &str) {
+    if let Some((what, config)) = role() {
+        // The group of the bus.
+        become_user(STRANGER);
+        let node = open(&with_group(config), "stranger");
+        let mut reader = P::open(&node, 6);
+        let followed = reader.follow_camera();
+        if what == "denied" {
+            let error = followed.unwrap_err();
+            assert!(matches!(error, PortError::PeerDenies { .. }), "{error}");
+            return;
+        }
+        followed.unwrap();
+        println!("{}", child::READY);
+        assert_eq!(reader.next(), 3);
+        println!("taken");
+        return child::ready();
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: {test} needs root to act as two users");
+        return;
+    }
+    for (what, ports) in [("denied", 8..=8), ("given", 5..=5)] {
+        let config = BusConfig {
+            allow: stranger_may_have(ports),
+            ..with_group(bus("readers-stranger"))
+        };
+        let (_node, mut publisher, readers) = camera::<P>(&config);
+        let role = format!("{what}:{}", config.name);
+        if what == "denied" {
+            child::run(test, &role);
+            continue;
+        }
+        let mut stranger = child::Helper::start(test, &role);
+        publisher.publish(readers, 3);
+        stranger.wait_for("taken");
+    }
 }

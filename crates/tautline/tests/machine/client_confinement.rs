@@ -425,36 +425,51 @@ fn rule() -> String {
     allow("60", "priorities = [\"0-5\"]")
 }
 
+/// Texts of the frames that pass from a client that does this, with the hosts, the control process and the client; `None`
+/// in the test's other processes.
+fn passed_of(
+    test: &str,
+    file: &str,
+    vlan: Vlan,
+    attack_with: impl FnOnce(&mut Attacker) -> Vec<String>,
+) -> Option<((Hosts, [Helper; 2]), Vec<String>)> {
+    if let Some(role) = child::role() {
+        if !served(&role) {
+            be_attacker_in(vlan, attack_with);
+        }
+        return None;
+    }
+    let hosts = hosts()?;
+    let control = start_control(&hosts, test, file);
+    let watch = Wire::watch(&hosts, Host::A);
+    let (attacker, _) = attack(&hosts, test);
+    let passed = passed(&hosts, &watch);
+    Some(((hosts, [control, attacker]), passed))
+}
+
 #[test]
 fn a_client_sends_what_its_entry_gives_and_nothing_else() {
     const TEST: &str = "a_client_sends_what_its_entry_gives_and_nothing_else";
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            be_attacker(|attacker| {
-                let hostile = attacker.hostile_frames();
-                let all = || {
-                    for frame in &hostile {
-                        attacker.send_everywhere(frame);
-                    }
-                    attacker.send_everywhere(&attacker.honest_frame());
-                };
-                all();
-                attacker.loosen_taps();
-                all();
-                attacker.set_blocking();
-                all();
-                Vec::new()
-            });
-        }
+    let passed = passed_of(TEST, &rule(), Vlan::NONE, |attacker| {
+        let hostile = attacker.hostile_frames();
+        let all = || {
+            for frame in &hostile {
+                attacker.send_everywhere(frame);
+            }
+            attacker.send_everywhere(&attacker.honest_frame());
+        };
+        all();
+        attacker.loosen_taps();
+        all();
+        attacker.set_blocking();
+        all();
+        Vec::new()
+    });
+    let Some(((hosts, _processes), passed)) = passed else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
-    let _control = start_control(&hosts, TEST, &rule());
-    let watch = Wire::watch(&hosts, Host::A);
-    let (_attacker, _) = attack(&hosts, TEST);
+    };
     // At most once in each manner, and through no other interface. A tap that was loosened may lose frames: the way
     // past the kernel's packet buffers needs a peer that polls.
-    let passed = passed(&hosts, &watch);
     assert!((1..=3).contains(&passed.len()), "{passed:?}");
     assert_eq!(passed, vec![HONEST; passed.len()]);
     eventually("what was refused is counted", || refused(&hosts) > 0);
@@ -464,78 +479,66 @@ fn a_client_sends_what_its_entry_gives_and_nothing_else() {
 fn a_client_of_a_node_in_a_vlan_sends_nothing_outside_it() {
     const TEST: &str = "a_client_of_a_node_in_a_vlan_sends_nothing_outside_it";
     const VLAN: u16 = 6;
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            be_attacker_in(Vlan::new(VLAN).unwrap(), |attacker| {
-                for frame in attacker.hostile_frames() {
-                    attacker.send_everywhere(&tagged(frame.clone(), 3 << 13 | VLAN));
-                    attacker.send_everywhere(&frame);
-                }
-                let honest = attacker.honest_frame();
-                let named = |name: &str| {
-                    let mut frame = honest.clone();
-                    let at = frame.len() - HONEST.len() - 1;
-                    frame[at..at + HONEST.len()].copy_from_slice(name.as_bytes());
-                    frame
-                };
-                attacker.send_everywhere(&named("no tag"));
-                attacker.send_everywhere(&tagged(named("no one"), 3 << 13));
-                attacker.send_everywhere(&tagged(named("other5"), 3 << 13 | 5));
-                attacker.send_everywhere(&tagged(named("urgent"), 7 << 13 | VLAN));
-                attacker.send_everywhere(&tagged(named("drops!"), 1 << 12 | VLAN));
-                attacker.send_everywhere(&tagged(honest.clone(), 3 << 13 | VLAN));
-                Vec::new()
-            });
-        }
-        return;
-    }
-    let Some(hosts) = hosts() else { return };
-    let _control = start_control(&hosts, TEST, &format!("vlan = {VLAN}\n{}", rule()));
-    let watch = Wire::watch(&hosts, Host::A);
-    let (_attacker, _) = attack(&hosts, TEST);
-    assert_eq!(passed(&hosts, &watch), [HONEST]);
+    let passed = passed_of(
+        TEST,
+        &format!("vlan = {VLAN}\n{}", rule()),
+        Vlan::new(VLAN).unwrap(),
+        |attacker| {
+            for frame in attacker.hostile_frames() {
+                attacker.send_everywhere(&tagged(frame.clone(), 3 << 13 | VLAN));
+                attacker.send_everywhere(&frame);
+            }
+            let honest = attacker.honest_frame();
+            let named = |name: &str| {
+                let mut frame = honest.clone();
+                let at = frame.len() - HONEST.len() - 1;
+                frame[at..at + HONEST.len()].copy_from_slice(name.as_bytes());
+                frame
+            };
+            attacker.send_everywhere(&named("no tag"));
+            attacker.send_everywhere(&tagged(named("no one"), 3 << 13));
+            attacker.send_everywhere(&tagged(named("other5"), 3 << 13 | 5));
+            attacker.send_everywhere(&tagged(named("urgent"), 7 << 13 | VLAN));
+            attacker.send_everywhere(&tagged(named("drops!"), 1 << 12 | VLAN));
+            attacker.send_everywhere(&tagged(honest.clone(), 3 << 13 | VLAN));
+            Vec::new()
+        },
+    );
+    let Some((_, passed)) = passed else { return };
+    assert_eq!(passed, [HONEST]);
 }
 
 #[test]
 fn a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else() {
     const TEST: &str = "a_port_of_plain_udp_sends_its_own_datagrams_and_nothing_else";
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            be_attacker(|attacker| {
-                attacker.port = None;
-                let node = &attacker.node;
-                let plain = node.udp(5_001).open().unwrap();
-                attacker.copy_descriptors();
-                for frame in attacker.hostile_frames() {
-                    attacker.send_everywhere(&frame);
-                }
-                for frame in attacker.hostile_datagrams() {
-                    attacker.send_everywhere(&frame);
-                }
-                attacker.send_everywhere(&attacker.datagram(HONEST, 5_001, 1, &[0])[0]);
-                let mut to_a_sensor = attacker.datagram(HONEST, 5_001, 1, &[0]).remove(0);
-                to_a_sensor[36..38].copy_from_slice(&(UDP_PORT_BASE + 70).to_be_bytes());
-                attacker.send_everywhere(&to_a_sensor);
-                for fragment in attacker.datagram(HONEST, 5_001, 4_000, &[0, 2]) {
-                    attacker.send_everywhere(&fragment);
-                }
-                let mut astray =
-                    attacker.datagram("a fragment to somebody else", 5_001, 4_000, &[2]);
-                astray[0][33] ^= 1;
-                attacker.send_everywhere(&astray[0]);
-                drop(plain);
-                attacker.send_everywhere(&attacker.datagram("closed", 5_001, 1, &[0])[0]);
-                Vec::new()
-            });
-        }
-        return;
-    }
-    let Some(hosts) = hosts() else { return };
     let rule = allow("60", "priorities = [\"0-5\"]\nudp_ports = [5001]");
-    let _control = start_control(&hosts, TEST, &rule);
-    let watch = Wire::watch(&hosts, Host::A);
-    let (_attacker, _) = attack(&hosts, TEST);
-    assert_eq!(passed(&hosts, &watch), [HONEST; 4]);
+    let passed = passed_of(TEST, &rule, Vlan::NONE, |attacker| {
+        attacker.port = None;
+        let node = &attacker.node;
+        let plain = node.udp(5_001).open().unwrap();
+        attacker.copy_descriptors();
+        for frame in attacker.hostile_frames() {
+            attacker.send_everywhere(&frame);
+        }
+        for frame in attacker.hostile_datagrams() {
+            attacker.send_everywhere(&frame);
+        }
+        attacker.send_everywhere(&attacker.datagram(HONEST, 5_001, 1, &[0])[0]);
+        let mut to_a_sensor = attacker.datagram(HONEST, 5_001, 1, &[0]).remove(0);
+        to_a_sensor[36..38].copy_from_slice(&(UDP_PORT_BASE + 70).to_be_bytes());
+        attacker.send_everywhere(&to_a_sensor);
+        for fragment in attacker.datagram(HONEST, 5_001, 4_000, &[0, 2]) {
+            attacker.send_everywhere(&fragment);
+        }
+        let mut astray = attacker.datagram("a fragment to somebody else", 5_001, 4_000, &[2]);
+        astray[0][33] ^= 1;
+        attacker.send_everywhere(&astray[0]);
+        drop(plain);
+        attacker.send_everywhere(&attacker.datagram("closed", 5_001, 1, &[0])[0]);
+        Vec::new()
+    });
+    let Some((_, passed)) = passed else { return };
+    assert_eq!(passed, [HONEST; 4]);
 }
 
 const RAW: u16 = 0x88A4;
@@ -543,11 +546,9 @@ const RAW: u16 = 0x88A4;
 /// Sends frames that an entry with EtherType [`RAW`] does not give, one from another address, and two honest ones.
 fn attack_with_raw_port(attacker: &mut Attacker) -> Vec<String> {
     attacker.port = None;
-    let options = tautline::port::RawOptions::default();
     let raw = attacker
         .node
         .raw(tautline::EtherType::ETHERCAT)
-        .options(&options)
         .open()
         .unwrap();
     attacker.copy_descriptors();
@@ -584,18 +585,9 @@ fn attack_with_raw_port(attacker: &mut Attacker) -> Vec<String> {
 
 /// Frames that pass from a client with a raw port, whose entry has `rest` too.
 fn passed_of_raw_port(test: &str, rest: &str) -> Option<Vec<String>> {
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            be_attacker(attack_with_raw_port);
-        }
-        return None;
-    }
-    let hosts = hosts()?;
     let rule = format!("priorities = [\"0-5\"]\nethertypes = [0x88a4]\n{rest}");
-    let _control = start_control(&hosts, test, &allow("60", &rule));
-    let watch = Wire::watch(&hosts, Host::A);
-    let (_attacker, _) = attack(&hosts, test);
-    Some(passed(&hosts, &watch))
+    let passed = passed_of(test, &allow("60", &rule), Vlan::NONE, attack_with_raw_port);
+    Some(passed?.1)
 }
 
 #[test]
@@ -632,22 +624,14 @@ fn a_client_listens_to_nobody_and_takes_no_memory() {
 #[test]
 fn what_a_client_kept_of_a_closed_port_sends_nothing() {
     const TEST: &str = "what_a_client_kept_of_a_closed_port_sends_nothing";
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            be_attacker(|attacker| {
-                attacker.loosen_taps();
-                attacker.port = None;
-                attacker.send_everywhere(&attacker.honest_frame());
-                Vec::new()
-            });
-        }
-        return;
-    }
-    let Some(hosts) = hosts() else { return };
-    let _control = start_control(&hosts, TEST, &rule());
-    let watch = Wire::watch(&hosts, Host::A);
-    let (_attacker, _) = attack(&hosts, TEST);
-    assert_eq!(passed(&hosts, &watch), [""; 0]);
+    let passed = passed_of(TEST, &rule(), Vlan::NONE, |attacker| {
+        attacker.loosen_taps();
+        attacker.port = None;
+        attacker.send_everywhere(&attacker.honest_frame());
+        Vec::new()
+    });
+    let Some((_, passed)) = passed else { return };
+    assert_eq!(passed, [""; 0]);
 }
 
 #[test]

@@ -489,6 +489,21 @@ fn bundles_on_packet() {
     bundles(PACKET);
 }
 
+/// Header of a fragment of a message that begins with frame `first`.
+fn fragment((index, count): (u8, u8), length: usize, first: u32) -> Header {
+    Header {
+        destination: port(2),
+        source: port(1),
+        priority: Priority::NORMAL,
+        flags: 0,
+        fragment_index: index,
+        fragment_count: count,
+        length: length as u16,
+        sequence: first + u32::from(index),
+        type_byte: 0,
+    }
+}
+
 /// Fragments on a real link: in any order, twice, and with one missing.
 fn fragments(side: Side) {
     let Some(hosts) = hosts() else { return };
@@ -509,17 +524,7 @@ fn fragments(side: Side) {
     let mut buffer = vec![0; 5 * 1408];
     let send = |index: u8, first: u32| {
         let part = message.chunks(1408).nth(usize::from(index)).unwrap();
-        let header = Header {
-            destination: port(2),
-            source: port(1),
-            priority: Priority::NORMAL,
-            flags: 0,
-            fragment_index: index,
-            fragment_count: 5,
-            length: part.len() as u16,
-            sequence: first + u32::from(index),
-            type_byte: 0,
-        };
+        let header = fragment((index, 5), part.len(), first);
         let from = MacAddress([2, 0, 0, 0, 0, 0x0a]);
         assert!(wire.send(&frame(MAC, from, &header, part)));
     };
@@ -597,17 +602,7 @@ fn a_restarted_sender_is_not_mixed_up(side: Side) {
     let mut receiver = hosts.inside(Host::B, open).unwrap();
     let wire = Wire::on(&hosts, Host::A);
     let send = |index: u8, fill: u8| {
-        let header = Header {
-            destination: port(2),
-            source: port(1),
-            priority: Priority::NORMAL,
-            flags: 0,
-            fragment_index: index,
-            fragment_count: 3,
-            length: 1408,
-            sequence: index.into(),
-            type_byte: 0,
-        };
+        let header = fragment((index, 3), 1408, 0);
         let from = MacAddress([2, 0, 0, 0, 0, 0x0a]);
         assert!(wire.send(&frame(MAC, from, &header, &[fill; 1408])));
     };

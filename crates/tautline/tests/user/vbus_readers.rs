@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use crate::common::readers::{
-    STRANGER, number_of, open, reader_count, role, stranger_may_have, value, wait_until, with_group,
+    Many, many, number_of, open, reader_count, sleepers_are_woken, strangers_need_an_entry,
+    the_dead_harm_nobody, value, wait_until,
 };
-use crate::common::unprivileged::become_user;
-use crate::common::{PATIENCE, bus, child, port};
+use crate::common::{PATIENCE, bus, port};
 use tautline::config::BusConfig;
 use tautline::port::SamplingOptions;
 use tautline::{
@@ -254,149 +254,42 @@ fn no_reader_sees_a_torn_value_or_holds_the_writer() {
     });
 }
 
-/// All readers sleep before each value: two by futex, one on its descriptor.
+impl Many for SamplingPort {
+    fn open(node: &Node, number: u16) -> Self {
+        sampling(node, number)
+    }
+
+    fn publish(&mut self, readers: Destination, number: u64) {
+        publish(self, readers, number);
+    }
+
+    fn next(&mut self) -> u64 {
+        next(self).0
+    }
+
+    fn poll(&mut self) -> Option<u64> {
+        let value = SamplingPort::next(self, Wait::Poll).unwrap()?;
+        Some(number_of(&value))
+    }
+
+    many!();
+}
+
 #[test]
 fn readers_that_sleep_are_woken() {
-    const VALUES: u64 = 300;
-    let config = bus("readers-sleep");
-    let (_node, mut lens, readers) = camera(&config);
-    let taken = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for index in 0..3 {
-            let (config, taken) = (&config, &taken);
-            scope.spawn(move || {
-                let (_node, mut screen) = follower(config, &format!("viewer{index}"), 6);
-                screen.set_spin(Duration::ZERO);
-                taken.fetch_add(1, SeqCst);
-                for number in 1..=VALUES {
-                    if index < 2 {
-                        assert_eq!(next(&mut screen), (number, 0));
-                    } else {
-                        let mut buffer = vec![0; VALUE_BYTES];
-                        loop {
-                            let _armed = screen.descriptor();
-                            match screen.read_into(&mut buffer).unwrap() {
-                                Some(sample) if sample.new => break,
-                                _ => {}
-                            }
-                            let descriptor = screen.descriptor().unwrap();
-                            let mut polled = [rustix::event::PollFd::new(
-                                &descriptor,
-                                rustix::event::PollFlags::IN,
-                            )];
-                            let limit = PATIENCE.try_into().unwrap();
-                            let ready = rustix::event::poll(&mut polled, Some(&limit)).unwrap();
-                            assert_eq!(ready, 1, "value {number} wakes nobody");
-                        }
-                        assert_eq!(number_of(&buffer), number);
-                    }
-                    taken.fetch_add(1, SeqCst);
-                }
-            });
-        }
-        for number in 1..=VALUES {
-            let started = Clock::now();
-            while taken.load(SeqCst) < 3 * number {
-                assert!(
-                    started.elapsed() < PATIENCE * 2,
-                    "value {number} is not taken by all"
-                );
-                thread::sleep(Duration::from_micros(50));
-            }
-            publish(&mut lens, readers, number);
-        }
-    });
+    sleepers_are_woken::<SamplingPort>(&bus("readers-sleep"));
 }
 
 #[test]
 fn a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again() {
     const TEST: &str = "a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again";
-    match role() {
-        Some((what, config)) if what == "viewer" => {
-            let (_node, mut screen) = follower(&config, "killed", 6);
-            screen.set_spin(Duration::ZERO);
-            println!("{}", child::READY);
-            loop {
-                next(&mut screen);
-            }
-        }
-        Some((what, config)) => {
-            let (_node, mut lens, readers) = camera(&config);
-            println!("{}", child::READY);
-            let base: u64 = what.parse().unwrap();
-            for number in 1.. {
-                publish(&mut lens, readers, base + number);
-                thread::sleep(Duration::from_micros(200));
-            }
-        }
-        None => {}
-    }
-    let config = bus("readers-kill");
-    // Keeps the bus, so that children find it.
-    let (_other, mut screen) = {
-        let node = open(&config, "viewer");
-        let mut screen = sampling(&node, 6);
-        screen.follow("camera", port(5)).unwrap();
-        (node, screen)
-    };
-    for life in 1..=3_u64 {
-        let base = life * 1_000_000;
-        let writer = child::Helper::start(TEST, &format!("{base}:{}", config.name));
-        for _ in 0..3 {
-            drop(child::Helper::start(
-                TEST,
-                &format!("viewer:{}", config.name),
-            ));
-            let (number, _) = next(&mut screen);
-            assert!(number < base + 1_000_000);
-        }
-        let started = Clock::now();
-        while next(&mut screen).0 <= base {
-            assert!(
-                started.elapsed() < PATIENCE,
-                "the new writer is not followed"
-            );
-        }
-        drop(writer);
-        // The last value stays.
-        let mut buffer = vec![0; VALUE_BYTES];
-        let kept = screen.read_into(&mut buffer).unwrap().expect("it is kept");
-        assert!(number_of(&buffer[..kept.length]) > base);
-    }
+    the_dead_harm_nobody(TEST, |screen: &mut SamplingPort, base| {
+        let kept = screen.read().unwrap().expect("the last value is kept");
+        assert!(number_of(&kept) > base);
+    });
 }
 
 #[test]
 fn a_stranger_reads_only_with_an_entry() {
-    const TEST: &str = "a_stranger_reads_only_with_an_entry";
-    if let Some((what, config)) = role() {
-        // The group of the bus.
-        become_user(STRANGER);
-        let node = open(&with_group(config), "stranger");
-        let mut screen = sampling(&node, 6);
-        let followed = screen.follow("camera", port(5));
-        match what.as_str() {
-            "denied" => {
-                let error = followed.unwrap_err();
-                assert!(matches!(error, PortError::PeerDenies { .. }), "{error}");
-            }
-            _ => {
-                followed.unwrap();
-                assert_eq!(next(&mut screen), (3, 0));
-            }
-        }
-        return;
-    }
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: {TEST} needs root to act as two users");
-        return;
-    }
-    for (what, ports) in [("denied", 8..=8), ("given", 5..=5)] {
-        let config = BusConfig {
-            allow: stranger_may_have(ports),
-            ..with_group(bus("readers-stranger"))
-        };
-        let (_node, mut lens, readers) = camera(&config);
-        publish(&mut lens, readers, 3);
-        child::run(TEST, &format!("{what}:{}", config.name));
-    }
+    strangers_need_an_entry::<SamplingPort>("a_stranger_reads_only_with_an_entry");
 }

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use crate::common::readers::{
-    STRANGER, number_of, open, reader_count, role, stranger_may_have, value, wait_until, with_group,
+    Many, many, number_of, open, reader_count, sleepers_are_woken, strangers_need_an_entry,
+    the_dead_harm_nobody, value, wait_until,
 };
-use crate::common::unprivileged::become_user;
-use crate::common::{PATIENCE, bus, child, port};
+use crate::common::{PATIENCE, bus, port};
 use tautline::address::Address;
 use tautline::config::BusConfig;
 use tautline::port::{Outgoing, QueuingOptions};
@@ -358,157 +358,45 @@ fn no_reader_takes_a_torn_message_or_holds_the_writer() {
     });
 }
 
-/// All readers sleep before each message: two by futex, one on its descriptor.
+impl Many for QueuingPort {
+    fn open(node: &Node, number: u16) -> Self {
+        queuing(node, number)
+    }
+
+    fn publish(&mut self, readers: Destination, number: u64) {
+        publish(self, readers, Priority::NORMAL, number);
+    }
+
+    fn next(&mut self) -> u64 {
+        next(self)
+    }
+
+    fn poll(&mut self) -> Option<u64> {
+        next_lent(self)
+    }
+
+    many!();
+}
+
 #[test]
 fn readers_that_sleep_are_woken() {
-    const MESSAGES: u64 = 300;
-    let config = bus("messages-sleep");
-    let (_node, mut events, readers) = camera(&config);
-    let taken = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for index in 0..3 {
-            let (config, taken) = (&config, &taken);
-            scope.spawn(move || {
-                let (_node, mut log) = follower(config, &format!("viewer{index}"));
-                log.set_spin(Duration::ZERO);
-                let _armed = log.descriptor().filter(|_| index == 2);
-                taken.fetch_add(1, SeqCst);
-                for number in 1..=MESSAGES {
-                    if index < 2 {
-                        assert_eq!(next(&mut log), number);
-                    } else {
-                        let found = loop {
-                            if let Some(found) = next_lent(&mut log) {
-                                break found;
-                            }
-                            let descriptor = log.descriptor().unwrap();
-                            let mut polled = [rustix::event::PollFd::new(
-                                &descriptor,
-                                rustix::event::PollFlags::IN,
-                            )];
-                            let limit = PATIENCE.try_into().unwrap();
-                            let ready = rustix::event::poll(&mut polled, Some(&limit)).unwrap();
-                            assert_eq!(ready, 1, "message {number} wakes nobody");
-                        };
-                        assert_eq!(found, number);
-                    }
-                    taken.fetch_add(1, SeqCst);
-                }
-                let mut buffer = [0; BYTES];
-                let soon = now() + Duration::from_millis(5);
-                assert_eq!(
-                    log.receive_into(&mut buffer, Wait::Until(soon)),
-                    Ok(None),
-                    "a deadline"
-                );
-            });
-        }
-        for number in 1..=MESSAGES {
-            wait_until("the message before is taken by all", || {
-                taken.load(SeqCst) >= 3 * number
-            });
-            publish(&mut events, readers, Priority::NORMAL, number);
-        }
-    });
+    sleepers_are_woken::<QueuingPort>(&bus("messages-sleep"));
 }
 
 #[test]
 fn a_dead_reader_of_messages_harms_nobody_and_a_dead_writer_is_followed_again() {
     const TEST: &str = "a_dead_reader_of_messages_harms_nobody_and_a_dead_writer_is_followed_again";
-    match role() {
-        Some((what, config)) if what == "viewer" => {
-            let (_node, mut log) = follower(&config, "killed");
-            log.set_spin(Duration::ZERO);
-            println!("{}", child::READY);
-            loop {
-                next(&mut log);
-            }
-        }
-        Some((what, config)) => {
-            let (_node, mut events, readers) = camera(&config);
-            println!("{}", child::READY);
-            let base: u64 = what.parse().unwrap();
-            for number in 1.. {
-                publish(&mut events, readers, Priority::NORMAL, base + number);
-                thread::sleep(Duration::from_micros(200));
-            }
-        }
-        None => {}
-    }
-    let config = bus("messages-kill");
-    // Keeps the bus, so that children find it. The port follows a publisher that is not there yet.
-    let viewer = open(&config, "viewer");
-    let mut log = queuing(&viewer, 6);
-    let early = log.follow("camera", port(5));
-    assert!(early.is_ok() || matches!(early, Err(PortError::PeerAbsent { .. })));
-    for life in 1..=3_u64 {
-        let base = life * 1_000_000;
-        let writer = child::Helper::start(TEST, &format!("{base}:{}", config.name));
-        for _ in 0..3 {
-            drop(child::Helper::start(
-                TEST,
-                &format!("viewer:{}", config.name),
-            ));
-            assert!(next(&mut log) < base + 1_000_000);
-        }
-        let started = Clock::now();
-        while next(&mut log) <= base {
-            assert!(
-                started.elapsed() < PATIENCE,
-                "the new writer is not followed"
-            );
-        }
-        drop(writer);
+    the_dead_harm_nobody(TEST, |log: &mut QueuingPort, base| {
         // Messages that the dead one had published are still taken, in order.
         let mut last = base;
-        while let Some(number) = next_lent(&mut log) {
+        while let Some(number) = next_lent(log) {
             assert!(number > last);
             last = number;
         }
-    }
+    });
 }
 
 #[test]
 fn a_stranger_reads_messages_only_with_an_entry() {
-    const TEST: &str = "a_stranger_reads_messages_only_with_an_entry";
-    if let Some((what, config)) = role() {
-        // The group of the bus.
-        become_user(STRANGER);
-        let node = open(&with_group(config), "stranger");
-        let mut log = queuing(&node, 6);
-        let followed = log.follow("camera", port(5));
-        match what.as_str() {
-            "denied" => {
-                let error = followed.unwrap_err();
-                assert!(matches!(error, PortError::PeerDenies { .. }), "{error}");
-            }
-            _ => {
-                followed.unwrap();
-                println!("{}", child::READY);
-                assert_eq!(next(&mut log), 3);
-                println!("taken");
-                child::ready();
-            }
-        }
-        return;
-    }
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: {TEST} needs root to act as two users");
-        return;
-    }
-    for (what, ports) in [("denied", 8..=8), ("given", 5..=5)] {
-        let config = BusConfig {
-            allow: stranger_may_have(ports),
-            ..with_group(bus("messages-stranger"))
-        };
-        let (_node, mut events, readers) = camera(&config);
-        let role = format!("{what}:{}", config.name);
-        if what == "denied" {
-            child::run(TEST, &role);
-            continue;
-        }
-        let mut stranger = child::Helper::start(TEST, &role);
-        publish(&mut events, readers, Priority::NORMAL, 3);
-        stranger.wait_for("taken");
-    }
+    strangers_need_an_entry::<QueuingPort>("a_stranger_reads_messages_only_with_an_entry");
 }
