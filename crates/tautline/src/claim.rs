@@ -48,7 +48,7 @@ const OWNER_BYTES_MAX: usize = 64;
 pub(crate) struct Claim {
     /// `None` where there is no directory for claims, so that no process is kept from the number.
     held: Option<OwnedFd>,
-    /// The same number where control processes of another user claim it, for a node of root's.
+    /// Claim of the number where control processes of another user claim it, for a node of root's.
     _beside: Option<OwnedFd>,
 }
 
@@ -96,7 +96,7 @@ fn udp_inode(sockets: &str, address: SocketAddrV4) -> Option<&str> {
         .or_else(|| inode_of(sockets, &format!("{:08X}:{port:04X}", 0)))
 }
 
-/// The same of a socket of IPv6 on all addresses, which takes those of IPv4 too, from `/proc/net/udp6`.
+/// The inode of a socket of IPv6 on all addresses, which takes those of IPv4 too, from `/proc/net/udp6`.
 fn udp6_inode(sockets: &str, port: u16) -> Option<&str> {
     inode_of(sockets, &format!("{:032X}:{port:04X}", 0))
 }
@@ -278,8 +278,8 @@ fn claim_beside(number: Number, own: Credentials) -> Result<Option<OwnedFd>, Cla
     }
 }
 
-/// As [`lock`], for root in a room of another user, who may have put anything there. The file becomes that user's, who
-/// locks it later; root writes into no other.
+/// Locks a file like [`lock`], for root in a room of another user, who may have put anything there. The file becomes that
+/// user's, who locks it later; root writes into no other.
 fn lock_given(room: &Directory, name: &str, user: u32, owner: Credentials) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let new = flags | OFlags::CREATE | OFlags::EXCL;

@@ -156,7 +156,7 @@ pub(crate) fn missing_for_xdp() -> Option<&'static Feature> {
         .find(|feature| matches!(feature.is_there(), Ok(false)))
 }
 
-/// The same for its mode `tc`.
+/// Part of the kernel that mode `tc` of link `xdp` lacks here.
 pub(crate) fn missing_for_tc() -> Option<&'static Feature> {
     let is_missing =
         |feature: &&Feature| feature.name == TCX && matches!(feature.is_there(), Ok(false));

@@ -18,7 +18,7 @@ const FLOWS: usize = 16;
 pub(crate) enum Restart {
     /// The first one: whatever has been kept of it, of all priorities, is of an earlier run.
     OfSender,
-    /// The same restart, which was seen at another priority before: of the others, messages of the new run may be kept.
+    /// A restart that was seen at another priority before: of the others, messages of the new run may be kept.
     OfPriority,
 }
 

@@ -193,12 +193,12 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
     ask_all(&[])
 }
 
-/// The same with the newest value of each sampling port that has a type. Asks the nodes to measure the latencies of
+/// States of [`nodes`] with the newest value of each sampling port that has a type. Asks the nodes to measure the latencies of
 /// their ports for the next five seconds, too. That takes each port
 /// a reading of the clock a message; `docs/decisions/0051-latency-is-measured-while-watched.md` has the figures.
 ///
 /// # Errors
-/// As [`nodes`].
+/// Those of [`nodes`].
 pub fn nodes_with_latency() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
     ask_all(WATCH)
 }
