@@ -16,7 +16,7 @@ use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use crate::path::nodes::NodePair;
 use crate::path::sides::{self, Sides};
 use crate::path::{
-    BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floor, poll, tcp, udp,
+    BLOCKED_LOOK, End, PAYLOAD_BYTES_MAX, PathError, Waiting, floor, poll, short_path, tcp, udp,
 };
 use crate::sides::Placement;
 
@@ -83,6 +83,9 @@ pub enum Path {
     UdpTuned,
     /// Kernel UDP, blocking sockets whose waits and sleeps end awake, as those of a program under `taut exec`.
     UdpAwake,
+    /// Kernel UDP, sockets that are awake and take their datagrams past the kernel's stack meanwhile, as those of a
+    /// program under `taut exec --interface`.
+    UdpShortPath,
     /// Kernel TCP without delay, non-blocking sockets that both sides spin on.
     TcpPoll,
     /// Kernel TCP without delay, blocking sockets.
@@ -95,7 +98,7 @@ pub enum Path {
 
 impl Path {
     /// All of them, in the order of tables.
-    pub const ALL: [Path; 27] = [
+    pub const ALL: [Path; 28] = [
         Path::Sampling,
         Path::Queuing,
         Path::SamplingTc,
@@ -119,6 +122,7 @@ impl Path {
         Path::UdpLinger,
         Path::UdpTuned,
         Path::UdpAwake,
+        Path::UdpShortPath,
         Path::TcpPoll,
         Path::TcpBlock,
         Path::Floor,
@@ -151,6 +155,7 @@ impl Path {
             Path::UdpLinger => "udp-linger",
             Path::UdpTuned => "udp-tuned",
             Path::UdpAwake => "udp-awake",
+            Path::UdpShortPath => "udp-short-path",
             Path::TcpPoll => "tcp-poll",
             Path::TcpBlock => "tcp-block",
             Path::Floor => "floor",
@@ -177,6 +182,7 @@ impl Path {
             Path::UdpLinger => 7106,
             Path::UdpAwake => 7107,
             Path::UdpTuned => 7108,
+            Path::UdpShortPath => 7109,
             Path::UdpPort => 7102,
             Path::UdpPortBlock => 7103,
             Path::TcpPoll => 7200,
@@ -197,7 +203,7 @@ impl Path {
             | Path::UdpTuned
             | Path::TcpBlock => Waiting::Block,
             Path::UdpLinger => Waiting::Linger,
-            Path::UdpAwake => Waiting::Awake,
+            Path::UdpAwake | Path::UdpShortPath => Waiting::Awake,
             _ => Waiting::Spin,
         }
     }
@@ -297,15 +303,16 @@ impl Ends {
 }
 
 /// Paths with a cable of their own, where one of them is measured: a demux at another hook, the programs of the floor
-/// and of xsk cannot share an interface with the demux, a node on link packet has none, and tuning is of a whole one.
-/// The last: where there is one cable, it stays tuned until the end.
-const OWN_CABLES: [&[Path]; 7] = [
+/// and of xsk cannot share an interface with the demux, a node on link packet has none, and the short path and tuning
+/// are of a whole one. Tuning is the last: where there is one cable, it stays tuned until the end.
+const OWN_CABLES: [&[Path]; 8] = [
     &[Path::SamplingTc, Path::QueuingTc],
     &[Path::SamplingGeneric, Path::QueuingGeneric],
     &[Path::Packet],
     &[Path::Floor],
     &[Path::FloorTc],
     &[Path::Xsk],
+    &[Path::UdpShortPath],
     &[Path::UdpTuned],
 ];
 
@@ -357,7 +364,8 @@ pub fn cable_of(path: Path, paths: &[Path]) -> usize {
         | Path::Floor
         | Path::FloorTc
         | Path::Xsk
-        | Path::UdpTuned => {
+        | Path::UdpTuned
+        | Path::UdpShortPath => {
             let before = own_cables(paths).take_while(|group| !group.contains(&path));
             sides::CABLES + before.count()
         }
@@ -465,6 +473,14 @@ impl<'a> Opening<'a> {
             Path::UdpAwake => {
                 let ends = udp::awake_pair(self.sides(cable), number)?;
                 let description = format!("kernel UDP, {}; no demux on its cable", waiting.text());
+                Ok(Ends::new(ends, description))
+            }
+            Path::UdpShortPath => {
+                let ends = short_path::pair(self.hosts, cable, number)?;
+                let description = format!(
+                    "kernel UDP, {}; datagrams past the kernel's stack meanwhile",
+                    waiting.text()
+                );
                 Ok(Ends::new(ends, description))
             }
             Path::UdpBusy => {
@@ -638,10 +654,10 @@ mod tests {
         assert_eq!(
             cables,
             [
-                0, 0, 2, 2, 3, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 8, 1, 1, 1, 5, 6
+                0, 0, 2, 2, 3, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 9, 1, 8, 1, 1, 5, 6
             ]
         );
-        assert_eq!(cable_count(&all), 9);
+        assert_eq!(cable_count(&all), 10);
         let few = [Path::Xsk, Path::Queuing];
         assert_eq!(few.map(|path| cable_of(path, &few)), [2, 0]);
         assert_eq!(cable_count(&few), 3);

@@ -31,7 +31,7 @@ pub(super) struct Arguments {
         long,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "udp-block,udp-block-again,udp-tuned,udp-awake,udp-linger,udp-poll,queuing-sleep,queuing-block,queuing"
+        default_values_t = default_paths()
     )]
     paths: Vec<Path>,
     /// Time from one request to the next, such as 1ms.
@@ -54,6 +54,24 @@ pub(super) struct Arguments {
     /// Write a page with the tails.
     #[arg(long, value_name = "FILE", value_parser = cli::result_file())]
     html: Option<PathBuf>,
+}
+
+/// Each way in which a loop can wait. A program for musl loads no library, so it lacks the short path.
+fn default_paths() -> Vec<Path> {
+    let mut paths = vec![
+        Path::UdpBlock,
+        Path::UdpBlockAgain,
+        Path::UdpTuned,
+        Path::UdpAwake,
+        Path::UdpShortPath,
+        Path::UdpLinger,
+        Path::UdpPoll,
+        Path::QueuingSleep,
+        Path::QueuingBlock,
+        Path::Queuing,
+    ];
+    paths.retain(|path| *path != Path::UdpShortPath || cfg!(target_env = "gnu"));
+    paths
 }
 
 /// Makes two hosts, measures beside each load, removes them.

@@ -119,6 +119,10 @@ pub(super) fn explain(error: RttError) -> CommandError {
             "leave it out of --paths; `taut doctor` shows what this machine can do",
         ),
         RttError::Path {
+            source: error @ PathError::Library(_),
+            ..
+        } => CommandError::failed(what, error.remedy()),
+        RttError::Path {
             source: PathError::Hosts(error),
             ..
         } => CommandError::failed(what, error.remedy()),

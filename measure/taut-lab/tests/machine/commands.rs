@@ -93,10 +93,16 @@ fn a_loop_is_measured_beside_each_load() {
     if skipped_without_privilege() {
         return;
     }
-    let paths = ["udp-block", "udp-block-again", "udp-awake", "udp-linger"];
+    let paths = [
+        "udp-block",
+        "udp-block-again",
+        "udp-awake",
+        "udp-short-path",
+        "udp-linger",
+    ];
     let list = paths.join(",");
     let words = ["bench", "loop", "--paths", &list, "--beside", "idle,cpu"];
-    let output = run(&[&words[..], &["--for", "17s", "--json"]].concat());
+    let output = run(&[&words[..], &["--for", "21250ms", "--json"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for (run, load) in runs["runs"].as_array().unwrap().iter().zip(["idle", "cpu"]) {

@@ -9,6 +9,7 @@ pub mod floor;
 pub mod nodes;
 pub mod poll;
 pub mod port;
+pub mod short_path;
 pub mod sides;
 pub mod tcp;
 pub mod timestamping;
@@ -251,6 +252,9 @@ pub enum PathError {
     /// The directory of a bus could not be made.
     #[error(transparent)]
     Directory(#[from] StateError),
+    /// The library of `taut exec` could not be loaded.
+    #[error("cannot load the library of `taut exec`: {0}")]
+    Library(String),
     /// The floor's program could not be loaded or attached.
     #[error("the floor is not available: {0}")]
     Floor(Box<dyn std::error::Error + Send + Sync>),
@@ -269,6 +273,10 @@ impl PathError {
             PathError::Hosts(error) => error.remedy(),
             PathError::Open(error) => error.remedy().to_owned(),
             PathError::Port(error) => error.remedy().to_owned(),
+            PathError::Library(_) => {
+                "build it with `cargo build --release -p tautline-awake-preload`, or leave the path out"
+                    .to_owned()
+            }
             PathError::Io { .. } | PathError::Directory(_) | PathError::Floor(_) => {
                 "try again on a quieter machine; `taut doctor` shows what this machine can do"
                     .to_owned()

@@ -133,15 +133,29 @@ impl KernelUdp {
 
     #[inline]
     fn receive(&mut self, flags: RecvFlags) -> io::Result<Option<Arrival>> {
-        match recv(&self.socket, &mut *self.buffer, flags) {
-            Ok((_, length)) => {
+        let result = recv(&self.socket, &mut *self.buffer, flags);
+        self.received(result.map(|(_, length)| length).map_err(Into::into))
+    }
+
+    /// Receives by another function, which returns how many bytes it has written.
+    #[inline]
+    pub(super) fn receive_by(
+        &mut self,
+        receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<Option<Arrival>> {
+        let result = receive(&mut self.buffer);
+        self.received(result)
+    }
+
+    #[inline]
+    fn received(&mut self, result: io::Result<usize>) -> io::Result<Option<Arrival>> {
+        match result {
+            Ok(length) => {
                 self.length = length;
                 Ok(Some(Arrival { stamp: None }))
             }
-            Err(error) => match io::Error::from(error) {
-                error if is_nothing_yet(&error) => Ok(None),
-                error => Err(error),
-            },
+            Err(error) if is_nothing_yet(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -153,6 +167,17 @@ impl KernelUdp {
         Ok(Some(Arrival {
             stamp: stamp.map(Stamp::Realtime),
         }))
+    }
+
+    /// Has the kernel end the socket's waits after this time.
+    pub(super) fn limit_waits(&mut self, limit: Duration) -> io::Result<()> {
+        if limit != self.limit {
+            // Zero would mean for ever.
+            let limit = limit.max(Duration::from_micros(1));
+            self.socket.set_read_timeout(Some(limit))?;
+            self.limit = limit;
+        }
+        Ok(())
     }
 
     fn send_batches(&mut self, messages: &[u8], message_bytes: usize) -> io::Result<usize> {
@@ -213,12 +238,7 @@ impl End for KernelUdp {
             }
             Waiting::Block | Waiting::Awake => {}
         }
-        if limit != self.limit {
-            // Zero would mean for ever.
-            let limit = limit.max(Duration::from_micros(1));
-            self.socket.set_read_timeout(Some(limit))?;
-            self.limit = limit;
-        }
+        self.limit_waits(limit)?;
         self.receive(RecvFlags::empty())
     }
 
