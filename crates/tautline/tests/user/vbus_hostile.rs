@@ -192,67 +192,6 @@ fn a_hostile_peer_harms_itself_alone() {
     drop(honest);
 }
 
-/// Empties every event descriptor that this process has, its own and those that it was handed, as fast as it can. (To
-/// fill them up would wake who listens, and so make up for it.)
-fn spoil_events(bus: &str) -> ! {
-    let node = open(bus, "hostile", ["victim", "honest"]);
-    let mut queue = node.queuing(port(31)).options(&queuing()).open().unwrap();
-    let to = queue.destination("victim", port(41)).unwrap();
-    queue.send(to, Priority::NORMAL, b"hello").unwrap();
-    let events: Vec<i32> = std::fs::read_dir("/proc/self/fd")
-        .unwrap()
-        .filter_map(|entry| {
-            let entry = entry.unwrap();
-            let target = std::fs::read_link(entry.path()).ok()?;
-            let is_event = target.to_string_lossy().contains("[eventfd]");
-            is_event.then(|| entry.file_name().to_string_lossy().parse().unwrap())
-        })
-        .collect();
-    assert!(events.len() >= 2, "its own, and the victim's");
-    println!("{}", child::READY);
-    loop {
-        for event in &events {
-            let mut count = 0;
-            // SAFETY: a descriptor of this process, and room for the count. It does not block: then nothing happens.
-            unsafe { libc::eventfd_read(*event, &raw mut count) };
-        }
-    }
-}
-
-#[test]
-fn a_hostile_peer_spoils_nobody_elses_wake_up() {
-    const TEST: &str = "a_hostile_peer_spoils_nobody_elses_wake_up";
-    if let Some(bus) = child::role() {
-        spoil_events(&bus);
-    }
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let path = bus("events").name;
-    let node = open(&path, "victim", ["hostile", "honest"]);
-    let mut queue = node.queuing(port(41)).options(&queuing()).open().unwrap();
-    queue.descriptor().unwrap();
-    let other = open(&path, "honest", ["victim", "hostile"]);
-    let mut honest = other.queuing(port(31)).options(&queuing()).open().unwrap();
-    let to = honest.destination("victim", port(41)).unwrap();
-    let hostile = child::Helper::start(TEST, &path);
-    let mut buffer = [0; BYTES_MAX];
-    let limit = Timespec::try_from(PATIENCE).unwrap();
-    for round in 0..20 {
-        while queue
-            .receive_into(&mut buffer, Wait::Poll)
-            .unwrap()
-            .is_some()
-        {}
-        honest.send(to, Priority::NORMAL, b"wake up").unwrap();
-        // Time for the other to empty what it can.
-        std::thread::sleep(Duration::from_millis(10));
-        let descriptor = queue.descriptor().unwrap();
-        let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
-        let woken = poll(&mut polled, Some(&limit)).unwrap();
-        assert_eq!(woken, 1, "the wake-up of round {round} is lost");
-    }
-    drop(hostile);
-}
-
 /// Bytes of a message whose length no other word of the memories has.
 const MARKED_BYTES: usize = 137;
 

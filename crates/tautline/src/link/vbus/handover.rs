@@ -56,7 +56,7 @@ pub(super) fn offer(
     let (Some(port), Some(node)) = (port, NodeName::from_bytes(message.node)) else {
         return Err(Refusal::NotHere);
     };
-    let (index, epoch, event) = bus_receiver.offer(node, port).ok_or(Refusal::Full)?;
+    let (index, epoch) = bus_receiver.offer(node, port).ok_or(Refusal::Full)?;
     let offer = Message {
         epoch,
         index: index as u32,
@@ -64,7 +64,7 @@ pub(super) fn offer(
         memory_bytes: consumer_bytes() as u64,
         ..greeting(Step::Offer, bus_receiver)
     };
-    let descriptors = [bus_receiver.file(), event.as_fd()];
+    let descriptors = [bus_receiver.file(), bus_receiver.descriptor()];
     match unix::send(socket.as_fd(), &offer.to_bytes(), &descriptors) {
         Ok(()) => Ok(Offered {
             index,

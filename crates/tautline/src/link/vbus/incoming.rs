@@ -28,7 +28,7 @@ use crate::address::{Address, NodeName, Source};
 use crate::message::SeenValue;
 use crate::statistics::Counter;
 use crate::sys::clock;
-use crate::sys::event::{Bells, Event};
+use crate::sys::event::Event;
 use crate::sys::shared::{OwnMemory, PeerMemory, wake};
 use crate::types::Direction;
 use crate::types::PortTypes;
@@ -200,9 +200,6 @@ pub(super) struct Control {
     pub(super) arrivals: Vec<Arc<Incoming>>,
     /// All peers.
     pub(super) live: Vec<Arc<Incoming>>,
-    /// Descriptors by which the peers of the entries in use ring. Each peer has its own, because its holder can spoil
-    /// it, as with shared memory, and must not harm the others.
-    rung_by: [Option<Arc<Event>>; PRODUCERS_MAX],
     pub(super) past: Totals,
     /// Peers that have ever connected, and how often.
     connections: Vec<(NodeName, PortNumber, u32)>,
@@ -225,8 +222,8 @@ pub(crate) struct ReceiverShared {
     published: OnceLock<Arc<PublisherShared>>,
     /// Messages that peers who publish for many replaced before the port took them. Only its thread counts.
     pub(crate) overwritten: Counter,
-    /// Rung by the service thread, and by each producer with an event of its own.
-    pub(super) bells: Bells,
+    /// Rung by the service thread and by each producer.
+    pub(super) bell: Event,
     /// Changes when a peer comes or goes; a futex of this process.
     pub(super) generation: AtomicU32,
     control: Mutex<Control>,
@@ -250,7 +247,7 @@ impl ReceiverShared {
             own,
             published: OnceLock::new(),
             overwritten: Counter::default(),
-            bells: Bells::new()?,
+            bell: Event::new()?,
             generation: AtomicU32::new(0),
             control: Mutex::default(),
         };
@@ -274,9 +271,9 @@ impl ReceiverShared {
         self.own.mapping().file()
     }
 
-    /// Readable once one of the bells has been rung since they were last quieted.
+    /// Readable once the bell has been rung since it was last quieted.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bells.as_fd()
+        self.bell.as_fd()
     }
 
     /// Memory in which the port publishes for many, if it does.
@@ -298,13 +295,8 @@ impl ReceiverShared {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Service: takes an entry for a new peer, and offers it a fresh epoch, and an event to ring with. `None` if all
-    /// entries are taken, or there are no descriptors left.
-    pub(super) fn offer(
-        &self,
-        node: NodeName,
-        port: PortNumber,
-    ) -> Option<(usize, u64, Arc<Event>)> {
+    /// Service: takes an entry for a new peer, and offers it a fresh epoch. `None` if all entries are taken.
+    pub(super) fn offer(&self, node: NodeName, port: PortNumber) -> Option<(usize, u64)> {
         let mut control = self.control();
         if control.used == u32::MAX {
             abandon_dead(self.memory().head, &mut control);
@@ -323,19 +315,13 @@ impl ReceiverShared {
             control.refused += 1;
             return None;
         }
-        let Ok(event) = self.bells.add() else {
-            control.refused += 1;
-            return None;
-        };
-        let event = Arc::new(event);
-        control.rung_by[index] = Some(Arc::clone(&event));
         control.used |= 1 << index;
         let epoch = epoch();
         let entry = &self.memory().connections[index];
         reset(entry);
         // Release: partner is the producer's Acquire, where it reads the offer from memory.
         entry.offer.epoch.store(epoch, Release);
-        Some((index, epoch, event))
+        Some((index, epoch))
     }
 
     /// Service: a peer was not let in.
@@ -348,15 +334,7 @@ impl ReceiverShared {
         let mut control = self.control();
         let entry = &self.memory().connections[index];
         entry.offer.epoch.store(0, Relaxed);
-        self.silence(&mut control, index);
         control.used &= !(1 << index);
-    }
-
-    /// A peer that has gone, or broken the rules, may keep what it rang with: it is not listened to any more.
-    fn silence(&self, control: &mut Control, index: usize) {
-        if let Some(event) = control.rung_by[index].take() {
-            self.bells.remove(&event);
-        }
     }
 
     /// Service: a peer is there.
@@ -384,7 +362,6 @@ impl ReceiverShared {
 
     /// Service: a peer is gone.
     pub(crate) fn hang_up(&self, incoming: &Incoming) {
-        self.silence(&mut self.control(), incoming.index);
         // Release: partner is the Acquire in `is_gone`.
         incoming.gone.store(true, Release);
         self.changed();
@@ -395,7 +372,7 @@ impl ReceiverShared {
         // Release: partner is the Acquire in `BusReceiver::refresh`.
         self.generation.fetch_add(1, Release);
         wake(&self.generation, false);
-        self.bells.ring();
+        self.bell.ring();
     }
 
     /// The peers that there are.

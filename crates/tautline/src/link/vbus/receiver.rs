@@ -267,7 +267,7 @@ impl BusReceiver {
         if self.armed {
             // There may be more behind them, which will not be announced: there must be a look before a sleep.
             self.disarm();
-            self.shared.bells.ring();
+            self.shared.bell.ring();
         }
         None
     }
@@ -398,11 +398,11 @@ impl BusReceiver {
     /// Announces that a sleep, or a wait on the descriptor, may follow. Look once more after this.
     pub(crate) fn arm(&mut self, for_descriptor: bool) {
         let wake_mode = if for_descriptor {
-            self.shared.bells.quiet();
+            self.shared.bell.quiet();
             WakeMode::Descriptor
         } else {
             if self.wake_mode == WakeMode::Descriptor {
-                self.shared.bells.quiet();
+                self.shared.bell.quiet();
             }
             self.wake_mode
         };
