@@ -168,10 +168,9 @@ impl NetworkTap {
         self.refreshed = Instant::now();
         // The clock of the files is set while one runs.
         self.epoch_offset = sys::epoch_offset();
-        let programs = match find(&self.interface) {
-            Ok(Some((index, _))) => programs_on(index).unwrap_or_default(),
-            _ => Vec::new(),
-        };
+        let name = self.interface.to_str();
+        let programs = name.and_then(|name| programs_on(name).ok());
+        let programs = programs.unwrap_or_default();
         let mut there: Vec<_> = programs.into_iter().filter_map(ring::receiver).collect();
         there.extend(
             there

@@ -5,11 +5,11 @@
 use std::io;
 use std::sync::LazyLock;
 
-use aya::maps::MapType;
-use aya::programs::ProgramType;
-use aya::sys::{BpfHelper, is_helper_supported, is_map_supported};
+use aya::programs::{ProgramInfo, ProgramType, SchedClassifier, TcAttachType};
+use aya::sys::{BpfHelper, is_helper_supported};
 
-use crate::sys::{bpf, shared, xsk};
+use crate::error::errno_of;
+use crate::sys::{shared, xsk};
 
 /// A part of the kernel that not every kernel has.
 #[derive(Clone, Copy, Debug)]
@@ -59,57 +59,24 @@ pub(crate) fn tells_buffers_of_veth() -> bool {
     *TELLS
 }
 
-/// All of them. Those that link `xdp` needs come first, the newest before the others: the first that is missing names
-/// the release that has all.
-pub const FEATURES: [Feature; 12] = [
+/// All of them. The first stands for all that link `xdp` needs: the others are older.
+pub const FEATURES: [Feature; 7] = [
     Feature {
         name: "`bpf_xdp_load_bytes`",
         since: "5.18",
         used_by: "link `xdp`: the copy into a port's memory",
         instead: PACKET,
-        probe: || helper(BpfHelper::BPF_FUNC_xdp_load_bytes),
-    },
-    Feature {
-        name: "XDP frames in several buffers",
-        since: "5.18",
-        used_by: "link `xdp` in native mode",
-        instead: PACKET,
-        probe: || tried_bpf(bpf::load_trivial(bpf::Trivial::Frags)),
-    },
-    Feature {
-        name: "atomic operations that return a value",
-        since: "5.12",
-        used_by: "link `xdp`: queues and values",
-        instead: PACKET,
-        probe: || tried_bpf(bpf::load_trivial(bpf::Trivial::CompareExchange)),
-    },
-    Feature {
-        name: "maps of different size in a map of maps",
-        since: "5.10",
-        used_by: "link `xdp`: ports of different depth",
-        instead: PACKET,
-        probe: || tried_bpf(bpf::inner_map()),
-    },
-    Feature {
-        name: "BPF links for XDP",
-        since: "5.9",
-        used_by: "link `xdp`: the demux leaves the interface when its process dies",
-        instead: PACKET,
-        probe: || tried_bpf(bpf::try_link()),
-    },
-    Feature {
-        name: "BPF ring buffer",
-        since: "5.8",
-        used_by: "link `xdp`: waking a receiver; link `xsk`: news of datagrams",
-        instead: PACKET,
-        probe: || is_map_supported(MapType::RingBuf).map_err(|error| error.io_error),
+        probe: || {
+            let helper = BpfHelper::BPF_FUNC_xdp_load_bytes;
+            is_helper_supported(ProgramType::Xdp, helper).map_err(io::Error::other)
+        },
     },
     Feature {
         name: TCX,
         since: "6.6",
         used_by: "mode `tc` of link `xdp`",
         instead: "native or generic mode",
-        probe: || tried_bpf(bpf::tcx_programs(1)), // loopback, the first interface of every namespace
+        probe: || tried_bpf(query_tcx("lo")),
     },
     Feature {
         name: "`AF_XDP` sockets",
@@ -150,21 +117,42 @@ pub const FEATURES: [Feature; 12] = [
 
 /// Part of the kernel that link `xdp` lacks here, if it is one of [`FEATURES`].
 pub(crate) fn missing_for_xdp() -> Option<&'static Feature> {
-    FEATURES
-        .iter()
-        .filter(|feature| feature.is_needed_by_xdp())
-        .find(|feature| matches!(feature.is_there(), Ok(false)))
+    missing(Feature::is_needed_by_xdp)
 }
 
 /// Part of the kernel that mode `tc` of link `xdp` lacks here.
 pub(crate) fn missing_for_tc() -> Option<&'static Feature> {
+    missing(|feature| feature.name == TCX)
+}
+
+fn missing(is_meant: impl Fn(&Feature) -> bool) -> Option<&'static Feature> {
     let is_missing =
-        |feature: &&Feature| feature.name == TCX && matches!(feature.is_there(), Ok(false));
+        |feature: &&Feature| is_meant(feature) && matches!(feature.is_there(), Ok(false));
     FEATURES.iter().find(is_missing)
 }
 
-fn helper(helper: BpfHelper) -> io::Result<bool> {
-    is_helper_supported(ProgramType::Xdp, helper).map_err(io::Error::other)
+/// Programs at traffic control on the way in to an interface, the first that sees a frame first. Those of `tc` filters
+/// are not among them.
+///
+/// # Errors
+/// The kernel's: EINVAL where it has no such hook (before Linux 6.6).
+fn query_tcx(interface: &str) -> io::Result<Vec<ProgramInfo>> {
+    match SchedClassifier::query_tcx(interface, TcAttachType::Ingress) {
+        Ok((_revision, programs)) => Ok(programs),
+        Err(error) => Err(match errno_of(&error) {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::other(error),
+        }),
+    }
+}
+
+/// The same, with none where this kernel has no such hook, or hides programs from this process.
+pub(crate) fn programs_at_tc(interface: &str) -> io::Result<Vec<ProgramInfo>> {
+    match query_tcx(interface).map_err(|error| (error.kind(), error)) {
+        Ok(programs) => Ok(programs),
+        Err((io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied, _)) => Ok(Vec::new()),
+        Err((_, error)) => Err(error),
+    }
 }
 
 /// [`tried`] of bpf(2): where that call is missing, or forbidden as if it were, nothing is known of its parts.
@@ -217,17 +205,6 @@ mod tests {
             format!("| {name} | {since} | {used_by} | {instead} |")
         });
         assert_eq!(rows, expected);
-    }
-
-    #[test]
-    fn the_first_that_xdp_lacks_names_the_release_that_has_all() {
-        let release = |feature: &Feature| {
-            let (major, minor) = feature.since.split_once('.').unwrap();
-            (major.parse().unwrap(), minor.parse().unwrap())
-        };
-        let needed = FEATURES.iter().filter(|feature| feature.is_needed_by_xdp());
-        let releases: Vec<(u32, u32)> = needed.map(release).collect();
-        assert!(releases.is_sorted_by(|one, next| one >= next));
     }
 
     #[test]

@@ -8,7 +8,8 @@ mod serve;
 
 use std::io;
 
-use crate::sys::{bpf, interface as kernel};
+use crate::kernel::programs_at_tc;
+use crate::sys::interface as kernel;
 
 pub use crate::types::TypeDifference;
 pub(crate) use interface::gone;
@@ -31,8 +32,12 @@ pub use serve::{nodes, nodes_with_latency, show_frames};
 ///
 /// # Errors
 /// The kernel's; without CAP_NET_ADMIN and CAP_BPF it does not tell those at traffic control.
-pub fn programs_on(interface_index: u32) -> io::Result<Vec<u32>> {
-    let mut programs: Vec<u32> = kernel::xdp_program(interface_index)?.into_iter().collect();
-    programs.extend(bpf::programs_at_tc(interface_index)?);
-    Ok(programs)
+pub fn programs_on(interface: &str) -> io::Result<Vec<u32>> {
+    let interface = kernel::query(interface)?;
+    let xdp = kernel::xdp_program(interface.index)?;
+    let at_tc = programs_at_tc(&interface.name)?.into_iter();
+    Ok(xdp
+        .into_iter()
+        .chain(at_tc.map(|program| program.id()))
+        .collect())
 }

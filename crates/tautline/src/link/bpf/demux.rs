@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use aya::maps::{ArrayOfMaps, Map, MapData, MapError, MapInfo};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp};
+use aya::programs::{
+    LinkOrder, Program, ProgramError, ProgramInfo, SchedClassifier, TcAttachType, Xdp,
+};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_map_type::{self, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
 use tautline_proto::wire::ethernet::EthernetForm;
@@ -539,7 +541,7 @@ fn check_hook(setup: &Setup) -> Result<(), OpenError> {
     if let Some(feature) = missing {
         return Err(lacks(feature));
     }
-    match on_interface(setup.interface.index) {
+    match on_interface(setup) {
         Ok(Some(found)) if found.mode.is_some() => Err(taken(setup)),
         Ok(_) => Ok(()),
         Err(error) => Err(not_loaded(error.into())),
@@ -557,26 +559,29 @@ pub(super) struct Found {
 
 /// The demux on an interface, at whichever hook; else another XDP program. Programs of others at traffic control
 /// do not matter.
-pub(super) fn on_interface(index: u32) -> io::Result<Option<Found>> {
-    let xdp = interface::xdp_program(index)?.map(found);
+pub(super) fn on_interface(setup: &Setup) -> io::Result<Option<Found>> {
+    let xdp = interface::xdp_program(setup.interface.index)?;
+    let xdp = xdp.map(|id| Found::new(id, program_name(id)));
     if xdp.as_ref().is_some_and(|found| found.mode.is_some()) {
         return Ok(xdp);
     }
-    let mut at_tc = bpf::programs_at_tc(index)?.into_iter().map(found);
+    let at_tc = kernel::programs_at_tc(&setup.interface.name)?.into_iter();
+    let mut at_tc = at_tc.map(|found| Found::new(found.id(), name_of(&found)));
     Ok(at_tc.find(|found| found.mode.is_some()).or(xdp))
 }
 
-fn found(id: u32) -> Found {
-    let name = program_name(id);
-    let mode = XdpMode::ALL
-        .into_iter()
-        .find(|mode| name.as_deref() == Some(program_of(*mode)));
-    Found { id, name, mode }
+impl Found {
+    fn new(id: u32, name: Option<String>) -> Self {
+        let mode = XdpMode::ALL
+            .into_iter()
+            .find(|mode| name.as_deref() == Some(program_of(*mode)));
+        Self { id, name, mode }
+    }
 }
 
 /// Another program is on the interface.
 pub(super) fn taken(setup: &Setup) -> OpenError {
-    let found = on_interface(setup.interface.index).ok().flatten();
+    let found = on_interface(setup).ok().flatten();
     let of_node = found.as_ref().is_some_and(|found| found.mode.is_some());
     let (id, name) = found.map_or((None, None), |found| (Some(found.id), found.name));
     let holders = id.filter(|_| of_node).map(program_users::of_program);
@@ -593,7 +598,11 @@ pub(in crate::link) fn program_name(id: u32) -> Option<String> {
     aya::programs::loaded_programs()
         .filter_map(Result::ok)
         .find(|program| program.id() == id)
-        .and_then(|program| program.name_as_str().map(str::to_owned))
+        .and_then(|program| name_of(&program))
+}
+
+fn name_of(program: &ProgramInfo) -> Option<String> {
+    program.name_as_str().map(str::to_owned)
 }
 
 /// The maps that the demux looks into.

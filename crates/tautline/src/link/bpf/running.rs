@@ -25,8 +25,8 @@ const MARKS: [&str; 2] = ["ports", "node_counters"];
 
 /// [`Demux::take_over`].
 pub(super) fn find(setup: Setup, asked: Option<XdpMode>) -> Result<Option<Demux>, OpenError> {
-    let interface = setup.interface.index;
-    let look = || on_interface(interface).map_err(|error| not_loaded(error.into()));
+    let own = setup.clone();
+    let look = || on_interface(&own).map_err(|error| not_loaded(error.into()));
     let found = match look()? {
         None => return Ok(None),
         // Alongside another program there is room at traffic control.
@@ -70,7 +70,7 @@ fn take(setup: Setup, asked: Option<XdpMode>, found: &Found) -> Result<Demux, Op
 pub(super) fn detach(setup: &Setup) -> Result<(), OpenError> {
     let interface = setup.interface.index;
     let kernel = |error: std::io::Error| not_loaded(error.into());
-    let found = on_interface(interface).map_err(kernel)?;
+    let found = on_interface(setup).map_err(kernel)?;
     let Some(found) = found.filter(|found| found.mode.is_some()) else {
         return Ok(());
     };
