@@ -6,13 +6,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use netlink_packet_core::{DefaultNla, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
 use tautline_proto::wire::MacAddress;
-use tautline_state::netlink::{DUMP, Request as Question, Route, attribute, word};
-
-use super::route;
+use tautline_state::netlink::{DUMP, Request as Question, Route, attribute, text, word};
 
 mod watch;
 
@@ -131,15 +126,23 @@ fn index_of(socket: &OwnedFd, name: &str) -> io::Result<u32> {
         return index.try_into().map_err(io::Error::other);
     }
     const IFLA_ALT_IFNAME: u16 = 53;
-    let name = CString::new(name).map_err(|_| io::ErrorKind::NotFound)?;
-    let mut link = LinkMessage::default();
-    let wanted = DefaultNla::new(IFLA_ALT_IFNAME, name.into_bytes_with_nul());
-    link.attributes.push(LinkAttribute::Other(wanted));
-    match route::ask(RouteNetlinkMessage::GetLink(link), 0)? {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(link.header.index),
-        // ENODEV, or EINVAL of a kernel without such names (before 5.5).
-        _ => Err(io::ErrorKind::NotFound.into()),
-    }
+    let mut index = None;
+    let mut question = about_link(RTM_GETLINK, 0, 0).with_text(IFLA_ALT_IFNAME, name);
+    let asked = Route::open()?.ask_one(&mut question, |link| index = word(link, 4));
+    // ENODEV, or EINVAL of a kernel without such names (before 5.5).
+    index
+        .filter(|_| asked.is_ok())
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+const RTM_GETLINK: u16 = 18;
+/// Bytes of `struct ifinfomsg`.
+const LINK_HEAD_BYTES: usize = 16;
+
+/// A message about an interface, which sets these of its flags (rtnetlink(7)).
+pub(super) fn about_link(kind: u16, index: u32, flags: libc::c_int) -> Question {
+    let fields = [0, index, flags as u32, flags as u32];
+    Question::new(kind, 0, &fields.map(u32::to_ne_bytes).concat())
 }
 
 /// The first IPv4 address of an interface, whatever its label, with the length of its network's prefix.
@@ -433,36 +436,33 @@ impl<'s> Request<'s> {
 
 /// The id of the XDP program that is attached to an interface, if any.
 pub(crate) fn xdp_program(index: u32) -> io::Result<Option<u32>> {
-    Ok(attributes(index)?.iter().find_map(program_of))
+    const IFLA_XDP: u16 = 43;
+    // `IFLA_XDP_PROG_ID`, and those of the driver and of generic mode where there are both.
+    const PROGRAMS: [u16; 3] = [4, 5, 6];
+    let mut found = None;
+    look_at_link(index, |attributes| {
+        let parts = attribute(attributes, IFLA_XDP).unwrap_or_default();
+        let id = |kind| word(attribute(parts, kind)?, 0);
+        found = PROGRAMS.into_iter().filter_map(id).find(|id| *id != 0);
+    })?;
+    Ok(found)
 }
 
 /// Whether frames wait in a queueing discipline for an interface to take them. Virtual interfaces have none unless
 /// they were given one.
 pub(crate) fn has_queueing_discipline(index: u32) -> io::Result<bool> {
-    let attributes = attributes(index)?;
-    let is_without = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Qdisc(name) if name == "noqueue");
-    Ok(!attributes.iter().any(is_without))
+    const IFLA_QDISC: u16 = 6;
+    let mut is_without = false;
+    look_at_link(index, |attributes| {
+        is_without = attribute(attributes, IFLA_QDISC).and_then(text) == Some("noqueue");
+    })?;
+    Ok(!is_without)
 }
 
-/// Attributes of an interface.
-fn attributes(index: u32) -> io::Result<Vec<LinkAttribute>> {
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    let answer = route::ask(RouteNetlinkMessage::GetLink(link), 0)?;
-    let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = answer else {
-        return Ok(Vec::new());
-    };
-    Ok(link.attributes)
-}
-
-fn program_of(attribute: &LinkAttribute) -> Option<u32> {
-    let LinkAttribute::Xdp(parts) = attribute else {
-        return None;
-    };
-    parts.iter().find_map(|part| match part {
-        LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) if *id != 0 => {
-            Some(*id)
-        }
-        _ => None,
+/// Looks at the attributes of an interface.
+fn look_at_link(index: u32, look: impl FnOnce(&[u8])) -> io::Result<()> {
+    let mut question = about_link(RTM_GETLINK, index, 0);
+    Route::open()?.ask_one(&mut question, |link| {
+        look(link.get(LINK_HEAD_BYTES..).unwrap_or_default());
     })
 }

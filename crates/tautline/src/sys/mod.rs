@@ -13,7 +13,6 @@ pub(crate) mod namespace;
 pub(crate) mod packet;
 pub(crate) mod pin;
 pub(crate) mod random;
-pub(crate) mod route;
 pub(crate) mod schedule;
 pub(crate) mod seqpacket;
 pub(crate) mod shared;

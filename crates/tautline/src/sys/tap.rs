@@ -2,16 +2,12 @@
 //! but send: a tap is no socket, so it joins nothing, maps nothing, and reaches no other interface.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use netlink_packet_core::DefaultNla;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, LinkAttribute, LinkFlags, LinkMessage, LinkXdp,
-};
 use rustix::fs::{Mode, OFlags};
+use tautline_state::netlink::Route;
 
-use super::route;
+use super::interface::about_link;
 use super::socket::OutFrame;
 
 /// Bytes of frames on their way that one tap may hold before a write is refused: about 400 large ones. Lower: a burst
@@ -51,38 +47,40 @@ pub(crate) fn create(index: u32, program: BorrowedFd<'_>) -> io::Result<OwnedFd>
             &raw const send_buffer_bytes as usize,
         )?;
     }
-    /// `IFLA_INET6_ADDR_GEN_MODE`; 1 is `IN6_ADDR_GEN_MODE_NONE`.
-    const ADDR_GEN_MODE: u16 = 8;
-    let without_addresses = AfSpecInet6::Other(DefaultNla::new(ADDR_GEN_MODE, vec![1]));
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    link.attributes
-        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
-            vec![without_addresses],
-        )]));
+    // linux/if_link.h
+    const IFLA_AF_SPEC: u16 = 26;
+    const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+    const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+    let mut without_addresses = about_link(RTM_SETLINK, index, 0)
+        .nest(IFLA_AF_SPEC)
+        .nest(libc::AF_INET6 as u16)
+        .with(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE])
+        .end()
+        .end();
+    let mut route = Route::open()?;
     // With an address it would ask for routers, and a process with the descriptor could read that.
-    let _absent_without_ipv6 = route::change(RouteNetlinkMessage::SetLink(link), 0);
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    link.header.flags = LinkFlags::Up;
-    link.header.change_mask = LinkFlags::Up;
-    /// `XDP_FLAGS_UPDATE_IF_NOEXIST | XDP_FLAGS_DRV_MODE` of linux/if_link.h.
+    let _absent_without_ipv6 = route.tell(&mut without_addresses);
+    const IFLA_XDP: u16 = 43;
+    const IFLA_XDP_FD: u16 = 1;
+    const IFLA_XDP_FLAGS: u16 = 3;
+    /// `XDP_FLAGS_UPDATE_IF_NOEXIST | XDP_FLAGS_DRV_MODE`.
     const XDP_FLAGS: u32 = 1 | 1 << 2;
-    let program: RawFd = program.as_raw_fd();
-    link.attributes.push(LinkAttribute::Xdp(vec![
-        LinkXdp::Fd(program),
-        LinkXdp::Flags(XDP_FLAGS),
-    ]));
-    route::change(RouteNetlinkMessage::SetLink(link), 0)?;
+    let mut up = about_link(RTM_SETLINK, index, libc::IFF_UP)
+        .nest(IFLA_XDP)
+        .with(IFLA_XDP_FD, &program.as_raw_fd().to_ne_bytes())
+        .with(IFLA_XDP_FLAGS, &XDP_FLAGS.to_ne_bytes())
+        .end();
+    route.tell(&mut up)?;
     Ok(tap)
 }
+
+const RTM_SETLINK: u16 = 19;
 
 /// Deletes the tap of this index in the calling thread's namespace: its descriptor is of no use any more. `Ok` if there
 /// is none.
 pub(crate) fn delete(index: u32) -> io::Result<()> {
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    match route::change(RouteNetlinkMessage::DelLink(link), 0) {
+    const RTM_DELLINK: u16 = 17;
+    match Route::open()?.tell(&mut about_link(RTM_DELLINK, index, 0)) {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
         done => done,
     }
