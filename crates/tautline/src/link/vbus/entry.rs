@@ -1,4 +1,4 @@
-//! Entries of the service thread: a listener or a connection in one of its states, and memories to be released.
+//! Entries of the service thread: a listener or a connection in one of its states.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -22,13 +22,7 @@ pub(super) enum Entry {
         socket: UntrustedListener,
     },
     /// A peer that has connected and not finished the handshake, or that a port wants to follow.
-    Arriving {
-        bus_receiver: Arc<ReceiverShared>,
-        socket: PeerSocket,
-        since: Instant,
-        offered: Option<Offered>,
-        following: Option<Arc<Subscription>>,
-    },
+    Arriving(Arriving),
     /// A producer of a port, or a publisher that it follows.
     Producer {
         bus_receiver: Arc<ReceiverShared>,
@@ -37,22 +31,9 @@ pub(super) enum Entry {
         following: Option<Arc<Subscription>>,
     },
     /// One who reads, or wants to read, what a port publishes for many.
-    Reader {
-        bus_receiver: Arc<ReceiverShared>,
-        publisher: Arc<PublisherShared>,
-        socket: PeerSocket,
-        /// While the handshake is under way.
-        since: Option<Instant>,
-        peer: Peer,
-        reader: Option<Arc<Reader>>,
-    },
+    Reader(ReaderEntry),
     /// A connection of ours that is being made.
-    Connecting {
-        bus_sender: Arc<SenderShared>,
-        socket: PeerSocket,
-        since: Instant,
-        made: Option<Arc<Established>>,
-    },
+    Connecting(Connecting),
     /// A connection of ours.
     Consumer {
         bus_sender: Arc<SenderShared>,
@@ -62,60 +43,70 @@ pub(super) enum Entry {
     },
 }
 
+/// [`Entry::Arriving`].
+pub(super) struct Arriving {
+    pub(super) bus_receiver: Arc<ReceiverShared>,
+    pub(super) socket: PeerSocket,
+    pub(super) since: Instant,
+    pub(super) offered: Option<Offered>,
+    pub(super) following: Option<Arc<Subscription>>,
+}
+
+/// [`Entry::Reader`].
+pub(super) struct ReaderEntry {
+    pub(super) bus_receiver: Arc<ReceiverShared>,
+    pub(super) publisher: Arc<PublisherShared>,
+    pub(super) socket: PeerSocket,
+    /// While the handshake is under way.
+    pub(super) since: Option<Instant>,
+    pub(super) peer: Peer,
+    pub(super) reader: Option<Arc<Reader>>,
+}
+
+/// [`Entry::Connecting`].
+pub(super) struct Connecting {
+    pub(super) bus_sender: Arc<SenderShared>,
+    pub(super) socket: PeerSocket,
+    pub(super) since: Instant,
+    pub(super) made: Option<Arc<Established>>,
+}
+
 impl Entry {
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         match self {
             Self::Listener { socket, .. } => socket.as_fd(),
-            Self::Arriving { socket, .. }
-            | Self::Producer { socket, .. }
-            | Self::Reader { socket, .. }
-            | Self::Connecting { socket, .. }
-            | Self::Consumer { socket, .. } => socket.as_fd(),
+            Self::Producer { socket, .. } | Self::Consumer { socket, .. } => socket.as_fd(),
+            Self::Arriving(arriving) => arriving.socket.as_fd(),
+            Self::Reader(reader) => reader.socket.as_fd(),
+            Self::Connecting(connecting) => connecting.socket.as_fd(),
         }
     }
 
     pub(super) fn bus_receiver(&self) -> Option<&Arc<ReceiverShared>> {
         match self {
-            Self::Listener { bus_receiver, .. }
-            | Self::Arriving { bus_receiver, .. }
-            | Self::Producer { bus_receiver, .. }
-            | Self::Reader { bus_receiver, .. } => Some(bus_receiver),
-            _ => None,
+            Self::Listener { bus_receiver, .. } | Self::Producer { bus_receiver, .. } => {
+                Some(bus_receiver)
+            }
+            Self::Arriving(arriving) => Some(&arriving.bus_receiver),
+            Self::Reader(reader) => Some(&reader.bus_receiver),
+            Self::Connecting(_) | Self::Consumer { .. } => None,
         }
     }
 
     pub(super) fn bus_sender(&self) -> Option<&Arc<SenderShared>> {
         match self {
-            Self::Connecting { bus_sender, .. } | Self::Consumer { bus_sender, .. } => {
-                Some(bus_sender)
-            }
+            Self::Consumer { bus_sender, .. } => Some(bus_sender),
+            Self::Connecting(connecting) => Some(&connecting.bus_sender),
             _ => None,
         }
     }
 
     pub(super) fn since(&self) -> Option<Instant> {
         match self {
-            Self::Arriving { since, .. } | Self::Connecting { since, .. } => Some(*since),
-            Self::Reader { since, .. } => *since,
+            Self::Arriving(arriving) => Some(arriving.since),
+            Self::Connecting(connecting) => Some(connecting.since),
+            Self::Reader(reader) => reader.since,
             _ => None,
-        }
-    }
-}
-
-/// Memories that the port's thread may still be using. They are let go of here, so that it never
-/// unmaps on the way of a message.
-pub(super) enum DetachedPort {
-    Incoming(Arc<Incoming>),
-    Established(Arc<Established>),
-    Reader(Arc<Reader>),
-}
-
-impl DetachedPort {
-    pub(super) fn is_ours_alone(&self) -> bool {
-        match self {
-            Self::Incoming(incoming) => Arc::strong_count(incoming) == 1,
-            Self::Established(established) => Arc::strong_count(established) == 1,
-            Self::Reader(reader) => Arc::strong_count(reader) == 1,
         }
     }
 }

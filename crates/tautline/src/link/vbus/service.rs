@@ -6,6 +6,7 @@ mod arrivals;
 mod entries;
 mod readers;
 
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,12 +20,11 @@ use tautline_state::fork::OwnerProcess;
 use tautline_state::policy::{be_ordinary, set_policy};
 use tautline_state::untrusted::UntrustedListener;
 
-use self::arrivals::Arrival;
 use self::entries::Entries;
 use super::access::Access;
 use super::config::BusConfig;
 use super::directory::Directory;
-use super::entry::{DetachedPort, Entry};
+use super::entry::{Connecting, Entry, ReaderEntry};
 use super::handover::make;
 use super::incoming::ReceiverShared;
 use super::peer::PeerSocket;
@@ -162,7 +162,9 @@ struct Worker {
     seeking: Vec<Arc<SenderShared>>,
     /// Publishers that are to be followed and are not there.
     lost: Vec<Arc<Subscription>>,
-    detached: Vec<DetachedPort>,
+    /// Memories that a port's thread may still be using. They are let go of here, so that it never unmaps on the way of
+    /// a message.
+    detached: Vec<Arc<dyn Any + Send + Sync>>,
     sought_at: Instant,
     retry_at: Instant,
 }
@@ -282,22 +284,18 @@ impl Worker {
     fn remove(&mut self, is_meant: impl Fn(&Entry) -> bool) {
         for entry in self.entries.take_all(is_meant) {
             match entry {
-                Entry::Producer { incoming, .. } => {
-                    self.detached.push(DetachedPort::Incoming(incoming));
-                }
-                Entry::Consumer { established, .. } => {
-                    self.detached.push(DetachedPort::Established(established));
-                }
-                Entry::Reader {
-                    publisher,
-                    reader: Some(reader),
-                    ..
-                } => {
-                    publisher.remove(&reader);
-                    self.detached.push(DetachedPort::Reader(reader));
-                }
+                Entry::Producer { incoming, .. } => self.detached.push(incoming),
+                Entry::Consumer { established, .. } => self.detached.push(established),
+                Entry::Reader(reader) => self.lose_reader(reader),
                 _ => {}
             }
+        }
+    }
+
+    fn lose_reader(&mut self, entry: ReaderEntry) {
+        if let Some(reader) = entry.reader {
+            entry.publisher.remove(&reader);
+            self.detached.push(reader);
         }
     }
 
@@ -325,12 +323,10 @@ impl Worker {
             }
             // Nothing more is said once a connection stands; a peer that says something breaks the rules, and what it
             // says is not even looked at.
-            Entry::Producer { .. } | Entry::Consumer { .. } | Entry::Reader { since: None, .. } => {
-                self.lose_token(token);
-            }
-            Entry::Arriving { .. } | Entry::Connecting { .. } | Entry::Reader { .. } => {
-                self.hear(token);
-            }
+            Entry::Producer { .. }
+            | Entry::Consumer { .. }
+            | Entry::Reader(ReaderEntry { since: None, .. }) => self.lose_token(token),
+            Entry::Arriving(_) | Entry::Connecting(_) | Entry::Reader(_) => self.hear(token),
         }
     }
 
@@ -366,16 +362,11 @@ impl Worker {
     fn lose(&mut self, entry: Entry) {
         match entry {
             Entry::Listener { .. } => {}
-            Entry::Arriving {
-                bus_receiver,
-                offered,
-                following,
-                ..
-            } => {
-                if let Some(offered) = offered {
-                    bus_receiver.take_back(offered.index);
+            Entry::Arriving(arriving) => {
+                if let Some(offered) = arriving.offered {
+                    arriving.bus_receiver.take_back(offered.index);
                 }
-                if let Some(following) = following {
+                if let Some(following) = arriving.following {
                     following.attempt.settle();
                     self.lost.push(following);
                 }
@@ -387,7 +378,7 @@ impl Worker {
                 ..
             } => {
                 bus_receiver.hang_up(&incoming);
-                self.detached.push(DetachedPort::Incoming(incoming));
+                self.detached.push(incoming);
                 if let Some(following) = following {
                     following.attempt.set(false);
                     // Not at once: one that comes and goes without end must not keep us busy.
@@ -395,15 +386,8 @@ impl Worker {
                     self.retry_at = self.retry_at.min(Instant::now() + RETRY_PERIOD / 4);
                 }
             }
-            Entry::Reader {
-                publisher, reader, ..
-            } => {
-                if let Some(reader) = reader {
-                    publisher.remove(&reader);
-                    self.detached.push(DetachedPort::Reader(reader));
-                }
-            }
-            Entry::Connecting { bus_sender, .. } => {
+            Entry::Reader(reader) => self.lose_reader(reader),
+            Entry::Connecting(Connecting { bus_sender, .. }) => {
                 bus_sender.attempt.settle();
                 self.seeking.push(bus_sender);
             }
@@ -414,7 +398,7 @@ impl Worker {
                 ..
             } => {
                 bus_sender.set(None);
-                self.detached.push(DetachedPort::Established(established));
+                self.detached.push(established);
                 if made_at.elapsed() < RETRY_PERIOD / 4 {
                     // A peer that comes and goes without end must not keep us busy.
                     self.seeking.push(bus_sender);
@@ -434,104 +418,71 @@ impl Worker {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Entry, Entry> {
         match entry {
-            Entry::Arriving {
-                bus_receiver,
-                socket,
-                since,
-                offered,
-                following,
-            } => {
-                let arrival = Arrival {
-                    bus_receiver,
-                    socket,
-                    since,
-                    offered,
-                    following,
-                };
-                self.hear_arrival(arrival, message, descriptors)
-            }
-            Entry::Reader { .. } => self.hear_reader(entry, message, descriptors),
-            Entry::Connecting {
-                bus_sender,
-                socket,
-                since,
-                made,
-            } => self.proceed(bus_sender, socket, since, made, message, descriptors),
+            Entry::Arriving(arriving) => self.hear_arrival(arriving, message, descriptors),
+            Entry::Reader(reader) => self.hear_reader(reader, message, descriptors),
+            Entry::Connecting(connecting) => self.proceed(connecting, message, descriptors),
             other => Err(other),
         }
     }
 
     /// Producer: the consumer has answered.
     fn proceed(
-        &mut self,
-        bus_sender: Arc<SenderShared>,
-        socket: PeerSocket,
-        since: Instant,
-        made: Option<Arc<Established>>,
+        &self,
+        mut connecting: Connecting,
         message: Result<(Message, &[u8]), HandshakeError>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Entry, Entry> {
-        match (message, made) {
+        let (bus_sender, socket) = (&connecting.bus_sender, &connecting.socket);
+        match (message, connecting.made.take()) {
             (Ok((message, text)), None)
                 if message.step == Step::Refused && message.reason == Refusal::OtherType as u32 =>
             {
                 let peer = (bus_sender.node, bus_sender.to);
-                let greeting = self.own_greeting(Step::Refused, &bus_sender);
+                let greeting = self.own_greeting(Step::Refused, bus_sender);
                 let types = &bus_sender.types;
-                bus_sender.differ(types.refused(&socket, peer, greeting, text));
+                bus_sender.differ(types.refused(socket, peer, greeting, text));
                 // It looks whether the peer has begun anew, with this type, as after every refusal.
-                Err(Entry::Connecting {
-                    bus_sender,
-                    socket,
-                    since,
-                    made: None,
-                })
             }
             (Ok((message, _)), None) if message.step == Step::Offer => {
-                let user = socket.user();
-                let result = make(self.node, &bus_sender, user, &message, descriptors);
-                let sent = result.and_then(|made| {
-                    let here = Message {
-                        epoch: message.epoch,
-                        index: message.index,
-                        memory_bytes: made.own().bytes() as u64,
-                        ..self.own_greeting(Step::Here, &bus_sender)
-                    };
-                    let file = [made.own().file()];
-                    unix::send(socket.as_fd(), &here.to_bytes(), &file)?;
-                    Ok(made)
-                });
-                match sent {
-                    Ok(made) => Ok(Entry::Connecting {
-                        bus_sender,
-                        socket,
-                        since,
-                        made: Some(Arc::new(made)),
-                    }),
-                    Err(_) => Err(Entry::Connecting {
-                        bus_sender,
-                        socket,
-                        since,
-                        made: None,
-                    }),
+                if let Ok(made) = self.hand_over(bus_sender, socket, &message, descriptors) {
+                    connecting.made = Some(Arc::new(made));
+                    return Ok(Entry::Connecting(connecting));
                 }
             }
             (Ok((message, _)), Some(established)) if message.step == Step::Accepted => {
                 bus_sender.set(Some(Arc::clone(&established)));
-                Ok(Entry::Consumer {
+                let Connecting {
+                    bus_sender, socket, ..
+                } = connecting;
+                return Ok(Entry::Consumer {
                     bus_sender,
                     socket,
                     made_at: Instant::now(),
                     established,
-                })
+                });
             }
-            (_, made) => Err(Entry::Connecting {
-                bus_sender,
-                socket,
-                since,
-                made,
-            }),
+            _ => {}
         }
+        Err(Entry::Connecting(connecting))
+    }
+
+    /// Producer: makes the memory for a consumer's offer, and hands it over.
+    fn hand_over(
+        &self,
+        bus_sender: &SenderShared,
+        socket: &PeerSocket,
+        offer: &Message,
+        descriptors: Vec<OwnedFd>,
+    ) -> io::Result<Established> {
+        let made = make(self.node, bus_sender, socket.user(), offer, descriptors)?;
+        let here = Message {
+            epoch: offer.epoch,
+            index: offer.index,
+            memory_bytes: made.own().bytes() as u64,
+            ..self.own_greeting(Step::Here, bus_sender)
+        };
+        unix::send(socket.as_fd(), &here.to_bytes(), &[made.own().file()])?;
+        Ok(made)
     }
 
     /// Producer: a message to the port that a flow leads to.
@@ -555,12 +506,12 @@ impl Worker {
             Ok(socket)
         });
         match connected {
-            Ok(socket) => self.add(Entry::Connecting {
+            Ok(socket) => self.add(Entry::Connecting(Connecting {
                 bus_sender,
                 socket,
                 since: Instant::now(),
                 made: None,
-            }),
+            })),
             Err(_) => {
                 bus_sender.attempt.settle();
                 self.seeking.push(bus_sender);
@@ -636,7 +587,7 @@ impl Worker {
         if now >= self.accept_at {
             self.entries.end_rest();
         }
-        self.detached.retain(|grave| !grave.is_ours_alone());
+        self.detached.retain(|memory| Arc::strong_count(memory) > 1);
     }
 }
 

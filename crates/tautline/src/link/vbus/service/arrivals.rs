@@ -9,7 +9,7 @@ use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_state::untrusted::UntrustedSocket;
 
-use super::super::entry::Entry;
+use super::super::entry::{Arriving, Entry, ReaderEntry};
 use super::super::handover::{Offered, admit, greeting, offer, refuse, show};
 use super::super::incoming::ReceiverShared;
 use super::super::peer::PeerSocket;
@@ -18,34 +18,6 @@ use super::super::types::Peer;
 use super::{PENDING_MAX, Worker};
 use crate::address::NodeName;
 use crate::sys::unix;
-
-/// [`Entry::Arriving`], taken apart.
-pub(super) struct Arrival {
-    pub(super) bus_receiver: Arc<ReceiverShared>,
-    pub(super) socket: PeerSocket,
-    pub(super) since: Instant,
-    pub(super) offered: Option<Offered>,
-    pub(super) following: Option<Arc<Subscription>>,
-}
-
-impl From<Arrival> for Entry {
-    fn from(arrival: Arrival) -> Self {
-        let Arrival {
-            bus_receiver,
-            socket,
-            since,
-            offered,
-            following,
-        } = arrival;
-        Self::Arriving {
-            bus_receiver,
-            socket,
-            since,
-            offered,
-            following,
-        }
-    }
-}
 
 impl Worker {
     /// Lets in who may come in; only then is anything kept for it.
@@ -62,13 +34,13 @@ impl Worker {
             bus_receiver.count_refused();
             return refuse(&bus_receiver, &socket, refusal);
         }
-        self.add(Entry::Arriving {
+        self.add(Entry::Arriving(Arriving {
             bus_receiver,
             socket,
             since: Instant::now(),
             offered: None,
             following: None,
-        });
+        }));
     }
 
     /// Handshakes that are under way.
@@ -80,11 +52,11 @@ impl Worker {
     /// Result of a message of an arriving peer.
     pub(super) fn hear_arrival(
         &self,
-        mut arrival: Arrival,
+        mut arrival: Arriving,
         message: Result<(Message, &[u8]), HandshakeError>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Entry, Entry> {
-        let Arrival {
+        let Arriving {
             bus_receiver,
             socket,
             offered,
@@ -97,7 +69,7 @@ impl Worker {
                     // Nothing is offered to one of another type, which may tell its own now.
                     Ok(offered) => {
                         arrival.offered = offered;
-                        return Ok(arrival.into());
+                        return Ok(Entry::Arriving(arrival));
                     }
                     Err(reason) => Some(reason),
                 }
@@ -117,14 +89,14 @@ impl Worker {
             (Ok((message, _)), None) if message.step == Step::Follow && following.is_none() => {
                 match self.welcome(bus_receiver, socket, message) {
                     Ok((publisher, peer)) => {
-                        return Ok(Entry::Reader {
+                        return Ok(Entry::Reader(ReaderEntry {
                             bus_receiver: arrival.bus_receiver,
                             publisher,
                             socket: arrival.socket,
                             since: Some(arrival.since),
                             peer,
                             reader: None,
-                        });
+                        }));
                     }
                     Err(reason) => Some(reason),
                 }
@@ -141,7 +113,7 @@ impl Worker {
         if let Some(reason) = refusal {
             refuse(bus_receiver, socket, reason);
         }
-        Err(arrival.into())
+        Err(Entry::Arriving(arrival))
     }
 
     /// Offers an entry to a producer whose name is its own; none to one that declares another type, which is told.
@@ -201,8 +173,8 @@ impl Worker {
 }
 
 /// Consumer: a producer, or a publisher, whose memory is mapped.
-fn let_in(arrival: Arrival, incoming: Arc<super::super::incoming::Incoming>) -> Entry {
-    let Arrival {
+fn let_in(arrival: Arriving, incoming: Arc<super::super::incoming::Incoming>) -> Entry {
+    let Arriving {
         bus_receiver,
         socket,
         following,

@@ -8,7 +8,7 @@ use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_shm::vbus::shape::Shape;
 
 use super::super::connect_state::Obstacle;
-use super::super::entry::Entry;
+use super::super::entry::{Arriving, Entry, ReaderEntry};
 use super::super::handover::{greeting, published_shape, reader, welcome};
 use super::super::incoming::ReceiverShared;
 use super::super::peer::PeerSocket;
@@ -32,13 +32,13 @@ impl Worker {
             let _sent = unix::send(socket.as_fd(), &follow.to_bytes(), &[]);
         });
         match reached {
-            Ok(socket) => self.add(Entry::Arriving {
+            Ok(socket) => self.add(Entry::Arriving(Arriving {
                 bus_receiver: Arc::clone(&following.bus_receiver),
                 socket,
                 since: Instant::now(),
                 offered: None,
                 following: Some(following),
-            }),
+            })),
             Err(error) => {
                 if error.kind() == std::io::ErrorKind::PermissionDenied {
                     following.attempt.refuse(Obstacle::Denied);
@@ -112,82 +112,56 @@ impl Worker {
 
     /// Publisher: a message of a peer that wants to read.
     pub(super) fn hear_reader(
-        &mut self,
-        entry: Entry,
+        &self,
+        mut entry: ReaderEntry,
         message: Result<(Message, &[u8]), HandshakeError>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Entry, Entry> {
-        let Entry::Reader {
-            bus_receiver,
-            publisher,
-            socket,
-            since,
-            peer,
-            reader: known,
-        } = entry
-        else {
-            return Err(entry);
-        };
-        let (is_let_on, since, reader) = match (message, known) {
-            (Ok((message, _)), None) if message.step == Step::Offer => {
-                let shown = self.show_to(
-                    (&bus_receiver, &publisher),
-                    (&socket, peer),
-                    &message,
-                    descriptors,
-                );
-                (shown.is_some(), since, shown)
+        let types = &entry.bus_receiver.types;
+        match (message, entry.reader.is_some()) {
+            (Ok((message, _)), false) if message.step == Step::Offer => {
+                entry.reader = show_to(&entry, &message, descriptors);
+                if entry.reader.is_some() {
+                    return Ok(Entry::Reader(entry));
+                }
             }
-            (Ok((message, text)), None)
+            (Ok((message, text)), false)
                 if message.step == Step::Refused && message.reason == Refusal::OtherType as u32 =>
             {
-                let greeting = greeting(Step::Refused, &bus_receiver);
-                let types = &bus_receiver.types;
+                let greeting = greeting(Step::Refused, &entry.bus_receiver);
                 // Named in the status; the reader asks again.
-                let _difference = types.refused(&socket, peer, greeting, text);
-                (false, since, None)
+                let _difference = types.refused(&entry.socket, entry.peer, greeting, text);
             }
-            (Ok((message, _)), Some(reader)) if message.step == Step::Accepted => {
-                bus_receiver.types.agree(peer, Direction::Sends);
-                (true, None, Some(reader))
+            (Ok((message, _)), true) if message.step == Step::Accepted => {
+                types.agree(entry.peer, Direction::Sends);
+                entry.since = None;
+                return Ok(Entry::Reader(entry));
             }
-            (_, known) => (false, since, known),
-        };
-        let entry = Entry::Reader {
-            bus_receiver,
-            publisher,
-            socket,
-            since,
-            peer,
-            reader,
-        };
-        if is_let_on { Ok(entry) } else { Err(entry) }
-    }
-
-    /// Publisher: takes a reader's memory, and hands the published one over.
-    fn show_to(
-        &mut self,
-        (bus_receiver, publisher): (&ReceiverShared, &PublisherShared),
-        (socket, peer): (&PeerSocket, Peer),
-        offer: &Message,
-        descriptors: Vec<OwnedFd>,
-    ) -> Option<Arc<Reader>> {
-        let reader = Arc::new(reader(peer, offer, descriptors).ok()?);
-        if !publisher.add(&reader) {
-            bus_receiver.count_refused();
-            return None;
+            _ => {}
         }
-        let here = Message {
-            epoch: offer.epoch,
-            index: offer.index,
-            memory_bytes: publisher.bytes() as u64,
-            peer_port: peer.1.get(),
-            ..greeting(Step::Here, bus_receiver)
-        };
-        // If it is gone, it hangs up too.
-        let _sent = unix::send(socket.as_fd(), &here.to_bytes(), &[publisher.file()]);
-        Some(reader)
+        Err(Entry::Reader(entry))
     }
+}
+
+/// Publisher: takes a reader's memory, and hands the published one over.
+fn show_to(entry: &ReaderEntry, offer: &Message, descriptors: Vec<OwnedFd>) -> Option<Arc<Reader>> {
+    let publisher = &entry.publisher;
+    let reader = Arc::new(reader(entry.peer, offer, descriptors).ok()?);
+    if !publisher.add(&reader) {
+        entry.bus_receiver.count_refused();
+        return None;
+    }
+    let here = Message {
+        epoch: offer.epoch,
+        index: offer.index,
+        memory_bytes: publisher.bytes() as u64,
+        peer_port: entry.peer.1.get(),
+        ..greeting(Step::Here, &entry.bus_receiver)
+    };
+    // If it is gone, it hangs up too.
+    let file = [publisher.file()];
+    let _sent = unix::send(entry.socket.as_fd(), &here.to_bytes(), &file);
+    Some(reader)
 }
 
 /// Whether a port can read what is published in this shape: its kind is the same, and the largest message fits.
