@@ -17,17 +17,17 @@ fn seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL
 }
 
-/// Memory of this process that others may map read-only.
+/// Memory of this process that others may map read-only, or of another process, which we can only read.
 #[derive(Debug)]
-pub(crate) struct OwnMemory {
+pub(crate) struct SharedMemory {
     mapping: Mapping,
     file: OwnedFd,
     resident: bool,
 }
 
-impl OwnMemory {
-    /// Zeroed memory, resident from the start, and locked where that is allowed.
-    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
+impl SharedMemory {
+    /// Zeroed memory of this process, resident from the start, and locked where that is allowed.
+    pub(crate) fn own(bytes: usize) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"taut-vbus", flags)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
@@ -41,55 +41,26 @@ impl OwnMemory {
         })
     }
 
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.mapping.base()
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.mapping.bytes()
-    }
-
-    pub(crate) fn is_resident(&self) -> bool {
-        self.resident
-    }
-
-    /// Descriptor by which others map the memory.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
-/// Memory of another process, which we can only read.
-#[derive(Debug)]
-pub(crate) struct PeerMemory {
-    mapping: Mapping,
-    file: OwnedFd,
-}
-
-impl PeerMemory {
-    /// Whether this is a peer's memory of exactly this size, and sealed. The first question has an answer for memory
+    /// A peer's memory, which must have exactly this size, and be sealed. The first question has an answer for memory
     /// files alone; no other file is asked anything that its file system could delay.
-    pub(crate) fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-        let found = rustix::fs::fcntl_get_seals(file)?;
+    pub(crate) fn of_peer(file: OwnedFd, bytes: usize) -> io::Result<Self> {
+        let found = rustix::fs::fcntl_get_seals(&file)?;
         if !found.contains(seals()) {
             return Err(io::Error::other(
                 "the peer's memory is not sealed: it could take it away while it is read",
             ));
         }
-        let there = rustix::fs::fstat(file)?.st_size;
+        let there = rustix::fs::fstat(&file)?.st_size;
         if u64::try_from(there).ok() != Some(bytes as u64) {
             return Err(io::Error::other(format!(
                 "the peer's memory has {there} bytes, not {bytes}"
             )));
         }
-        Ok(())
-    }
-
-    /// Maps a peer's memory, which must have exactly this size, and be sealed.
-    pub(crate) fn map(file: OwnedFd, bytes: usize) -> io::Result<Self> {
-        Self::check(file.as_fd(), bytes)?;
-        let mapping = Mapping::shared_read_only(file.as_fd(), bytes, 0)?;
-        Ok(Self { mapping, file })
+        Ok(Self {
+            mapping: Mapping::shared_read_only(file.as_fd(), bytes, 0)?,
+            file,
+            resident: false,
+        })
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -100,7 +71,12 @@ impl PeerMemory {
         self.mapping.bytes()
     }
 
-    /// Descriptor by which watchers map the memory.
+    /// Whether it can never be paged out. A peer's is the peer's to lock.
+    pub(crate) fn is_resident(&self) -> bool {
+        self.resident
+    }
+
+    /// Descriptor by which others map the memory.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -18,11 +18,11 @@ use super::incoming::{Incoming, ReceiverShared};
 use super::peer::{PeerSocket, is_trusted};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
-use super::view::{ConsumerView, View};
+use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::sys::clock;
 use crate::sys::event::Event;
-use crate::sys::shared::{OwnMemory, PeerMemory};
+use crate::sys::shared::SharedMemory;
 use crate::sys::unix;
 
 pub(super) fn greeting(step: Step, bus_receiver: &ReceiverShared) -> Message {
@@ -109,9 +109,8 @@ pub(super) fn admit(
         return Err(Refusal::Memory);
     }
     let [file] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| Refusal::Memory)?;
-    PeerMemory::check(file.as_fd(), bytes).map_err(|_| Refusal::Memory)?;
-    let memory = PeerMemory::map(file, bytes).map_err(|_| Refusal::Memory)?;
-    let memory = View::producer(memory, shape);
+    let memory = SharedMemory::of_peer(file, bytes).map_err(|_| Refusal::Memory)?;
+    let memory = ProducerView::producer(memory, shape);
     let identity = memory.memory().head.identity.read();
     // A publisher's memory is not for this consumer alone.
     let is_for_us = match role {
@@ -190,14 +189,11 @@ pub(super) fn reader(
 }
 
 /// A consumer's memory and event, checked, and what the memory says of itself.
-fn offered_memory(
-    descriptors: Vec<OwnedFd>,
-) -> io::Result<(ConsumerView<PeerMemory>, Event, Identity)> {
+fn offered_memory(descriptors: Vec<OwnedFd>) -> io::Result<(ConsumerView, Event, Identity)> {
     let [file, event] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    PeerMemory::check(file.as_fd(), consumer_bytes())?;
     Event::check(event.as_fd())?;
-    let memory = View::consumer(PeerMemory::map(file, consumer_bytes())?);
+    let memory = ConsumerView::consumer(SharedMemory::of_peer(file, consumer_bytes())?);
     let identity = memory.memory().head.identity.read();
     Ok((memory, event.into(), identity))
 }
@@ -224,7 +220,7 @@ pub(super) fn make(
     if !is_trusted(user) && shape.producer_bytes() > MEMORY_BYTES_MAX_FOR_OTHERS {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
-    let own = View::producer(OwnMemory::new(shape.producer_bytes())?, shape);
+    let own = ProducerView::producer(SharedMemory::own(shape.producer_bytes())?, shape);
     let established = Established::new(own, peer, bell, shape, index);
     established.memory().head.identity.announce(&Identity {
         epoch: message.epoch,

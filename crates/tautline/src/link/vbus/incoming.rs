@@ -23,13 +23,13 @@ use super::latest_value::copy_newest;
 use super::publish_times::{PublishTimes, earlier};
 use super::publisher::PublisherShared;
 use super::types::BusTypes;
-use super::view::{ConsumerView, ProducerView, View};
+use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
 use crate::message::SeenValue;
 use crate::statistics::Counter;
 use crate::sys::clock;
 use crate::sys::event::Event;
-use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+use crate::sys::shared::{SharedMemory, wake};
 use crate::types::Direction;
 use crate::types::PortTypes;
 
@@ -43,7 +43,7 @@ pub(super) type Copies = [Box<[u64]>; 2];
 /// One who sends to the port.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    memory: ProducerView<PeerMemory>,
+    memory: ProducerView,
     shape: Shape,
     /// Room for copies if the peer publishes for many; the port's thread takes it and gives it back, so that it neither
     /// allocates nor frees.
@@ -66,7 +66,7 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// A peer whose memory has been checked to be of this shape.
     pub(crate) fn new(
-        memory: ProducerView<PeerMemory>,
+        memory: ProducerView,
         shape: Shape,
         index: usize,
         identity: &Identity,
@@ -217,7 +217,7 @@ pub(crate) struct ReceiverShared {
     sources: usize,
     /// Types of the port's messages.
     pub(crate) types: Arc<BusTypes>,
-    own: ConsumerView<OwnMemory>,
+    own: ConsumerView,
     /// Memory in which the port publishes for many, once it does.
     published: OnceLock<Arc<PublisherShared>>,
     /// Messages that peers who publish for many replaced before the port took them. Only its thread counts.
@@ -237,7 +237,7 @@ impl ReceiverShared {
         sources: usize,
         types: PortTypes,
     ) -> std::io::Result<Self> {
-        let own = View::consumer(OwnMemory::new(consumer_bytes())?);
+        let own = ConsumerView::consumer(SharedMemory::own(consumer_bytes())?);
         let bus_receiver = Self {
             node,
             number,

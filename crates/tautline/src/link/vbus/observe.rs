@@ -4,7 +4,6 @@
 //! maps them, and hangs up. A watched process does nothing more for it, and cannot notice. What a watcher reads may
 //! change while it reads; figures may therefore be a moment apart, and a message that was overwritten while it was
 //! copied is recognised and counted as missed.
-#![allow(unsafe_code)] // Lays the layout over the mappings that it holds.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +21,7 @@ use tautline_shm::vbus::layout::{
     CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
     ROLE_PUBLISHER, Slot,
 };
-use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
+use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX, Shape, consumer_bytes};
 use tautline_shm::vbus::wait::WAKE_MODE;
 
@@ -31,10 +30,11 @@ use super::directory::{bases, clear_bus, connect_in, nodes, open_to_watch, path_
 use super::latest_value::copy_newest;
 use super::publish_times::{PublishTimes, newest_stamp};
 use super::publisher::READERS_MAX;
+use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
 use crate::sys::clock;
-use crate::sys::shared::PeerMemory;
+use crate::sys::shared::SharedMemory;
 use crate::sys::unix;
 
 pub use crate::address::{BadPortName, PortName};
@@ -195,7 +195,7 @@ pub struct Observer {
     bus: PathBuf,
     identity: Identity,
     shape: Shape,
-    consumer: PeerMemory,
+    consumer: ConsumerView,
     connections: Vec<Watched>,
     /// Memory in which the port publishes for many, if it does.
     published: Option<Watched>,
@@ -205,7 +205,7 @@ pub struct Observer {
 /// One who sends to the port.
 #[derive(Debug)]
 struct Watched {
-    memory: PeerMemory,
+    memory: ProducerView,
     shape: Shape,
     index: usize,
     epoch: u64,
@@ -223,12 +223,12 @@ struct WatchedReader {
     process: u32,
     /// Epoch that it has offered to the port.
     epoch: u64,
-    memory: PeerMemory,
+    memory: ConsumerView,
 }
 
 impl WatchedReader {
     fn figures(&self) -> ReaderFigures {
-        let memory = consumer_at(&self.memory);
+        let memory = self.memory.memory();
         let mut entries = memory.connections.iter();
         let entry = entries.find(|entry| entry.offer.epoch.load(Relaxed) == self.epoch);
         ReaderFigures {
@@ -242,9 +242,7 @@ impl WatchedReader {
 
 impl Watched {
     fn memory(&self) -> ProducerMemory<'_> {
-        // SAFETY: the mapping has `shape.producer_bytes()` bytes (`PeerMemory::map` was asked for exactly those), stays
-        // as long as `self`, and is read through this alone.
-        unsafe { ProducerMemory::at(self.memory.base().as_ptr(), self.shape) }
+        self.memory.memory()
     }
 }
 
@@ -372,8 +370,12 @@ impl Observer {
         if first.index != INDEX_CONSUMER {
             return Err(nonsense());
         }
-        let consumer = PeerMemory::map(file, consumer_bytes()).map_err(io)?;
-        let identity = consumer_at(&consumer).head.identity.read();
+        let consumer_of = |file| {
+            let mapping = SharedMemory::of_peer(file, consumer_bytes());
+            mapping.map(ConsumerView::consumer).map_err(io)
+        };
+        let consumer = consumer_of(file)?;
+        let identity = consumer.memory().head.identity.read();
         let shape =
             shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64).map_err(layout)?;
         let mut observer = Observer {
@@ -397,7 +399,7 @@ impl Observer {
                     name: PortName { node, port },
                     process: view.process,
                     epoch: view.epoch,
-                    memory: PeerMemory::map(file, consumer_bytes()).map_err(io)?,
+                    memory: consumer_of(file)?,
                 });
                 continue;
             }
@@ -409,11 +411,17 @@ impl Observer {
                 return Err(nonsense());
             }
             let bytes = usize::try_from(view.memory_bytes).unwrap_or(usize::MAX);
-            if !(shape::PAGE_BYTES..=MEMORY_BYTES_MAX).contains(&bytes) {
+            // The identity has its place whatever the shape is.
+            let smallest = Shape {
+                kind: Kind::Sampling,
+                message_bytes_max: 1,
+            };
+            if !(smallest.producer_bytes()..=MEMORY_BYTES_MAX).contains(&bytes) {
                 return Err(nonsense());
             }
-            let memory = PeerMemory::map(file, bytes).map_err(io)?;
-            let says = identity_of(&memory);
+            let memory = SharedMemory::of_peer(file, bytes).map_err(io)?;
+            let memory = ProducerView::producer(memory, smallest);
+            let says = memory.memory().head.identity.read();
             let role = match says.role {
                 ROLE_PUBLISHER => ROLE_PUBLISHER,
                 _ => ROLE_PRODUCER,
@@ -426,7 +434,7 @@ impl Observer {
                 return Err(nonsense());
             }
             let watched = Watched {
-                memory,
+                memory: ProducerView::producer(memory.into_mapping(), found),
                 shape: found,
                 index,
                 epoch: view.epoch,
@@ -477,13 +485,13 @@ impl Observer {
 
     /// Messages or values that were published for this port alone by those who have gone since.
     fn published_by_gone(&self) -> u64 {
-        let head = consumer_at(&self.consumer).head;
+        let head = self.consumer.memory().head;
         // Acquire: partner is the Release of the port's thread.
         head.ended.published.load(Acquire)
     }
 
     fn entry(&self, watched: &Watched) -> &ConnectionEntry {
-        &consumer_at(&self.consumer).connections[watched.index]
+        &self.consumer.memory().connections[watched.index]
     }
 
     /// Work of the port so far.
@@ -491,7 +499,7 @@ impl Observer {
     pub fn figures(&self) -> PortFigures {
         let now_ns = clock::monotonic().as_nanos();
         let producers = self.connections.iter();
-        let waiting = &consumer_at(&self.consumer).head.wait.waiting;
+        let waiting = &self.consumer.memory().head.wait.waiting;
         PortFigures {
             port: self.name,
             kind: self.kind(),
@@ -558,26 +566,6 @@ impl Observer {
             longest_wait_ns: stamps.oldest_waiting_ns.map(age),
         }
     }
-}
-
-/// Identity in the memory of a producer.
-fn identity_of(memory: &PeerMemory) -> Identity {
-    let smallest = Shape {
-        kind: Kind::Sampling,
-        message_bytes_max: 1,
-    };
-    assert!(memory.bytes() >= smallest.producer_bytes());
-    // SAFETY: the mapping has at least the bytes of the smallest memory, stays as long as what is borrowed, and is read
-    // through this alone.
-    let head = unsafe { ProducerMemory::at(memory.base().as_ptr(), smallest) }.head;
-    head.identity.read()
-}
-
-fn consumer_at(memory: &PeerMemory) -> ConsumerMemory<'_> {
-    debug_assert!(memory.bytes() >= consumer_bytes());
-    // SAFETY: the mapping has the bytes of a consumer's memory, stays as long as what is borrowed, and is read through
-    // this alone.
-    unsafe { ConsumerMemory::at(memory.base().as_ptr()) }
 }
 
 /// Watches the messages or values of a port. Nothing is taken away from the receiver.
@@ -665,7 +653,7 @@ impl Tap {
     /// Whether someone sends who is not tapped yet: [`refresh`](Self::refresh) before the sender has gone.
     #[must_use]
     pub fn has_new_sender(&self) -> bool {
-        let mut entries = consumer_at(&self.observer.consumer).connections.iter();
+        let mut entries = self.observer.consumer.memory().connections.iter();
         entries.any(|entry| {
             let epoch = entry.offer.epoch.load(Relaxed);
             epoch != 0 && !self.positions.iter().any(|place| place.epoch == epoch)
@@ -719,7 +707,7 @@ impl Tap {
 
     /// Counts what was not tapped of a port that has closed: its memory stays as it was.
     fn settle(&mut self) {
-        let memory = consumer_at(&self.observer.consumer);
+        let memory = self.observer.consumer.memory();
         self.gone = self.observer.published_by_gone();
         for (watched, place) in self.observer.connections.iter().zip(&mut self.positions) {
             let has_gone = self.observer.entry(watched).offer.epoch.load(Relaxed) != watched.epoch;

@@ -18,13 +18,13 @@ use tautline_shm::vbus::{cell, ring};
 
 use super::epoch;
 use super::sender::count_value;
-use super::view::{ConsumerView, ProducerView, View};
+use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
 use crate::sys::clock;
 use crate::sys::event::Event;
-use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+use crate::sys::shared::{SharedMemory, wake};
 use crate::sys::ticks::Ticks;
 
 /// Readers of one port. Lower: fewer programs can look at a picture. Higher: the writer looks at as many words for each
@@ -34,7 +34,7 @@ pub(crate) const READERS_MAX: usize = 64;
 /// One who reads what a port publishes.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(super) memory: ConsumerView<PeerMemory>,
+    pub(super) memory: ConsumerView,
     pub(super) bell: Event,
     /// Which of the entries in its memory is for this port, and the epoch that it has offered there.
     pub(super) index: usize,
@@ -74,7 +74,7 @@ impl Reader {
 /// State that the publishing port's thread, the service thread and the status page share.
 #[derive(Debug)]
 pub(crate) struct PublisherShared {
-    own: ProducerView<OwnMemory>,
+    own: ProducerView,
     pub(super) shape: Shape,
     /// Changes when a reader comes or goes.
     generation: AtomicU32,
@@ -84,7 +84,7 @@ pub(crate) struct PublisherShared {
 impl PublisherShared {
     /// The memory of a port of this shape.
     pub(super) fn new(node: NodeName, port: PortNumber, shape: Shape) -> std::io::Result<Self> {
-        let own = View::producer(OwnMemory::new(shape.producer_bytes())?, shape);
+        let own = ProducerView::producer(SharedMemory::own(shape.producer_bytes())?, shape);
         own.memory().head.identity.announce(&Identity {
             epoch: epoch(),
             port: port.get(),

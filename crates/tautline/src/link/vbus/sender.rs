@@ -22,7 +22,7 @@ use crate::error::SendError;
 use crate::message::Numbering;
 use crate::statistics::Statistics;
 use crate::sys::event::Event;
-use crate::sys::shared::{OwnMemory, PeerMemory, wake};
+use crate::sys::shared::{SharedMemory, wake};
 use crate::sys::ticks::Ticks;
 use crate::types::Direction;
 
@@ -34,8 +34,8 @@ const BATCH_SHOWN_MAX: u32 = 32;
 /// Both memories of a connection, as the producer has them.
 #[derive(Debug)]
 pub(crate) struct Established {
-    own: ProducerView<OwnMemory>,
-    peer: ConsumerView<PeerMemory>,
+    own: ProducerView,
+    peer: ConsumerView,
     pub(super) bell: Event,
     shape: Shape,
     index: usize,
@@ -44,8 +44,8 @@ pub(crate) struct Established {
 impl Established {
     /// A connection to the port whose memory is `peer`, which has been checked to be a consumer's.
     pub(super) fn new(
-        own: ProducerView<OwnMemory>,
-        peer: ConsumerView<PeerMemory>,
+        own: ProducerView,
+        peer: ConsumerView,
         bell: Event,
         shape: Shape,
         index: usize,
@@ -64,7 +64,7 @@ impl Established {
         self.own.memory()
     }
 
-    pub(crate) fn own(&self) -> &OwnMemory {
+    pub(crate) fn own(&self) -> &SharedMemory {
         self.own.mapping()
     }
 
