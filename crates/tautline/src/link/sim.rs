@@ -6,6 +6,7 @@
 //! advances the time for everybody.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -104,13 +105,7 @@ struct SimLink {
     mac: MacAddress,
     form: EthernetForm,
     ports: OpenPorts,
-    counters: Arc<SimCounters>,
-}
-
-#[derive(Debug, Default)]
-struct SimCounters {
-    malformed: Counters,
-    no_port: std::sync::atomic::AtomicU64,
+    counters: Arc<Counters>,
 }
 
 impl Link for SimLink {
@@ -172,13 +167,7 @@ impl Link for SimLink {
     }
 
     fn counters(&self) -> NodeCounters {
-        NodeCounters {
-            no_port: self
-                .counters
-                .no_port
-                .load(std::sync::atomic::Ordering::Relaxed),
-            ..self.counters.malformed.read()
-        }
+        self.counters.read()
     }
 }
 
@@ -195,7 +184,7 @@ struct SimPort {
     form: EthernetForm,
     mac: MacAddress,
     ports: OpenPorts,
-    counters: Arc<SimCounters>,
+    counters: Arc<Counters>,
     frame: FrameBuffer,
     arriving: Box<[u8; FRAME_BYTES_MAX]>,
 }
@@ -214,7 +203,7 @@ impl SimPort {
     fn demux(&self, arrival: Instant, frame: &[u8]) {
         let frame = match ethernet::parse_as(frame, self.form) {
             Ok(frame) if frame.destination == self.mac || frame.destination.is_group() => frame,
-            Err(Rejected::Malformed(error)) => return self.counters.malformed.count(error),
+            Err(Rejected::Malformed(error)) => return self.counters.count(error),
             Ok(_) | Err(Rejected::NotOurs) => return,
         };
         let ports = lock(&self.ports);
@@ -222,8 +211,7 @@ impl SimPort {
             .iter()
             .find(|(port, _)| *port == frame.header.destination)
         else {
-            let no_port = &self.counters.no_port;
-            no_port.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.counters.no_port.fetch_add(1, Relaxed);
             return;
         };
         let source = Address::Ethernet(frame.source).word();

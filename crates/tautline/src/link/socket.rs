@@ -10,15 +10,13 @@ use std::time::Duration;
 use tautline_proto::ip::{DATAGRAM_BYTES_MAX, type_of_service};
 use tautline_proto::wire::raw::{RAW_FRAME_BYTES_MAX, RawFrame};
 use tautline_proto::wire::{ParseError, PortNumber, Priority, Rejected, ethernet, udp};
-use tautline_shm::layout::source_form;
-use tautline_shm::region::{PortMemory, Shape};
-use tautline_shm::undelivered::{UndeliveredReport, tell};
+use tautline_shm::region::Shape;
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame};
-use super::plain_udp::deliver_received;
+use super::plain_udp::{deliver_news, deliver_received};
 use super::raw::{count_unfit, deliver_raw};
 use super::{NodeCounters, OutFrame, PortLink, sleep_on};
-use crate::address::{Address, ipv4_word};
+use crate::address::Address;
 use crate::claim::{Claim, Holder, with_retries};
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::memory::MappedPort;
@@ -39,6 +37,7 @@ const SOCKET_BUFFER_BYTES: i32 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     malformed: [AtomicU64; ParseError::COUNT],
+    pub(super) no_port: AtomicU64,
     socket_full: AtomicU64,
 }
 
@@ -50,7 +49,7 @@ impl Counters {
     pub(crate) fn read(&self) -> NodeCounters {
         NodeCounters {
             malformed: std::array::from_fn(|index| self.malformed[index].load(Relaxed)),
-            no_port: 0,
+            no_port: self.no_port.load(Relaxed),
             socket_full: self.socket_full.load(Relaxed),
             ..NodeCounters::default()
         }
@@ -184,14 +183,8 @@ impl ReceiveSocket {
     fn take_news(&mut self, memory: &MappedPort) {
         while let Ok(Some(news)) = socket::receive_news(self.receiver.socket()) {
             if news.is_of_icmp {
-                let (code, mtu_bytes) = news.reason.code();
-                let report = UndeliveredReport {
-                    destination: ipv4_word(news.destination, source_form::DATAGRAM),
-                    code,
-                    mtu_bytes,
-                };
                 // This thread is the only writer.
-                let _written = tell(memory.port().control, &report);
+                deliver_news(memory, news.destination, news.reason);
             }
         }
         self.news = false;

@@ -53,8 +53,8 @@ pub(crate) use self::sender::BusSender;
 use self::service::{Command, HANDSHAKE_LIMIT, Service};
 use self::subscription::Subscription;
 use super::{
-    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PlainUdp, PortHalf,
-    PortRequest, RawFrames, Route,
+    ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PortHalf, PortRequest,
+    RawFrames, Route,
 };
 use crate::address::{Address, NodeName, Source};
 use crate::error::{OpenError, OptionsError, PortError, ReceiveError, SendError};
@@ -119,10 +119,7 @@ impl Link for BusLink {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             arrival_clock: ArrivalClock::Sender,
-            xdp_mode: None,
-            delivered_by_kernel: false,
             ethernet_form: false,
-            udp_form: false,
             whole_bytes_max: MESSAGE_BYTES_MAX,
             copies: Copies {
                 send: 1,
@@ -130,16 +127,11 @@ impl Link for BusLink {
                 receive: 1,
                 receive_lent: 0,
             },
-            udp_copies: None,
-            zero_copy: None,
-            plain_udp: PlainUdp::None,
             raw_frames: RawFrames::None,
-            descriptor: true,
-            lends: true,
             answers_sender: true,
             polices: false,
             merges: false,
-            batches: true,
+            ..Capabilities::SOCKETS.with_address(None)
         }
     }
 

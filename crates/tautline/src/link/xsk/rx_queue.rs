@@ -16,12 +16,10 @@ use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::raw::RawFrame;
 use tautline_proto::wire::{Header, PortKey, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
-use tautline_shm::layout::source_form;
 use tautline_shm::out_of_order::FRAGMENT_OUT_OF_ORDER;
 use tautline_shm::region::PortMemory;
-use tautline_shm::undelivered::{UndeliveredReport, tell};
 
-use crate::address::{Address, ipv4_word};
+use crate::address::Address;
 use crate::error::PortError;
 use crate::link::NodeCounters;
 use crate::link::bpf::map_indices::{MapIndices, PLACES};
@@ -29,7 +27,7 @@ use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::tap::TapRing;
 use crate::link::bpf::{self, raw_table};
 use crate::link::frame::deliver_frame;
-use crate::link::plain_udp::deliver_datagram;
+use crate::link::plain_udp::{deliver_datagram, deliver_news};
 use crate::link::raw::{count_unfit, deliver_raw};
 use crate::link::socket::Counters;
 use crate::memory::MappedPort;
@@ -382,14 +380,8 @@ impl Shared {
         let Some(place) = slots.at(self.places.of_udp(port)) else {
             return;
         };
-        let (code, mtu_bytes) = reason.code();
-        let news = UndeliveredReport {
-            destination: ipv4_word(destination, source_form::DATAGRAM),
-            code,
-            mtu_bytes,
-        };
         // The pump is the only writer.
-        let _written = tell(place.memory.port().control, &news);
+        deliver_news(&place.memory, destination, reason);
         place.ring_if_wanted();
     }
 }
