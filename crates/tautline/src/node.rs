@@ -39,9 +39,7 @@ pub use builder::{
 };
 pub use config::{NodeConfig, PortConfig, PortOptions};
 pub(crate) use neighbours::neighbours_status;
-pub(crate) use opening::{
-    Attachment, candidate_name, check_ethernet, hidden_tags, joined_datagrams, limits,
-};
+pub(crate) use opening::{Attachment, candidate_name, check_ethernet, hidden_tags, limits};
 use opening::{best_link, no_claims, send_pool};
 
 /// A node. Ports keep it open; dropping it and all its ports closes it.
@@ -142,7 +140,6 @@ impl Node {
         limits.extend(no_claims(link.as_ref()));
         let mode = link.capabilities().xdp_mode;
         limits.extend(hidden_tags((link.kind(), mode), &attachment, config.vlan));
-        limits.extend(joined_datagrams(mode, &attachment));
         let on = mode.zip(attachment.interface.as_ref());
         limits.extend(on.and_then(|(mode, interface)| seen_first(mode, interface)));
         let send_pool = send_pool(link.kind(), config.send_pool, &mut limits);

@@ -297,19 +297,6 @@ pub(crate) fn hidden_tags(
     hidden.map(|hidden| hidden.note(name, vlan))
 }
 
-/// Setting of the interface by which the demux misses datagrams.
-pub(crate) fn joined_datagrams(mode: Option<XdpMode>, attachment: &Attachment) -> Option<String> {
-    // The others see frames before the kernel joins them, or generic mode keeps it from doing so.
-    let name = attachment
-        .name
-        .as_deref()
-        .filter(|_| mode == Some(XdpMode::Tc))?;
-    let feature = interface::joins_datagrams(name).ok().flatten()?;
-    Some(format!(
-        "the kernel joins datagrams before they reach ports ({feature}); ethtool -K {name} {feature} off"
-    ))
-}
-
 /// Settings that were wanted and cannot be had.
 pub(crate) fn limits(attachment: &Attachment) -> Vec<String> {
     let mut limits = Vec::new();

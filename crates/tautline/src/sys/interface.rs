@@ -6,6 +6,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::net::netdevice::{index_to_name, name_to_index};
 use tautline_proto::wire::MacAddress;
 use tautline_state::netlink::{DUMP, Request as Question, Route, attribute, text, word};
 
@@ -122,8 +123,7 @@ pub(crate) fn query(name: &str) -> io::Result<Interface> {
 /// The index of an interface of this name, which may be an alternative one of any length.
 fn index_of(socket: &OwnedFd, name: &str) -> io::Result<u32> {
     if name.len() < libc::IFNAMSIZ {
-        let index = Request::new(socket, name)?.ask(libc::SIOCGIFINDEX)?.index();
-        return index.try_into().map_err(io::Error::other);
+        return name_to_index(socket, name).map_err(absent);
     }
     const IFLA_ALT_IFNAME: u16 = 53;
     let mut index = None;
@@ -202,48 +202,27 @@ pub(crate) fn has_vlans(name: &str) -> bool {
     below.map(str::trim).any(|below| below == name)
 }
 
-/// Features by which this kernel joins datagrams that arrived one by one (GRO), and which of them an interface has on.
-pub(crate) fn joins_datagrams(name: &str) -> io::Result<Option<&'static str>> {
-    let socket = super::socket::open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    let active = Request::new(&socket, name)?.active_features()?;
-    let mut features = ["rx-udp-gro-forwarding", "rx-gro-list"].into_iter();
-    Ok(features.find(|feature| active.iter().any(|name| name == feature)))
-}
-
 /// The names of all interfaces in this network namespace.
 pub(crate) fn names() -> io::Result<Vec<String>> {
-    // SAFETY: returns a list that we free below, or null.
-    let list = unsafe { libc::if_nameindex() };
-    if list.is_null() {
-        return Err(io::Error::last_os_error());
-    }
-    let mut names = Vec::new();
-    let mut entry = list;
-    // SAFETY: the list ends with an entry of index 0; each name before it is a valid string.
-    unsafe {
-        while (*entry).if_index != 0 {
-            names.push(
-                std::ffi::CStr::from_ptr((*entry).if_name)
-                    .to_string_lossy()
-                    .into_owned(),
-            );
-            entry = entry.add(1);
-        }
-        libc::if_freenameindex(list);
-    }
-    Ok(names)
+    let interfaces = nix::net::if_::if_nameindex()?;
+    let name =
+        |interface: &nix::net::if_::Interface| interface.name().to_string_lossy().into_owned();
+    Ok(interfaces.iter().map(name).collect())
 }
 
 /// The name that the interface of an index has now, in the network namespace of the socket. `ErrorKind::NotFound` if
 /// there is none.
 fn name_of(socket: &OwnedFd, index: u32) -> io::Result<String> {
-    // SAFETY: all bytes zero is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_ifru.ifru_ifindex = index.try_into().map_err(io::Error::other)?;
-    ask(socket, libc::SIOCGIFNAME, &mut request)?;
-    let name = request.ifr_name.iter().map(|byte| *byte as u8);
-    let name = name.take_while(|byte| *byte != 0).collect();
-    String::from_utf8(name).map_err(io::Error::other)
+    index_to_name(socket, index).map_err(absent)
+}
+
+/// The error of a question about an interface.
+fn absent(error: impl Into<io::Error>) -> io::Error {
+    let error = error.into();
+    match error.raw_os_error() {
+        Some(libc::ENODEV | libc::ENXIO) => io::ErrorKind::NotFound.into(),
+        _ => error,
+    }
 }
 
 /// Has the kernel answer in an `ifreq` (netdevice(7)), in the network namespace of the socket, whatever its family is.
@@ -252,12 +231,7 @@ fn ask(socket: &impl AsRawFd, what: libc::c_ulong, about: &mut libc::ifreq) -> i
     let what = what as libc::Ioctl;
     // SAFETY: these requests read a name or an index from and write an answer into the ifreq given.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, std::ptr::from_mut(about)) };
-    super::check(result)
-        .map(drop)
-        .map_err(|error| match error.raw_os_error() {
-            Some(libc::ENODEV | libc::ENXIO) => io::ErrorKind::NotFound.into(),
-            _ => error,
-        })
+    super::check(result).map(drop).map_err(absent)
 }
 
 /// One `ifreq`, asked again and again about the same interface.
@@ -310,7 +284,7 @@ impl<'s> Request<'s> {
     ///
     /// # Safety
     /// `T` begins with a command, which writes a structure of at most this size and of which any bits are valid.
-    unsafe fn ask_driver<T: ?Sized>(&mut self, about: &mut T) -> io::Result<()> {
+    unsafe fn ask_driver<T>(&mut self, about: &mut T) -> io::Result<()> {
         const SIOCETHTOOL: libc::Ioctl = 0x8946;
         self.answer.ifr_name = self.name;
         self.answer.ifr_ifru.ifru_data = std::ptr::from_mut(about).cast();
@@ -330,54 +304,6 @@ impl<'s> Request<'s> {
         // SAFETY: the command writes an `ethtool_value`.
         let asked = unsafe { self.ask_driver(&mut flags) };
         asked.is_ok() && flags[1] & ETH_FLAG_RXVLAN != 0
-    }
-
-    /// Names of the features of `ethtool -k` that are on.
-    fn active_features(&mut self) -> io::Result<Vec<String>> {
-        const ETHTOOL_GSSET_INFO: u32 = 0x37;
-        const ETHTOOL_GSTRINGS: u32 = 0x1b;
-        const ETHTOOL_GFEATURES: u32 = 0x3a;
-        const ETH_SS_FEATURES: u32 = 4;
-        // Words of a name, and of the four masks of 32 features.
-        const NAME: usize = 8;
-        const MASKS: usize = 4;
-        /// `struct ethtool_sset_info`, with room for the count of one set.
-        #[repr(C)]
-        struct SetInfo {
-            command: u32,
-            reserved: u32,
-            sets: u64,
-            count: u32,
-        }
-        let mut info = SetInfo {
-            command: ETHTOOL_GSSET_INFO,
-            reserved: 0,
-            sets: 1 << ETH_SS_FEATURES,
-            count: 0,
-        };
-        // SAFETY: the command writes the count of each set that is asked for, here one.
-        unsafe { self.ask_driver(&mut info) }?;
-        let count = info.count as usize;
-        let blocks = count.div_ceil(32);
-        // `struct ethtool_gstrings`: command, set, count, then the names.
-        let mut names = vec![0; 3 + count * NAME];
-        names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, info.count]);
-        // SAFETY: the command writes as many names as the kernel has features, which is the count that it has told.
-        unsafe { self.ask_driver(&mut names[..]) }?;
-        // `struct ethtool_gfeatures`: command, count of blocks, and for each block the features that are available,
-        // requested, active and never changed.
-        let mut features = vec![0; 2 + blocks * MASKS];
-        features[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
-        // SAFETY: the command writes as many blocks as there is room for by the count.
-        unsafe { self.ask_driver(&mut features[..]) }?;
-        let is_active = |at: &usize| features[2 + at / 32 * MASKS + 2] >> (at % 32) & 1 == 1;
-        let name = |at: usize| {
-            let words = names[3 + at * NAME..][..NAME].iter();
-            let bytes = words.flat_map(|word| word.to_ne_bytes());
-            let name = bytes.take_while(|byte| *byte != 0).collect();
-            String::from_utf8(name).unwrap_or_default()
-        };
-        Ok((0..count).filter(is_active).map(name).collect())
     }
 
     /// The name of the driver, if it has one.

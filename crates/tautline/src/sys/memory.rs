@@ -5,16 +5,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::sys::resource::Resource;
+
 /// How much memory this process may lock, in bytes (`RLIMIT_MEMLOCK`, the soft limit).
 pub(crate) fn lock_limit_bytes() -> io::Result<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: room for the limit, which the kernel writes whole.
-    super::check(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) })?;
+    let (limit, _most) = nix::sys::resource::getrlimit(Resource::RLIMIT_MEMLOCK)?;
     #[allow(clippy::useless_conversion)] // of 32 bits on processors of 32
-    Ok(limit.rlim_cur.into())
+    Ok(limit.into())
 }
 
 /// A mapping, unmapped when dropped.

@@ -13,9 +13,7 @@ use crate::link::bpf::DemuxOwner;
 use crate::link::bpf::demux::Demux;
 use crate::link::xdp::{capabilities, seen_first};
 use crate::link::{LinkKind, XdpMode};
-use crate::node::{
-    Attachment, candidate_name, hidden_tags, joined_datagrams, limits, neighbours_status,
-};
+use crate::node::{Attachment, candidate_name, hidden_tags, limits, neighbours_status};
 use crate::status::{
     ClientPortStatus, ClientStatus, ControlStatus, InterfaceStatus, NodeStatus, NotBetter,
     OpenReport, Origin, RuleStatus,
@@ -38,7 +36,6 @@ pub(super) fn opened(
         &attachment,
         setup.ethernet.vlan,
     ));
-    limits.extend(joined_datagrams(Some(setup.mode), &attachment));
     limits.extend(seen_first(setup.mode, &setup.interface));
     OpenReport {
         link: LinkKind::Xdp,
