@@ -13,7 +13,6 @@ pub(crate) mod plain_udp;
 pub(crate) mod raw;
 pub mod sim;
 pub(crate) mod socket;
-pub(crate) mod udp;
 pub(crate) mod vbus;
 pub mod xdp;
 pub(crate) mod xsk;

@@ -1,10 +1,10 @@
-//! The `packet` link: AF_PACKET sockets both ways. Past the protocol stack, without BPF maps: for
+//! The links of sockets. `packet`: AF_PACKET sockets both ways, past the protocol stack, without BPF maps: for
 //! machines where the demux cannot be loaded, and for a second process on an interface whose demux
-//! belongs to another.
+//! belongs to another. `udp`: ordinary UDP sockets. No privilege, any network that IP reaches, the kernel's latency.
 //!
-//! The kernel's own filter picks the frames of one port for one socket, so each port still has a
+//! On `packet` the kernel's own filter picks the frames of one port for one socket, so each port still has a
 //! queue of its own. A frame reaches Linux as well, which drops it for its EtherType. The UDP form
-//! goes through an ordinary UDP socket, because a packet socket would only watch it pass.
+//! goes through an ordinary UDP socket on both links, because a packet socket would only watch it pass.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,23 +12,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
-use tautline_proto::wire::{PortKey, PortNumber};
+use tautline_proto::wire::{PortKey, PortNumber, WHOLE_BYTES_MAX_UDP};
 
 use super::frame::is_udp_form;
 use super::plain_udp::bind;
 use super::socket::{Counters, SocketForm, SocketParts, SocketPort, udp_socket};
-use super::{Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, Route, claim};
+use super::{
+    Capabilities, Link, LinkKind, NodeCounters, PortHalf, PortRequest, RawFrames, Route, claim,
+};
 use crate::error::{OpenError, PortError};
 use crate::sys::interface::Interface;
 use crate::sys::packet;
 
 /// The node's half.
 #[derive(Debug)]
-pub(crate) struct PacketLink {
-    interface: Interface,
+pub(crate) struct SocketLink {
+    /// Of link `packet` alone.
+    packets: Option<Packets>,
     ip: Option<Ipv4Addr>,
-    ethertype: u16,
     counters: Arc<Counters>,
+}
+
+/// The interface, and the sockets that ports send through.
+#[derive(Debug)]
+struct Packets {
+    interface: Interface,
+    ethertype: u16,
     senders: Mutex<Senders>,
 }
 
@@ -40,12 +49,21 @@ struct Senders {
     are_shown: bool,
 }
 
-impl PacketLink {
-    /// A link on `interface`; with an `ip`, it also speaks the UDP form.
+impl SocketLink {
+    /// Link `udp`, whose ports are bound to `ip`.
+    pub(crate) fn udp(ip: Ipv4Addr) -> Self {
+        Self {
+            packets: None,
+            ip: Some(ip),
+            counters: Arc::default(),
+        }
+    }
+
+    /// Link `packet` on `interface`; with an `ip`, it also speaks the UDP form.
     ///
     /// # Errors
     /// [`OpenError::NotPermitted`] without CAP_NET_RAW.
-    pub(crate) fn new(
+    pub(crate) fn packet(
         interface: Interface,
         ip: Option<Ipv4Addr>,
         ethertype: u16,
@@ -60,15 +78,20 @@ impl PacketLink {
                 source: source.into(),
             },
         })?;
-        Ok(Self {
+        let packets = Packets {
             interface,
-            ip,
             ethertype,
-            counters: Arc::default(),
             senders: Mutex::default(),
+        };
+        Ok(Self {
+            packets: Some(packets),
+            ip,
+            counters: Arc::default(),
         })
     }
+}
 
+impl Packets {
     /// A socket for a port to send through.
     fn sender(&self) -> Result<Arc<OwnedFd>, PortError> {
         let refused = |source| PortError::refused("opening the port's packet sockets", source);
@@ -83,49 +106,75 @@ impl PacketLink {
         Ok(sender)
     }
 
+    /// Claims a key, and adds its packet sockets.
+    fn add_to(&self, parts: &mut SocketParts, key: PortKey) -> Result<(), PortError> {
+        let refused = |source| PortError::refused("opening the port's packet sockets", source);
+        let (interface, ethertype) = (&self.interface, self.ethertype);
+        parts.claim = claim(interface, ethertype, key)?;
+        let (socket, form) = match key {
+            PortKey::Message(port) => (
+                packet::receiver(interface.index, ethertype, port.get()),
+                SocketForm::Ethernet { ethertype },
+            ),
+            PortKey::Raw(ethertype) => (
+                packet::raw_receiver(interface.index, ethertype.get()),
+                SocketForm::Frames,
+            ),
+            PortKey::Udp(_) => return Ok(()),
+        };
+        parts.frames = Some((socket.map_err(refused)?, form));
+        parts.sender = Some(self.sender()?);
+        Ok(())
+    }
+
     fn senders(&self) -> MutexGuard<'_, Senders> {
         // The list stays whole at every step, so a panic elsewhere does not spoil it.
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Link for PacketLink {
+impl Link for SocketLink {
     fn kind(&self) -> LinkKind {
-        LinkKind::Packet
+        match self.packets {
+            Some(_) => LinkKind::Packet,
+            None => LinkKind::Udp,
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::SOCKETS.with_address(self.ip)
+        match self.packets {
+            Some(_) => Capabilities::SOCKETS.with_address(self.ip),
+            None => Capabilities {
+                ethernet_form: false,
+                whole_bytes_max: WHOLE_BYTES_MAX_UDP,
+                raw_frames: RawFrames::None,
+                ..Capabilities::SOCKETS
+            },
+        }
     }
 
     fn open_port(&self, request: PortRequest) -> Result<PortHalf, PortError> {
         let PortRequest { key, shape, .. } = request;
-        let refused = |source| PortError::refused("opening the port's packet sockets", source);
-        let (interface, ethertype) = (&self.interface, self.ethertype);
-        let mut parts = SocketParts {
-            claim: claim(interface, ethertype, key)?,
-            ..SocketParts::default()
-        };
-        match key {
-            PortKey::Message(port) => {
-                let socket = packet::receiver(interface.index, ethertype, port.get());
-                let form = SocketForm::Ethernet { ethertype };
-                parts.frames = Some((socket.map_err(refused)?, form));
-                parts.sender = Some(self.sender()?);
-                let socket = self.ip.map(|ip| udp_socket(ip, port)).transpose()?;
-                parts.datagrams = socket.map(|socket| (socket, SocketForm::Udp { port }));
+        let mut parts = SocketParts::default();
+        if let Some(packets) = &self.packets {
+            packets.add_to(&mut parts, key)?;
+        }
+        match (key, self.ip) {
+            (PortKey::Message(port), Some(ip)) => {
+                parts.datagrams = Some((udp_socket(ip, port)?, SocketForm::Udp { port }));
             }
-            PortKey::Udp(port) => {
-                let link = self.kind().name();
-                let ip = self.ip.ok_or(PortError::NoAddress { link })?;
+            (PortKey::Udp(port), Some(ip)) => {
                 let local = SocketAddrV4::new(ip, port.get());
                 parts.datagrams = Some((bind(local, key)?, SocketForm::Datagrams { local }));
             }
-            PortKey::Raw(ethertype) => {
-                let socket = packet::raw_receiver(interface.index, ethertype.get());
-                parts.frames = Some((socket.map_err(refused)?, SocketForm::Frames));
-                parts.sender = Some(self.sender()?);
+            (PortKey::Udp(_), None) => {
+                let link = self.kind().name();
+                return Err(PortError::NoAddress { link });
             }
+            (PortKey::Raw(_), _) if self.packets.is_none() => {
+                return Err(request.not_offered(self.kind().name()));
+            }
+            _ => {}
         }
         let port = SocketPort::new(parts, (shape, key.number()), &self.counters)?;
         Ok(PortHalf::frames(port))
@@ -137,11 +186,13 @@ impl Link for PacketLink {
         to: PortNumber,
         _from: PortNumber,
     ) -> Result<Route, PortError> {
-        if !is_udp_form(neighbour) {
+        if let Some(packets) = &self.packets
+            && !is_udp_form(neighbour)
+        {
             return Ok(Route::ethernet(
-                self.interface.mac,
+                packets.interface.mac,
                 neighbour,
-                EthernetForm::of(self.ethertype),
+                EthernetForm::of(packets.ethertype),
             ));
         }
         if self.ip.is_none() {
@@ -151,11 +202,12 @@ impl Link for PacketLink {
                 link: "packet",
             });
         }
-        Route::through_socket(LinkKind::Packet, neighbour, to)
+        Route::through_socket(self.kind(), neighbour, to)
     }
 
     fn show_frames(&self, is_wanted: bool) {
-        let mut senders = self.senders();
+        let Some(packets) = &self.packets else { return };
+        let mut senders = packets.senders();
         if senders.are_shown != is_wanted {
             senders.are_shown = is_wanted;
             for sender in senders.open.iter().filter_map(Weak::upgrade) {

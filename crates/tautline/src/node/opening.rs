@@ -13,8 +13,7 @@ use crate::hidden_tags::HiddenTags;
 use crate::kind::{LinkKind, XdpMode};
 use crate::link::Link;
 use crate::link::bpf::demux::Setup;
-use crate::link::packet::PacketLink;
-use crate::link::udp::UdpLink;
+use crate::link::packet::SocketLink;
 use crate::link::vbus::BusLink;
 use crate::link::xdp::{XdpLink, modes_on};
 use crate::link::xsk::XskLink;
@@ -203,7 +202,7 @@ fn open_link(
         }
         LinkKind::Packet => {
             let (_, interface) = interface()?;
-            Ok(Box::new(PacketLink::new(
+            Ok(Box::new(SocketLink::packet(
                 interface,
                 attachment.ip,
                 config.ethertype,
@@ -214,7 +213,7 @@ fn open_link(
                 link: "udp",
                 interface: attachment.name.clone(),
             })?;
-            Ok(Box::new(UdpLink::new(ip)))
+            Ok(Box::new(SocketLink::udp(ip)))
         }
         LinkKind::Vbus => {
             let bus = config.bus.as_ref().ok_or(OpenError::BusMissing)?;

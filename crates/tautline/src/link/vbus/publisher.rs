@@ -12,12 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::vbus::layout::{Identity, MessageHead, Slot};
 use tautline_shm::vbus::region::ProducerMemory;
-use tautline_shm::vbus::shape::{Kind, Shape};
+use tautline_shm::vbus::shape::Shape;
 use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
-use tautline_shm::vbus::{cell, ring};
 
 use super::epoch;
-use super::sender::count_value;
+use super::sender::{Writer, count_value};
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::error::SendError;
@@ -159,18 +158,11 @@ struct ReaderPlace {
     wanted: Option<WakeMode>,
 }
 
-/// The writer's place in the memory.
-#[derive(Debug)]
-enum Place {
-    Ring(ring::Producer),
-    Cells(cell::Writer),
-}
-
 /// The writer, in the port's thread.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     shared: Arc<PublisherShared>,
-    place: Place,
+    place: Writer,
     readers: Vec<ReaderPlace>,
     generation: u32,
     numbering: Numbering,
@@ -179,13 +171,9 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(super) fn new(shared: Arc<PublisherShared>) -> Self {
-        let place = match shared.shape.kind {
-            Kind::Queuing { depth } => Place::Ring(ring::Producer::new(depth)),
-            Kind::Sampling => Place::Cells(cell::Writer::new()),
-        };
         Self {
+            place: Writer::of(shared.shape.kind),
             shared,
-            place,
             readers: Vec::with_capacity(READERS_MAX),
             generation: 0,
             numbering: Numbering::default(),
@@ -205,8 +193,8 @@ impl Publisher {
     fn next(&mut self, priority: Priority) -> Slot<'_> {
         let slots = self.shared.memory().slots;
         match &mut self.place {
-            Place::Ring(ring) => ring.next_for_all(slots, priority.index()),
-            Place::Cells(cells) => cells.next_for_all(slots),
+            Writer::Ring(ring) => ring.next_for_all(slots, priority.index()),
+            Writer::Cells(cells) => cells.next_for_all(slots),
         }
     }
 
@@ -235,8 +223,8 @@ impl Publisher {
         };
         let memory = self.shared.memory();
         match &mut self.place {
-            Place::Ring(ring) => ring.publish_for_all(memory.head, memory.slots, &head),
-            Place::Cells(cells) => {
+            Writer::Ring(ring) => ring.publish_for_all(memory.head, memory.slots, &head),
+            Writer::Cells(cells) => {
                 cells.publish(&memory.head.latest, memory.slots, &head);
                 count_value(memory);
             }

@@ -147,10 +147,20 @@ enum Stamp {
     At(u64),
 }
 
+/// A producer's place in its memory.
 #[derive(Debug)]
-enum Writer {
+pub(super) enum Writer {
     Ring(ring::Producer),
     Cells(cell::Writer),
+}
+
+impl Writer {
+    pub(super) fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Queuing { depth } => Self::Ring(ring::Producer::new(depth)),
+            Kind::Sampling => Self::Cells(cell::Writer::new()),
+        }
+    }
 }
 
 /// One way of a port. Gone with its flow.
@@ -231,10 +241,7 @@ impl BusSender {
             None => SendError::PeerGone,
         };
         self.active = established.map(|connection| Active {
-            place: match connection.shape.kind {
-                Kind::Queuing { depth } => Writer::Ring(ring::Producer::new(depth)),
-                Kind::Sampling => Writer::Cells(cell::Writer::new()),
-            },
+            place: Writer::of(connection.shape.kind),
             connection,
             kicker: Kicker::new(),
             clock: self.clock.clone(),
