@@ -116,6 +116,7 @@ fn cookie_of(file: File) -> Option<u64> {
 }
 
 #[cfg(test)]
+#[allow(clippy::print_stdout)] // why a test was skipped
 mod tests {
     use std::process::Command;
 

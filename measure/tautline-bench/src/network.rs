@@ -191,7 +191,7 @@ pub fn open_port(
     if node.report().capabilities.plain_udp != PlainUdp::PastTheStack {
         return Ok(Err(report));
     }
-    let options = (&QueuingOptions::default()).into();
+    let options = QueuingOptions::default();
     let mut port = node.udp(free_udp_port()?).options(&options).open()?;
     let to = port.destination(PEER, settings.peer.port())?;
     Ok(Ok(Opened {

@@ -2,9 +2,7 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 pub(crate) mod browser;
-pub(crate) mod foxglove;
 pub(crate) mod pages;
-pub(crate) mod typed;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

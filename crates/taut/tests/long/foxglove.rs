@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::common::foxglove::{TOKEN, TOPIC_END, with_served};
 use crate::common::text;
-use crate::common::typed::node_script;
+use crate::served_types::{TOKEN, TOPIC_END, with_served};
+use crate::typed::node_script;
 
 const CLIENT: &str = r#"
 import ws_protocol from "@foxglove/ws-protocol";

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Bytes, HandshakeError, Message, WebSocket};
 
-use crate::common::foxglove::{TOKEN, TOPIC_END, with_served};
+use crate::served_types::{TOKEN, TOPIC_END, with_served};
 
 /// Opens the WebSocket with headers. If it is refused, the status of the answer.
 fn connect(

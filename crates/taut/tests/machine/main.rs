@@ -2,6 +2,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/served_types.rs"]
+mod served_types;
+#[path = "../common/typed.rs"]
+mod typed;
 
 /// The command that is tested.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taut");

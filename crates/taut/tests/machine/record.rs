@@ -18,8 +18,8 @@ use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 use tautline_testbed::python;
 
-use crate::common::typed::{EndsSender, STATE, node_script, send_typed};
 use crate::common::{Running, Scratch, skipped_without_privilege, started};
+use crate::typed::{EndsSender, STATE, node_script, send_typed};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 

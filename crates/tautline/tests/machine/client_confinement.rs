@@ -425,6 +425,9 @@ fn rule() -> String {
     allow("60", "priorities = [\"0-5\"]")
 }
 
+/// What lives as long as the test: the hosts, the control process and the client.
+type Held = (Hosts, [Helper; 2]);
+
 /// Texts of the frames that pass from a client that does this, with the hosts, the control process and the client; `None`
 /// in the test's other processes.
 fn passed_of(
@@ -432,7 +435,7 @@ fn passed_of(
     file: &str,
     vlan: Vlan,
     attack_with: impl FnOnce(&mut Attacker) -> Vec<String>,
-) -> Option<((Hosts, [Helper; 2]), Vec<String>)> {
+) -> Option<(Held, Vec<String>)> {
     if let Some(role) = child::role() {
         if !served(&role) {
             be_attacker_in(vlan, attack_with);

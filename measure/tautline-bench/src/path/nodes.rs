@@ -154,7 +154,7 @@ impl<'a> NodePair<'a> {
         options: &QueuingOptions,
     ) -> Result<[PortEnd<UdpPort>; 2], PathError> {
         self.ends(
-            |node| node.udp(number).options(&options.into()).open(),
+            |node| node.udp(number).options(options).open(),
             |port, peer| port.destination(peer, number),
         )
     }
@@ -166,9 +166,7 @@ impl<'a> NodePair<'a> {
         number: u16,
         options: &QueuingOptions,
     ) -> Result<PortEnd<UdpPort>, PathError> {
-        let mut port = self.port(host, |node| {
-            node.udp(number).options(&options.into()).open()
-        })?;
+        let mut port = self.port(host, |node| node.udp(number).options(options).open())?;
         let to = port.destination(self.peer(host), number)?;
         Ok(PortEnd::new(port, to))
     }

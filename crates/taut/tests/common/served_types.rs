@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use super::typed::{EndsSender, STATE, send_typed};
-use super::{Running, Scratch, Served, taut};
+use crate::common::{Running, Scratch, Served, taut};
+use crate::typed::{EndsSender, STATE, send_typed};
 
 /// Token of the server.
 pub(crate) const TOKEN: &str = "0123456789abcdef";
