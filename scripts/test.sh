@@ -139,7 +139,9 @@ stage_docs() {
 # test that passed only when it was repeated fails the stage.
 stage_tests() {
     local status=0
-    cargo nextest run --workspace --locked --no-fail-fast --color never 2>&1 | tee "$logs/nextest" || status=1
+    # Two tests for each processor: most of them wait, for a grace period of the kernel or a time that they asked for.
+    # More would make processes late that a test expects to be in time.
+    cargo nextest run --workspace --locked --no-fail-fast --color never --test-threads "$((2 * $(nproc)))" 2>&1 | tee "$logs/nextest" || status=1
     if grep -E '^ +FLAKY ' "$logs/nextest" >"$logs/unsteady"; then
         echo "unsteady tests: they failed once, and passed when repeated"
         cat "$logs/unsteady"

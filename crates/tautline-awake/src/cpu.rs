@@ -86,14 +86,18 @@ impl Looker {
     pub(crate) fn goes_on(&self, now: Instant) -> bool {
         now < self.until && current() == self.number
     }
+
+    /// Looking ended at `now`, on the clock of its begin.
+    pub(crate) fn end(self, now: Instant) {
+        let spent = now.saturating_duration_since(self.since);
+        // SAFETY: the place is taken by this thread.
+        unsafe { (*self.cpu.share.get()).spend(spent) };
+        LOOKED_NS.fetch_add(spent.as_nanos() as u64, Relaxed);
+    }
 }
 
 impl Drop for Looker {
     fn drop(&mut self) {
-        let spent = crate::raw::now().saturating_duration_since(self.since);
-        // SAFETY: the place is taken by this thread.
-        unsafe { (*self.cpu.share.get()).spend(spent) };
-        LOOKED_NS.fetch_add(spent.as_nanos() as u64, Relaxed);
         // Release: partner is the acquire in `begin`.
         self.cpu.is_taken.store(false, Release);
     }

@@ -41,6 +41,7 @@ pub fn to_the_end(clock: clockid_t, due: Instant, end: Instant) -> Duration {
         while read() < end && looker.goes_on(raw::now()) {
             std::hint::spin_loop();
         }
+        looker.end(raw::now());
     }
     // Another thread looks on this CPU, or the share is spent: what is left is slept.
     let rest = end.saturating_duration_since(read());

@@ -87,8 +87,10 @@ pub fn until_found<A: Awaited>(
         let end = window.until.min(deadline);
         now = woken;
         if let Some(looker) = Looker::begin(woken, end) {
-            let found = awaited.look(&looker, woken)?;
+            let found = awaited.look(&looker, woken);
             now = awaited.now();
+            looker.end(now);
+            let found = found?;
             awaited.looked(woken, now, found.is_some());
             if let Some(found) = found {
                 awaited.arrived(Seen::Looking, now);

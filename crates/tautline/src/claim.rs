@@ -278,8 +278,8 @@ fn claim_beside(number: Number, own: Credentials) -> Result<Option<OwnedFd>, Cla
     }
 }
 
-/// Locks a file like [`lock`], for root in a room of another user, who may have put anything there. The file becomes that
-/// user's, who locks it later; root writes into no other.
+/// Locks a file like [`lock`], for root in a room of another user, who may have put anything there. The file becomes
+/// that user's, who locks it later; root writes into no other.
 fn lock_given(room: &Directory, name: &str, user: u32, owner: Credentials) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let new = flags | OFlags::CREATE | OFlags::EXCL;

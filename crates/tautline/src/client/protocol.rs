@@ -34,8 +34,8 @@ const HEAD_BYTES: usize = 6;
 /// Most bytes of a request: the longest has 29. Lower: that is refused. Higher: a stranger may make the control process
 /// read more.
 pub(crate) const REQUEST_BYTES_MAX: usize = 32;
-/// Most bytes of a reply: 256 neighbours with long names are the longest. Lower: it is refused. Higher: more memory of a
-/// client while it waits.
+/// Most bytes of a reply: 256 neighbours with long names are the longest. Lower: it is refused. Higher: more memory of
+/// a client while it waits.
 pub(crate) const REPLY_BYTES_MAX: usize = 20 << 10;
 /// Most bytes of a refusal's text; the rest is cut off. Lower: reasons end in the middle. Higher: beyond the reply.
 const TEXT_BYTES_MAX: usize = 256;

@@ -64,8 +64,8 @@ pub(super) use with_core;
 
 /// Contract of a core, whatever the port receives: destinations, sending, and the descriptor.
 pub(super) trait Core: Bell {
-    /// Resolves a peer's port. On a bus, waits for it: until the deadline, or as the node is configured. An error if the
-    /// port there declares another type.
+    /// Resolves a peer's port. On a bus, waits for it: until the deadline, or as the node is configured. An error if
+    /// the port there declares another type.
     fn destination(
         &mut self,
         owner: &dyn PortOwner,

@@ -16,8 +16,8 @@ use crate::message::{Destination, Message, Sample};
 /// A queuing port that receives values of `R` and sends values of `S`.
 ///
 /// Size and type of each message are checked when it is received. On a bus, ends that declare different types do not
-/// connect, and [`destination`](QueuingPort::destination) names the field that differs. On a network each message carries 8
-/// bits of its type's fingerprint, and the receiver refuses one of another type.
+/// connect, and [`destination`](QueuingPort::destination) names the field that differs. On a network each message
+/// carries 8 bits of its type's fingerprint, and the receiver refuses one of another type.
 ///
 /// ```
 /// use tautline::{Node, NodeConfig, Priority, TypedQueuingPort, Wait, neighbour};

@@ -193,9 +193,9 @@ pub fn nodes() -> io::Result<(Vec<serde_json::Value>, Vec<String>)> {
     ask_all(&[])
 }
 
-/// States of [`nodes`] with the newest value of each sampling port that has a type. Asks the nodes to measure the latencies of
-/// their ports for the next five seconds, too. That takes each port
-/// a reading of the clock a message; `docs/decisions/0051-latency-is-measured-while-watched.md` has the figures.
+/// States of [`nodes`] with the newest value of each sampling port that has a type. Asks the nodes to measure the
+/// latencies of their ports for the next five seconds, too. That takes each port a reading of the clock a message;
+/// `docs/decisions/0051-latency-is-measured-while-watched.md` has the figures.
 ///
 /// # Errors
 /// Those of [`nodes`].

@@ -425,11 +425,10 @@ fn rule() -> String {
     allow("60", "priorities = [\"0-5\"]")
 }
 
-/// What lives as long as the test: the hosts, the control process and the client.
+/// The hosts, the control process and the client, which live as long as the test.
 type Held = (Hosts, [Helper; 2]);
 
-/// Texts of the frames that pass from a client that does this, with the hosts, the control process and the client; `None`
-/// in the test's other processes.
+/// Texts of the frames that pass from a client that does this; `None` in the test's other processes.
 fn passed_of(
     test: &str,
     file: &str,
