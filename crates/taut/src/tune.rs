@@ -120,11 +120,7 @@ impl Tuned {
     }
 
     fn try_apply(&mut self, wanted: &TuneConfig) -> Result<(), TuneError> {
-        let own = |attribute: &str| Setting::OfInterface {
-            interface: self.interface.clone(),
-            index: Some(self.index),
-            attribute: attribute.to_owned(),
-        };
+        let own = |attribute| Setting::of_interface(&self.interface, Some(self.index), attribute);
         let of_interface = [
             (
                 own("threaded"),
@@ -299,11 +295,7 @@ pub fn current(interface: &str) -> Result<Vec<(String, String)>, TuneError> {
     let index = index(interface)?;
     let mut settings = Vec::new();
     for attribute in ["threaded", "napi_defer_hard_irqs", "gro_flush_timeout"] {
-        settings.push(Setting::OfInterface {
-            interface: interface.to_owned(),
-            index: Some(index),
-            attribute: attribute.to_owned(),
-        });
+        settings.push(Setting::of_interface(interface, Some(index), attribute));
     }
     settings.extend([BUSY_POLL, BUSY_READ].map(|path| Setting::File(path.into())));
     // Where the kernel does not tell, the rest is worth showing.

@@ -1104,11 +1104,7 @@ mod tests {
         let (mut journal, _) = open(&scratch).unwrap();
         journal.set(&comm.path, "after").unwrap();
         // An interface that is here too, and has nothing to do with that one.
-        let setting = Setting::OfInterface {
-            interface: "lo".to_owned(),
-            index: None,
-            attribute: "ifindex".to_owned(),
-        };
+        let setting = Setting::of_interface("lo", None, "ifindex");
         let value = NewValue::Exactly("2".to_owned());
         journal.note_all(&[(setting, value)]).unwrap();
         let object = NetworkObject::FilterPlace { interface: 1 };

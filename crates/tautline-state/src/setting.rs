@@ -14,6 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::cpus::CpuList;
+use crate::namespace::own_network_namespace;
 use crate::policy;
 use crate::process::{Stat, start_ticks};
 
@@ -42,6 +43,10 @@ pub enum Setting {
     OfInterface {
         /// Name of the interface.
         interface: String,
+        /// Number of its network namespace, by which it is told from an interface with its name and number elsewhere;
+        /// 0 in journals of before.
+        #[serde(default)]
+        namespace: u64,
         /// Its number, by which it is found under another name, and told from a later interface with its name. `None`:
         /// whichever has the name, as in journals of before.
         #[serde(default)]
@@ -182,6 +187,17 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
+    /// A file of an interface here.
+    #[must_use]
+    pub fn of_interface(interface: &str, index: Option<u32>, attribute: &str) -> Self {
+        Self::OfInterface {
+            interface: interface.to_owned(),
+            namespace: own_network_namespace().unwrap_or(0),
+            index,
+            attribute: attribute.to_owned(),
+        }
+    }
+
     /// Value that is in force. `ErrorKind::NotFound` if the CPU, interface or thread is gone.
     pub fn read(&self) -> io::Result<String> {
         match self {
@@ -190,6 +206,7 @@ impl Setting {
                 interface,
                 index,
                 attribute,
+                ..
             } => {
                 let sysfs = Sysfs::here()?;
                 read_value(&sysfs.of_interface(interface, *index, attribute)?)
@@ -218,6 +235,7 @@ impl Setting {
                 interface,
                 index,
                 attribute,
+                ..
             } => {
                 let sysfs = Sysfs::here()?;
                 write_value(&sysfs.of_interface(interface, *index, attribute)?, value)
@@ -440,11 +458,7 @@ mod tests {
 
     #[test]
     fn an_interface_is_found_in_the_namespace_that_one_is_in() {
-        let of = |name: &str, index| Setting::OfInterface {
-            interface: name.to_owned(),
-            index,
-            attribute: "ifindex".to_owned(),
-        };
+        let of = |name, index| Setting::of_interface(name, index, "ifindex");
         assert_eq!(of("lo", None).read().unwrap(), "1");
         assert_eq!(of("lo", Some(1)).read().unwrap(), "1");
         // Renamed meanwhile; and gone, with another of its name.
@@ -472,11 +486,7 @@ mod tests {
             );
             assert!(setting.read().is_err(), "{path}");
         }
-        let climbing = Setting::OfInterface {
-            interface: "..".to_owned(),
-            index: None,
-            attribute: "../../etc/passwd".to_owned(),
-        };
+        let climbing = Setting::of_interface("..", None, "../../etc/passwd");
         assert_eq!(
             climbing.write("").unwrap_err().kind(),
             io::ErrorKind::InvalidInput

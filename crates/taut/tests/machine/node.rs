@@ -272,6 +272,34 @@ fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
 }
 
 #[test]
+fn interfaces_of_one_name_in_two_network_namespaces_are_put_back_apart() {
+    let (Some(first), Some(second)) = (hosts(), hosts()) else {
+        return;
+    };
+    let tune = [
+        "node",
+        "tune",
+        "--interface",
+        "taut0",
+        "--defer-hard-irqs",
+        "3",
+    ];
+    for hosts in [&first, &second] {
+        let (status, _, error) = run(hosts, &tune);
+        assert_eq!(status, Some(0), "{error}");
+    }
+    let undo = |hosts| {
+        let (status, _, error) = run(hosts, &["node", "tune", "--undo"]);
+        assert_eq!(status, Some(0), "{error}");
+    };
+    undo(&first);
+    assert_eq!(in_force(&first), UNTUNED);
+    assert_eq!(in_force(&second), ["0", "3", "0"]);
+    undo(&second);
+    assert_eq!(in_force(&second), UNTUNED);
+}
+
+#[test]
 fn a_value_that_the_kernel_refuses_undoes_the_rest() {
     let Some(hosts) = hosts() else { return };
     let config = Config::new("refused", "xdp_mode = \"native\"\n");

@@ -22,7 +22,7 @@ const LIMITS: [(Path, Limits); 2] = [
         Path::Queuing,
         Limits {
             one_way_of_floor: 1.18,
-            burst_of_udp: Some(0.823),
+            burst_of_udp: Some(0.876),
             beside_stream_of_udp: 0.640,
             user_instructions: 1_090,
         },

@@ -115,7 +115,7 @@ fn each_path_is_measured_and_the_card_is_put_back() {
     }
     assert_eq!(result["missing"], serde_json::json!([]));
     assert!(number(&result["phases"][0]["traffic"], "sent_bytes") > 100_000);
-    assert_eq!(threaded(&hosts).trim(), "0");
+    assert_eq!(threaded(&hosts).trim(), "0", "{said}{}", result["notes"]);
     let page = fs::read_to_string(scratch.0.join("it.html")).unwrap();
     for words in [
         "plain socket",

@@ -121,12 +121,9 @@ impl Counters {
 
 /// Value of the interface, whatever is mounted at `/sys`.
 fn read(interface: &str, attribute: &str) -> Option<String> {
-    let setting = Setting::OfInterface {
-        interface: interface.to_owned(),
-        index: None,
-        attribute: attribute.to_owned(),
-    };
-    setting.read().ok()
+    Setting::of_interface(interface, None, attribute)
+        .read()
+        .ok()
 }
 
 /// Description of its device, where `/sys` shows the same interface.
