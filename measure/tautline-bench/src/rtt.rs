@@ -398,11 +398,12 @@ fn ways<'a>(
 ) -> impl Iterator<Item = Duration> + 'a {
     let mut rest = arrivals;
     departures.iter().filter_map(move |departure| {
-        let (arrival, later) = rest.split_first()?;
-        (arrival.tag == departure.tag).then(|| {
-            rest = later;
-            arrival.at.saturating_duration_since(departure.at)
-        })
+        let index = rest
+            .iter()
+            .position(|arrival| arrival.tag == departure.tag)?;
+        let arrival = &rest[index];
+        rest = &rest[index + 1..];
+        Some(arrival.at.saturating_duration_since(departure.at))
     })
 }
 
@@ -687,7 +688,8 @@ mod tests {
         let start = Instant::now();
         let moment = |tag: u8, ms| Moment::of(&[tag], start + Duration::from_millis(ms));
         let departures = [moment(1, 0), moment(2, 10), moment(3, 20), moment(4, 30)];
-        let arrivals = [moment(1, 5), moment(3, 22), moment(4, 33)];
+        // The first one was sent in the turn before.
+        let arrivals = [moment(9, 1), moment(1, 5), moment(3, 22), moment(4, 33)];
         let found: Vec<_> = ways(&departures, &arrivals).collect();
         assert_eq!(found, [5, 2, 3].map(Duration::from_millis));
         assert_eq!(ways(&departures, &[]).count(), 0);
