@@ -1,6 +1,6 @@
 //! Kernel UDP under `taut exec --interface`: the calls of the library that it loads into a program, on the sockets of
-//! [`udp`](super::udp). The benchmark is one program with two ends, so it loads two copies: each is to its end what the
-//! library is to a program of its own, with that end's interface.
+//! [`udp`]. The benchmark is one program with two ends, so it loads two copies: each is to its end what the library is
+//! to a program of its own, with that end's interface.
 #![allow(unsafe_code)] // Calls functions of a library that is loaded by name.
 
 use std::ffi::{CStr, CString, c_int, c_void};
