@@ -61,7 +61,7 @@ pub struct TypedQueuingPort<R: Typed, S: Typed = R> {
 /// let here = [127, 0, 0, 1].into();
 /// let node = Node::open(NodeConfig::udp(here).with_neighbour(neighbour("arm", here))?)?;
 /// let mut arm: TypedSamplingPort<State> = node.sampling(2033).typed().open()?;
-/// let to = arm.destination("arm", arm.number())?;
+/// let to = arm.destination("arm", 2033)?;
 /// arm.send(to, Priority::NORMAL, &State { position: [1.0, 2.0, 3.0] })?;
 /// let (state, sample) = arm.next(Wait::Forever)?.expect("no deadline");
 /// assert!(sample.valid && state.position[2] == 3.0);
