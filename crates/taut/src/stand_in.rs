@@ -13,18 +13,8 @@ use std::process::{Command, ExitStatus};
 
 use libc::{c_int, sigset_t};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use tautline_awake::exec::FAULTS;
 use tautline_state::child::end_with_thread;
-
-/// Signals of a fault of this process itself, which are never passed on.
-const FAULTS: [c_int; 7] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGABRT,
-    libc::SIGSYS,
-];
 
 /// Signals that a terminal sends to the whole process group.
 const OF_TERMINAL: [c_int; 8] = [
@@ -174,6 +164,7 @@ fn next(signals: &sigset_t) -> (c_int, bool) {
     }
 }
 
+/// All signals but those of a fault of this process itself.
 fn passed_on() -> sigset_t {
     let mut set = empty();
     // SAFETY: a set, and signals.

@@ -5,6 +5,8 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use tautline_awake::exec::FAULTS;
+
 /// Behaviour of an interrupted receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupted {
@@ -37,17 +39,6 @@ pub(crate) fn interrupted() -> Interrupted {
     }
 }
 
-/// Signals that a thread raises by a fault of its own: crash reporters handle them.
-const FAULTS: [i32; 7] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGABRT,
-    libc::SIGSYS,
-];
-
 #[cold]
 fn ask() -> Interrupted {
     let (mut restarting, mut failing) = (false, false);
@@ -59,6 +50,7 @@ fn ask() -> Interrupted {
         let result = unsafe { crate::next::sigaction(signal, std::ptr::null(), &raw mut action) };
         let has_handler =
             action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
+        // Crash reporters handle faults.
         if result == 0 && has_handler && !FAULTS.contains(&signal) {
             match action.sa_flags & libc::SA_RESTART {
                 0 => failing = true,

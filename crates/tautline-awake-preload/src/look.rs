@@ -28,16 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, A
 use std::time::Duration;
 
 use tautline_awake::board::{PastTheStack, Refusal};
+use tautline_awake::exec::SHORT_PATH_VARIABLE;
 use tautline_awake::raw::{self, Polled};
 use tautline_proto::ip::checksum;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::udp::UdpChecksum;
 
 use crate::socket;
-
-/// Variable of the environment, separated by commas: descriptors of the places, of the places of ports and of the
-/// storage of sockets; address of the interface; whether what arrives there may never have been on a wire.
-const VARIABLE: &str = "TAUTLINE_LOOK";
 
 /// Places that there are, `TL_LOOK_PLACES`. Number 0 is none.
 const PLACES: usize = 64;
@@ -424,7 +421,7 @@ impl Drop for Taken {
 
 /// Maps the places, if `taut exec` has handed them over.
 pub(crate) fn start() {
-    let Ok(text) = std::env::var(VARIABLE) else {
+    let Ok(text) = std::env::var(SHORT_PATH_VARIABLE) else {
         return;
     };
     let words: Vec<&str> = text.split(',').collect();

@@ -30,6 +30,7 @@
 
 pub mod board;
 pub mod cpu;
+pub mod exec;
 pub mod flow;
 pub mod raw;
 pub mod sleep;

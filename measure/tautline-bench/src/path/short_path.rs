@@ -7,25 +7,18 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use libc::timespec;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tautline::link::ShortPath;
+use tautline_awake::exec::{LIBRARY, SHORT_PATH_VARIABLE, library_of, short_path};
 use tautline_awake::raw;
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::sides::Sides;
 use super::udp::{self, KernelUdp};
 use super::{Arrival, End, PathError, Waiting, is_nothing_yet};
-
-/// File of the library, next to this program: cargo builds it there, for tests in `deps`; packages have it in `lib`.
-const LIBRARY: &str = "libtautline_awake_preload.so";
-const PLACES: [&str; 4] = ["", "deps", "../lib", "../lib/tautline"];
-
-/// Variable of the environment in which the library finds the short path (`crates/tautline-awake-preload/src/look.rs`).
-const VARIABLE: &str = "TAUTLINE_LOOK";
 
 type ReceiveCall = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize, c_int) -> isize;
 type SendCall = unsafe extern "C-unwind" fn(c_int, *const c_void, usize, c_int) -> isize;
@@ -112,7 +105,9 @@ impl Library {
     /// Loads a new copy for what is attached to an interface.
     fn load(attached: &ShortPath) -> Result<Library, PathError> {
         let failed = |error: &dyn std::fmt::Display| PathError::Library(error.to_string());
-        let file = library_file()
+        let own = std::env::current_exe().ok();
+        let file = own
+            .and_then(|own| library_of(own.parent()?))
             .ok_or_else(|| failed(&format_args!("{LIBRARY} is not next to this program")))?;
         // Its code runs here, perhaps as root.
         let file = tautline_state::trusted_file(&file)?;
@@ -125,11 +120,11 @@ impl Library {
             .expect("a number holds no zero byte");
         // SAFETY: threads of this program read the environment by the standard library alone, which locks it. The
         // library, which has locks of its own, reads it in this thread, while it is loaded.
-        unsafe { std::env::set_var(VARIABLE, word_for(attached)) };
+        unsafe { std::env::set_var(SHORT_PATH_VARIABLE, word_for(attached)) };
         // SAFETY: the library's initialisation asks for nothing of the program that loads it.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         // SAFETY: as above.
-        unsafe { std::env::remove_var(VARIABLE) };
+        unsafe { std::env::remove_var(SHORT_PATH_VARIABLE) };
         let found = |name: &CStr| {
             let address = match handle.is_null() {
                 true => handle,
@@ -162,27 +157,11 @@ impl Library {
     }
 }
 
-/// The newest of the files, since cargo may have left an older one.
-fn library_file() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let files = PLACES.map(|place| own.with_file_name(place).join(LIBRARY));
-    let written = |file: &PathBuf| file.metadata().and_then(|found| found.modified());
-    let found = files
-        .into_iter()
-        .filter_map(|file| Some((written(&file).ok()?, file)));
-    found.max().map(|(_, file)| file)
-}
-
 /// Descriptors, address and kind of the interface, as the library reads them.
 fn word_for(attached: &ShortPath) -> String {
     let [places, ports, sockets, _link] = &attached.descriptors;
-    let [places, ports, sockets] = [places, ports, sockets].map(AsRawFd::as_raw_fd);
-    let kind = if attached.is_virtual {
-        "virtual"
-    } else {
-        "real"
-    };
-    format!("{places},{ports},{sockets},{},{kind}", attached.address)
+    let numbers = [places, ports, sockets].map(AsRawFd::as_raw_fd);
+    short_path(numbers, attached.address, attached.is_virtual)
 }
 
 /// Reason of the loader's last failure.

@@ -6,10 +6,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use tautline_awake::exec::{LIBRARY, library_of};
+
 use crate::cli::{self, CommandError};
 
-/// File of the library, and the package that it is built from.
-const LIBRARY: &str = "libtautline_awake_preload.so";
+/// The package that the library is built from.
 const PACKAGE: &str = "tautline-awake-preload";
 
 /// A library that programs can be started with.
@@ -20,19 +21,11 @@ pub(super) struct Library {
     is_for_setuid: bool,
 }
 
-/// The library lies beside this command, as `cargo build` leaves it (`cargo test`: in `deps`), or in the library
-/// directory beside the command's.
+/// The library of this command.
 pub(super) fn find() -> Result<Library, CommandError> {
     let own = env::current_exe().unwrap_or_default();
     let directory = own.parent().unwrap_or(Path::new("/"));
-    let places =
-        ["", "deps", "../lib", "../lib/tautline"].map(|place| directory.join(place).join(LIBRARY));
-    // The newest: cargo may have left an older one.
-    let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified());
-    let found = places
-        .into_iter()
-        .filter_map(|place| Some((written(&place).ok()?, place)));
-    let newest = found.max().map(|(_, place)| place).ok_or_else(|| {
+    let newest = library_of(directory).ok_or_else(|| {
         CommandError::failed(
             format!(
                 "{LIBRARY} is neither in {} nor in ../lib",

@@ -1,11 +1,11 @@
 //! `taut exec --interface`: what is attached to the interface, and handed to the program.
 
-use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tautline::link::ShortPath;
+use tautline_awake::exec::short_path;
 
 /// Highest number from which descriptors are given to the program. Higher: the kernel makes a table of that many for
 /// each process.
@@ -13,18 +13,13 @@ const NUMBER_MAX: u64 = 1 << 16;
 /// Room for them below the limit, where it cannot be raised.
 const ROOM: u64 = 8;
 
-/// Attaches to the interface. The value of TAUTLINE_LOOK for the program, which the library in it reads; or why not.
+/// Attaches to the interface. The value of the variable that the library in the program reads; or why not.
 pub(super) fn attach(interface: &str) -> Result<String, String> {
     let attached = ShortPath::attach(interface).map_err(|error| error.to_string())?;
     let (address, is_virtual) = (attached.address, attached.is_virtual);
     let numbers = hand_over(attached.descriptors).map_err(|error| error.to_string())?;
-    Ok(text_of(&numbers[..3], address, is_virtual))
-}
-
-fn text_of(numbers: &[i32], address: Ipv4Addr, is_virtual: bool) -> String {
-    let [places, ports, sockets] = [0, 1, 2].map(|index| numbers[index]);
-    let kind = if is_virtual { "virtual" } else { "real" };
-    format!("{places},{ports},{sockets},{address},{kind}")
+    let [places, ports, sockets, _link] = numbers;
+    Ok(short_path([places, ports, sockets], address, is_virtual))
 }
 
 /// Leaves descriptors open for the program, at numbers that it cannot get itself: at its limit and above.

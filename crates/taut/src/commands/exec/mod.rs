@@ -14,6 +14,7 @@ use std::time::Instant;
 use clap::Args;
 use tautline_awake::board::Board;
 use tautline_awake::cpu;
+use tautline_awake::exec::SHORT_PATH_VARIABLE;
 use tautline_state::policy::set_policy;
 use tautline_testbed::interface;
 
@@ -85,7 +86,7 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
             if let Some(interface) = &arguments.interface {
                 match look::attach(interface) {
                     Ok(value) => {
-                        command.env("TAUTLINE_LOOK", value);
+                        command.env(SHORT_PATH_VARIABLE, value);
                         firewall::warn();
                     }
                     Err(why) => {
