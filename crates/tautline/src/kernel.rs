@@ -146,7 +146,8 @@ fn query_tcx(interface: &str) -> io::Result<Vec<ProgramInfo>> {
     }
 }
 
-/// The same, with none where this kernel has no such hook, or hides programs from this process.
+/// Programs at traffic control of an interface; none where this kernel has no such hook, or hides programs from this
+/// process.
 pub(crate) fn programs_at_tc(interface: &str) -> io::Result<Vec<ProgramInfo>> {
     match query_tcx(interface).map_err(|error| (error.kind(), error)) {
         Ok(programs) => Ok(programs),

@@ -112,8 +112,8 @@ struct Output<'a> {
     lines: JsonLines,
     /// Names and types of the messages, where lines are written.
     nodes: Option<KnownNodes>,
+    /// Copies that were written, of all taps and of each.
     seen: u64,
-    /// The same of each tap.
     seen_of: Vec<u64>,
 }
 

@@ -262,7 +262,7 @@ impl Served {
         Self::of(&mut taut(arguments))
     }
 
-    /// The same, of a command with an environment of its own.
+    /// Starts a command, which may have an environment of its own, and reads the address at which it serves.
     pub(crate) fn of(command: &mut Command) -> Served {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
