@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU64};
 
 use tautline_awake::flow::Flow;
 use tautline_awake::raw;
@@ -21,8 +21,14 @@ pub(crate) const SLOTS: usize = 1024;
 const UNKNOWN: u8 = 0;
 /// Messages come from outside: sockets, pipes of other programs, timers.
 const FOREIGN: u8 = 1;
-/// Anything else, and what threads of this program write to: a thread that looks there could delay them.
+/// Anything else.
 const OTHER: u8 = 2;
+/// Threads of this program write there: a thread that looks there could delay them.
+const OWN: u8 = 3;
+
+/// Members of an epoll instance that are known to be this program's own. Lower: a program with several event loops in
+/// one instance is taken for its peer. Higher: more comparisons for each event.
+const OWN_MEMBERS: usize = 4;
 
 /// No copy was made of a descriptor.
 const NONE: c_int = -1;
@@ -51,6 +57,10 @@ static TABLE: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
+/// Own members of the epoll instance with a slot's number: data of their events, inverted; 0 is none.
+static OWN_EVENTS: [[AtomicU64; OWN_MEMBERS]; SLOTS] =
+    [const { [const { AtomicU64::new(0) }; OWN_MEMBERS] }; SLOTS];
+
 /// Flows of the slots, apart from them: a forked child looks through all slots. Without an initial value they take no
 /// room in the library, and memory only where they are used.
 struct Flows([UnsafeCell<MaybeUninit<Flow>>; SLOTS]);
@@ -66,7 +76,7 @@ pub(crate) fn slot(fd: c_int) -> Option<&'static Slot> {
     let slot = TABLE.get(usize::try_from(fd).ok()?)?;
     match slot.kind.load(Relaxed) {
         FOREIGN => Some(slot),
-        OTHER => None,
+        OTHER | OWN => None,
         _ => slot.classify(fd),
     }
 }
@@ -86,7 +96,36 @@ pub(crate) fn place(fd: c_int) -> Option<Place> {
 
 /// A descriptor that threads of this program write to.
 pub(crate) fn is_own(fd: c_int) {
-    set_kind(fd, OTHER);
+    set_kind(fd, OWN);
+}
+
+/// A descriptor joined an epoll instance, or its events have other data now.
+pub(crate) fn joined(epoll: c_int, fd: c_int, data: u64) {
+    let (Some(set), Some(own)) = (slot_of_set(epoll), own_events(epoll)) else {
+        return;
+    };
+    let _unknown = set.kind.compare_exchange(UNKNOWN, OTHER, Relaxed, Relaxed);
+    let is_foreign = slot(fd).is_some();
+    let is_own = slot_of_set(fd).is_some_and(|slot| slot.kind.load(Relaxed) == OWN);
+    let place = |word| own.iter().position(|own| own.load(Relaxed) == word);
+    match place(!data) {
+        Some(place) if is_foreign => own[place].store(0, Relaxed),
+        None if is_own => {
+            if let Some(free) = place(0) {
+                own[free].store(!data, Relaxed);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether an event of an epoll instance is of a descriptor that threads of this program write to.
+pub(crate) fn is_own_event(epoll: c_int, data: u64) -> bool {
+    own_events(epoll).is_some_and(|own| own.iter().any(|own| own.load(Relaxed) == !data))
+}
+
+fn own_events(epoll: c_int) -> Option<&'static [AtomicU64; OWN_MEMBERS]> {
+    OWN_EVENTS.get(usize::try_from(epoll).ok()?)
 }
 
 /// A descriptor whose messages come from outside.
@@ -120,6 +159,7 @@ pub(crate) fn closing(first: u32, last: u32) {
             continue;
         }
         slot.kind.store(UNKNOWN, Relaxed);
+        OWN_EVENTS[fd].iter().for_each(|own| own.store(0, Relaxed));
         match slot.hold() {
             Some(mut held) => {
                 if slot.has_flow.load(Relaxed) {
@@ -137,10 +177,9 @@ pub(crate) fn closing(first: u32, last: u32) {
 impl Slot {
     #[cold]
     fn classify(&'static self, fd: c_int) -> Option<&'static Self> {
-        let is_foreign = is_foreign_file(fd)?;
-        self.kind
-            .store(if is_foreign { FOREIGN } else { OTHER }, Relaxed);
-        is_foreign.then_some(self)
+        let kind = kind_of(fd)?;
+        self.kind.store(kind, Relaxed);
+        (kind == FOREIGN).then_some(self)
     }
 
     /// Number of the descriptor.
@@ -249,8 +288,8 @@ impl Drop for Held {
     }
 }
 
-/// Whether what comes there comes from outside this program. `None` if nothing can be said now.
-fn is_foreign_file(fd: c_int) -> Option<bool> {
+/// Where the messages of a descriptor come from. `None` if nothing can be said now.
+fn kind_of(fd: c_int) -> Option<u8> {
     // SAFETY: all bytes zero is a valid stat.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: a thread's own errno; room for the result.
@@ -265,13 +304,14 @@ fn is_foreign_file(fd: c_int) -> Option<bool> {
         return None;
     }
     Some(match found.st_mode & libc::S_IFMT {
-        libc::S_IFIFO => true,
+        libc::S_IFIFO => FOREIGN,
         libc::S_IFSOCK => match raw::socket_option(fd, (libc::SOL_SOCKET, libc::SO_DOMAIN), 0) {
-            Some(libc::AF_INET | libc::AF_INET6 | libc::AF_PACKET | libc::AF_CAN) => true,
-            Some(libc::AF_UNIX) => has_other_peer(fd),
-            _ => false,
+            Some(libc::AF_INET | libc::AF_INET6 | libc::AF_PACKET | libc::AF_CAN) => FOREIGN,
+            Some(libc::AF_UNIX) if has_other_peer(fd) => FOREIGN,
+            Some(libc::AF_UNIX) => OWN,
+            _ => OTHER,
         },
-        _ => false,
+        _ => OTHER,
     })
 }
 

@@ -122,6 +122,11 @@ impl Flow {
         time
     }
 
+    /// A wait ended without an arrival of this flow: the window that was open says nothing.
+    pub fn interrupted(&mut self) {
+        self.predictor.interrupted();
+    }
+
     /// Arrivals so far, by how they were found.
     pub fn counts(&self) -> Counts {
         self.counts

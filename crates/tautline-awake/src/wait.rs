@@ -146,6 +146,11 @@ pub trait Beside {
     fn end(&mut self, _entries: &mut [pollfd]) -> bool {
         false
     }
+
+    /// A descriptor has something since `at`. Whether the flows learn from it now; if not, the caller teaches them.
+    fn arrived(&mut self, _seen: Seen, _at: Instant) -> bool {
+        true
+    }
 }
 
 /// Nothing besides.
@@ -247,6 +252,9 @@ impl<B: Beside> Awaited for PolledList<'_, '_, B> {
     }
 
     fn arrived(&mut self, seen: Seen, at: Instant) {
+        if !self.beside.arrived(seen, at) {
+            return;
+        }
         for (entry, flow) in self.entries.iter().zip(self.flows.iter_mut()) {
             if let Some(flow) = flow
                 && entry.revents & libc::POLLIN != 0

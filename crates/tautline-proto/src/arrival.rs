@@ -370,6 +370,11 @@ impl Predictor {
         self.settle(at_ns);
     }
 
+    /// The wait for an arrival ended early, for another reason: the open window teaches nothing.
+    pub fn interrupted(&mut self) {
+        self.offer = None;
+    }
+
     /// A window that ended without any arrival was a look in vain. A rhythm counts what does not come by itself.
     fn settle(&mut self, now_ns: i64) {
         if let Some(offer) = self.offer.take_if(|offer| offer.until_ns <= now_ns) {

@@ -407,6 +407,59 @@ fn waits_of_a_program_end_awake_without_privileges_and_are_reported() {
     );
 }
 
+/// An event loop that only other threads of the program wake up, and one that datagrams wake up as well, in turns.
+const EVENT_LOOPS: &str = "import os, select, socket, threading, time
+bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+link.bind(('127.0.0.1', 0))
+link.setblocking(False)
+loops = [select.epoll(), select.epoll()]
+loops[0].register(bells[0], select.EPOLLIN)
+loops[1].register(bells[1], select.EPOLLIN)
+loops[1].register(link, select.EPOLLIN)
+def wake_up():
+    for number in range(300):
+        time.sleep(0.002)
+        os.eventfd_write(bells[0], 1)
+        os.eventfd_write(bells[1], 1)
+        time.sleep(0.002)
+        link.sendto(b'1', link.getsockname())
+def run(loop, count):
+    while count:
+        for ready, _ in loop.poll():
+            is_message = ready == link.fileno()
+            count -= len(link.recv(1)) if is_message else os.eventfd_read(ready)
+threads = [threading.Thread(target=run, args=(loops[0], 300)), threading.Thread(target=wake_up)]
+[thread.start() for thread in threads]
+run(loops[1], 600)
+[thread.join() for thread in threads]
+print(loops[0].fileno(), loops[1].fileno())
+";
+
+#[test]
+fn an_event_loop_learns_from_messages_and_not_from_the_programs_own_threads() {
+    let output = taut(&["exec", "--report", "--", "python3", "-c", EVENT_LOOPS]);
+    let (numbers, said) = (text(&output.stdout), text(&output.stderr));
+    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+    let [woken_by_threads, woken_by_datagrams] = numbers[..] else {
+        panic!("{said}");
+    };
+    let of = |number| {
+        let start = format!("taut exec: descriptor {number}: ");
+        said.lines().find_map(|line| line.strip_prefix(&start))
+    };
+    assert_eq!(of(woken_by_threads), None, "{said}");
+    // "every 4000.0 us, …; N met awake, N woken by the kernel, N there before; …"
+    let counts = of(woken_by_datagrams).unwrap_or_else(|| panic!("{said}"));
+    let before = |words: &str| {
+        let number = counts.split(words).next()?.rsplit(' ').next()?;
+        number.parse::<u32>().ok()
+    };
+    let counted = [" met awake", " woken by the kernel", " there before"].map(before);
+    let arrivals: u32 = counted.into_iter().map(Option::unwrap_or_default).sum();
+    assert!((200..=300).contains(&arrivals), "{counts}");
+}
+
 #[test]
 fn children_that_wait_for_nothing_are_not_reported() {
     let script = "import subprocess\nfor k in range(3): subprocess.run(['ls', '/'])";

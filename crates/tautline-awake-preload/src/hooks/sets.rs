@@ -2,11 +2,12 @@
 //! descriptors.
 #![allow(unsafe_code)] // Exported functions with the C library's names.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::{POLLIN, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
-use tautline_awake::flow::Flow;
+use tautline_awake::flow::{Flow, Seen};
 use tautline_awake::raw::{self, Polled};
 use tautline_awake::wait::{self, Beside, Waited};
 use tautline_proto::time::Instant;
@@ -27,6 +28,10 @@ struct Members {
     count: usize,
     /// Another thread closed a member meanwhile: `entries` has the copy that keeps its file open.
     has_copies: bool,
+    /// Set for an epoll instance, of which only the program's call knows whose events there are: flows learn after it.
+    learns_later: bool,
+    /// Arrival to learn from then, if the wait before the call found one.
+    found: Cell<Option<(Seen, Instant)>>,
 }
 
 impl Members {
@@ -41,6 +46,8 @@ impl Members {
             slots: [None; MEMBERS_MAX],
             count: 0,
             has_copies: false,
+            learns_later: false,
+            found: Cell::new(None),
         }
     }
 
@@ -92,6 +99,7 @@ impl Members {
             keepers: &keepers,
             places: self.places_to_look_at(),
             looks: [false; MEMBERS_MAX],
+            found: self.learns_later.then_some(&self.found),
         };
         let entries = &mut self.entries[..self.count];
         let waited = wait::until_ready(entries, &mut flows, deadline, mask, looks);
@@ -177,12 +185,25 @@ impl Members {
         result
     }
 
-    /// The program's call has returned: learns from what it found.
+    /// The program's call, which began after a wait that found nothing, has returned: learns from what it found.
     fn learn(&self, began: Instant, is_ready: impl Fn(usize) -> bool) {
         let now = raw::now();
         for (index, slot) in self.slots[..self.count].iter().enumerate() {
             if let Some(mut held) = slot.filter(|_| is_ready(index)).and_then(Slot::hold) {
                 held.returned(began, now);
+            }
+        }
+    }
+
+    /// Learns what was put off until the program's call: whether that found an arrival decides.
+    fn learn_later(&self, is_ready: impl Fn(usize) -> bool) {
+        let (Some((seen, at)), Some(slot)) = (self.found.take(), self.slots[0]) else {
+            return;
+        };
+        if let Some(mut held) = slot.hold() {
+            match is_ready(0) {
+                true => held.flow().arrived(at, seen),
+                false => held.flow().interrupted(),
             }
         }
     }
@@ -248,6 +269,8 @@ struct Looks<'k> {
     places: [Option<Place>; MEMBERS_MAX],
     /// Where this thread looks.
     looks: [bool; MEMBERS_MAX],
+    /// Place for an arrival from which the flows learn later.
+    found: Option<&'k Cell<Option<(Seen, Instant)>>>,
 }
 
 impl Beside for Looks<'_> {
@@ -275,6 +298,14 @@ impl Beside for Looks<'_> {
         self.looks = [false; MEMBERS_MAX];
         is_there
     }
+
+    fn arrived(&mut self, seen: Seen, at: Instant) -> bool {
+        match self.found {
+            Some(found) => found.set(Some((seen, at))),
+            None => return true,
+        }
+        false
+    }
 }
 
 /// Outcome of the wait before the program's call.
@@ -289,15 +320,16 @@ enum Before {
     Interrupted,
 }
 
-/// A call on a set: the wait before it, the call with the time that is left, and the lesson. `ready` says of a member
-/// whether the call found it. `store` answers instead of the call where another thread closed a member meanwhile: from
-/// what poll(2) says of the members, with the number under which the first one's file is still open.
+/// A call on a set: the wait before it, the call with the time that is left, and the lesson. `ready` says of a member,
+/// by the call's result, whether something arrived there. `store` answers instead of the call where another thread
+/// closed a member meanwhile: from what poll(2) says of the members, with the number under which the first one's file
+/// is still open.
 fn waited(
     members: &mut Members,
     timeout: Option<Duration>,
     mask: *const sigset_t,
     call: impl Fn(Option<Duration>) -> c_int,
-    ready: impl Fn(usize) -> bool,
+    ready: impl Fn(usize, c_int) -> bool,
     store: impl FnOnce(&[pollfd], c_int) -> c_int,
 ) -> c_int {
     let began = raw::now();
@@ -314,8 +346,10 @@ fn waited(
     }
     let left = deadline.map(|deadline| deadline.saturating_duration_since(raw::now()));
     let result = call(left);
-    if result > 0 && before == Before::Untouched {
-        members.learn(began, ready);
+    let is_ready = |index| result > 0 && ready(index, result);
+    match before {
+        Before::Untouched => members.learn(began, is_ready),
+        _ => members.learn_later(is_ready),
     }
     result
 }
@@ -403,7 +437,7 @@ pub unsafe extern "C-unwind" fn poll(
         unsafe { next::ppoll(entries, count, left, std::ptr::null()) }
     };
     // SAFETY: the caller's promise.
-    let ready = |index| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
+    let ready = |index, _| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
     // SAFETY: the caller's promise.
     let store = |found: &[pollfd], _| unsafe { store_list(entries, found) };
     waited(&mut members, timeout, std::ptr::null(), call, ready, store)
@@ -465,7 +499,7 @@ pub unsafe extern "C-unwind" fn ppoll(
         unsafe { next::ppoll(entries, count, left, mask) }
     };
     // SAFETY: the caller's promise.
-    let ready = |index| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
+    let ready = |index, _| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
     // SAFETY: the caller's promise.
     let store = |found: &[pollfd], _| unsafe { store_list(entries, found) };
     waited(&mut members, time, mask, call, ready, store)
@@ -586,7 +620,7 @@ pub unsafe extern "C-unwind" fn select(
     };
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
-    let ready = |index: usize| unsafe { has(read, fds[index]) };
+    let ready = |index: usize, _| unsafe { has(read, fds[index]) };
     // SAFETY: the caller's promise.
     let store =
         |found: &[pollfd], _| unsafe { store_sets(count, [read, write, except], &fds, found) };
@@ -669,14 +703,55 @@ pub unsafe extern "C-unwind" fn pselect(
     };
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
-    let ready = |index: usize| unsafe { has(read, fds[index]) };
+    let ready = |index: usize, _| unsafe { has(read, fds[index]) };
     // SAFETY: the caller's promise.
     let store =
         |found: &[pollfd], _| unsafe { store_sets(count, [read, write, except], &fds, found) };
     waited(&mut members, limit, mask, call, ready, store)
 }
 
-/// An epoll instance is one flow: its members' arrivals together.
+/// epoll_ctl(2): descriptors that threads of this program write to are known by the data of their events.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { next::epoll_ctl(epoll, operation, fd, event) };
+    if result == 0 && operation != libc::EPOLL_CTL_DEL {
+        // SAFETY: the kernel has read the event.
+        table::joined(epoll, fd, unsafe { data_of(event) });
+    }
+    result
+}
+
+/// The data of an event.
+///
+/// # Safety
+/// An event of epoll.
+unsafe fn data_of(event: *const epoll_event) -> u64 {
+    // SAFETY: the caller's promise; the structure is packed on x86-64.
+    unsafe { (&raw const (*event).u64).read_unaligned() }
+}
+
+/// Whether one of the events that a call has stored came from outside this program.
+///
+/// # Safety
+/// That many events.
+unsafe fn has_arrival(epoll: c_int, events: *const epoll_event, count: c_int) -> bool {
+    (0..count as usize).any(|index| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { data_of(events.add(index)) };
+        !table::is_own_event(epoll, data)
+    })
+}
+
+/// An epoll instance is one flow: the arrivals of its members from outside this program together.
 fn epoll_members(epoll: c_int, timeout: Option<Duration>) -> Option<Members> {
     if options::is_off() || timeout.is_some_and(|time| time.is_zero()) {
         return None;
@@ -689,6 +764,7 @@ fn epoll_members(epoll: c_int, timeout: Option<Duration>) -> Option<Members> {
         revents: 0,
     };
     members.add(entry, Some(slot));
+    members.learns_later = true;
     Some(members)
 }
 
@@ -732,7 +808,9 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
         Some(mut members) => {
             // SAFETY: the caller's promise.
             let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
-            waited(&mut members, timeout, mask, call, |_| true, store)
+            // SAFETY: the caller's promise.
+            let ready = |_, found| unsafe { has_arrival(epoll, events, found) };
+            waited(&mut members, timeout, mask, call, ready, store)
         }
     }
 }
@@ -764,5 +842,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     };
     // SAFETY: the caller's promise.
     let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
-    waited(&mut members, limit, mask, call, |_| true, store)
+    // SAFETY: the caller's promise.
+    let ready = |_, found| unsafe { has_arrival(epoll, events, found) };
+    waited(&mut members, limit, mask, call, ready, store)
 }
