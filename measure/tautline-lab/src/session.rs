@@ -67,9 +67,7 @@ pub struct Settings {
 #[non_exhaustive]
 pub enum SessionError {
     /// Too little time for so many phases.
-    #[error(
-        "{total_s:.1} s for {phases} phases is too short: each needs at least 0.1 s; give more --for or fewer loads"
-    )]
+    #[error("{total_s:.1} s for {phases} phases is too short: each needs at least 0.1 s")]
     TooShort {
         /// Seconds in all.
         total_s: f64,

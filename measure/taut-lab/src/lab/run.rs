@@ -126,10 +126,15 @@ pub(super) fn no_journal(error: JournalError) -> CommandError {
 }
 
 pub(super) fn not_measured(error: SessionError) -> CommandError {
-    CommandError::failed(
-        error.to_string(),
-        "see docs/how-to/lab.md, and taut doctor for what this machine lacks",
-    )
+    match error {
+        SessionError::TooShort { .. } => {
+            CommandError::usage(error.to_string(), "give more --for, or fewer loads")
+        }
+        _ => CommandError::failed(
+            error.to_string(),
+            "see docs/how-to/lab.md, and taut doctor for what this machine lacks",
+        ),
+    }
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {

@@ -46,7 +46,7 @@ const WRONG: [(&str, i32, &str); 62] = [
     ("lab run --interval 1us", 2, "expected 50us to 1s"),
     ("lab run --class soon", 2, "unknown class"),
     ("lab run --load io", 2, "unknown load"),
-    ("lab run --for 0", 1, "too short"),
+    ("lab run --for 0", 2, "too short"),
     ("lab run --for 1h --json=/nowhere/x.json", 2, "No such file or directory"),
     ("lab run --for 1h --html=$D/missing/x.html", 2, "No such file or directory"),
     ("lab run --for 1h --json=$D", 2, "Is a directory"),
