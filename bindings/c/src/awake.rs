@@ -26,7 +26,7 @@ pub unsafe extern "C" fn tautline_awake_open(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(awake) }?;
+        let out = unsafe { Out::new("awake", awake) }?;
         let opened = open_descriptor(descriptor).map_err(|_| {
             let text = format!("{descriptor} is not an open descriptor");
             Fault::new(Code::BadArgument, text).with_errno(libc::EBADF)
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn tautline_awake_report(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let buffer = unsafe { pointer::buffer(text.cast(), bytes) }?;
+        let buffer = unsafe { pointer::buffer("text", text.cast(), bytes) }?;
         let report = TABLE.enter(awake.id)?.to_string();
         Ok(put_text(report.as_bytes(), buffer) as c_int)
     })
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn tautline_sleep_until(moment_ns: u64, late_ns: *mut u64)
         let late = sleep::until(Instant::from_nanos(moment_ns));
         if !late_ns.is_null() {
             // SAFETY: the caller's promise.
-            unsafe { Out::new(late_ns) }?.put(late.as_nanos() as u64);
+            unsafe { Out::new("late_ns", late_ns) }?.put(late.as_nanos() as u64);
         }
         Ok(0)
     })

@@ -34,6 +34,8 @@ pub(crate) struct Fault {
 enum Text {
     Said(Cow<'static, str>),
     Receiving(ReceiveError),
+    /// A parameter, and what is wrong with it.
+    Argument(&'static str, &'static str),
 }
 
 impl fmt::Display for Text {
@@ -41,6 +43,7 @@ impl fmt::Display for Text {
         match self {
             Self::Said(said) => to.write_str(said),
             Self::Receiving(error) => write!(to, "{error}; {}", error.remedy()),
+            Self::Argument(name, wrong) => write!(to, "`{name}` {wrong}"),
         }
     }
 }
@@ -52,6 +55,22 @@ impl Fault {
             code,
             errno: None,
             text: Some(Text::Said(text.into())),
+        }
+    }
+
+    /// A pointer that must not be null is null.
+    pub(crate) fn null(name: &'static str) -> Self {
+        Self {
+            text: Some(Text::Argument(name, "is null")),
+            ..Code::NullPointer.into()
+        }
+    }
+
+    /// An argument that cannot be one.
+    pub(crate) fn argument(name: &'static str, wrong: &'static str) -> Self {
+        Self {
+            text: Some(Text::Argument(name, wrong)),
+            ..Code::BadArgument.into()
         }
     }
 

@@ -36,7 +36,7 @@ fn with_cycle<T>(work: impl FnOnce(&mut Cycle) -> Result<T, Fault>) -> Result<T,
 pub unsafe extern "C" fn tautline_cycle_start(options: *const tautline_cycle_options) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let asked = unsafe { pointer::value(options) }?;
+        let asked = unsafe { pointer::value("options", options) }?;
         let mut options = CycleOptions::new(Duration::from_nanos(asked.period_ns));
         if asked.fifo_priority > 0 {
             options = options.with_fifo_priority(asked.fifo_priority);
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn tautline_cycle_start(options: *const tautline_cycle_opt
 pub unsafe extern "C" fn tautline_cycle_wait(tick: *mut tautline_tick) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(tick) }?;
+        let out = unsafe { Out::new("tick", tick) }?;
         with_cycle(|cycle| {
             let tick = cycle.wait();
             out.put(tautline_tick {
@@ -111,7 +111,7 @@ pub extern "C" fn tautline_cycle_arrived(arrival_ns: u64) -> c_int {
 pub unsafe extern "C" fn tautline_cycle_report(text: *mut c_char, bytes: usize) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let buffer = unsafe { pointer::buffer(text.cast(), bytes) }?;
+        let buffer = unsafe { pointer::buffer("text", text.cast(), bytes) }?;
         with_cycle(|cycle| {
             let report = format!("{}\n{}", cycle.report(), cycle.statistics());
             Ok(put_text(report.as_bytes(), buffer) as c_int)

@@ -54,7 +54,7 @@ pub extern "C" fn tautline_code_text(code: c_int) -> *const c_char {
 pub unsafe extern "C" fn tautline_last_error(text: *mut c_char, bytes: usize) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let buffer = unsafe { pointer::buffer(text.cast(), bytes) }?;
+        let buffer = unsafe { pointer::buffer("text", text.cast(), bytes) }?;
         Ok(with_last_error(|last| put_text(last, buffer)) as c_int)
     })
 }
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn tautline_node_open(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (file, out) = unsafe { (pointer::text(file)?, Out::new(node)?) };
+        let (file, out) = unsafe { (pointer::text("file", file)?, Out::new("node", node)?) };
         open(NodeConfig::from_file(file)?, out)
     })
 }
@@ -86,7 +86,12 @@ pub unsafe extern "C" fn tautline_node_open_text(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (text, out) = unsafe { (pointer::text(configuration)?, Out::new(node)?) };
+        let (text, out) = unsafe {
+            (
+                pointer::text("configuration", configuration)?,
+                Out::new("node", node)?,
+            )
+        };
         let config: NodeConfig = text.parse().map_err(tautline::OpenError::Config)?;
         open(config, out)
     })
@@ -119,7 +124,7 @@ pub unsafe extern "C" fn tautline_node_report(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let buffer = unsafe { pointer::buffer(text.cast(), bytes) }?;
+        let buffer = unsafe { pointer::buffer("text", text.cast(), bytes) }?;
         let report = self::node(node)?.report().to_string();
         Ok(put_text(report.as_bytes(), buffer) as c_int)
     })
@@ -137,7 +142,7 @@ pub unsafe extern "C" fn tautline_node_status(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let buffer = unsafe { pointer::buffer(text.cast(), bytes) }?;
+        let buffer = unsafe { pointer::buffer("text", text.cast(), bytes) }?;
         let status = serde_json::to_vec(&self::node(node)?.status())
             .map_err(|error| Fault::new(Code::Internal, error.to_string()))?;
         Ok(put_text(&status, buffer) as c_int)

@@ -30,11 +30,12 @@ pub unsafe extern "C" fn tautline_port_open(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (given, out) = unsafe { (pointer::value(options)?, Out::new(port)?) };
+        let (given, out) =
+            unsafe { (pointer::value("options", options)?, Out::new("port", port)?) };
         let name = match given.name.is_null() {
             true => None,
             // SAFETY: the caller's promise.
-            false => Some(unsafe { pointer::text(given.name) }?),
+            false => Some(unsafe { pointer::text("name", given.name) }?),
         };
         let node = self::node(node)?;
         let kind = given.open(&node, name)?;

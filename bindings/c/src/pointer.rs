@@ -1,4 +1,5 @@
-//! Arguments from C, checked as far as possible: not null, aligned, a length that a buffer can have.
+//! Arguments from C, checked as far as possible: not null, aligned, a length that a buffer can have. `name` is that of
+//! the parameter or member in the header, for the error's text.
 #![allow(unsafe_code)] // Pointers from C are followed here, and only here.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -10,22 +11,26 @@ use crate::code::Code;
 ///
 /// # Safety
 /// `text` is null or points to a text that ends with a zero byte and stays for `'a`.
-pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Fault> {
+pub(crate) unsafe fn text<'a>(name: &'static str, text: *const c_char) -> Result<&'a str, Fault> {
     if text.is_null() {
-        return Err(Code::NullPointer.into());
+        return Err(Fault::null(name));
     }
     // SAFETY: not null; that it ends with a zero byte and stays is the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str()
-        .map_err(|_| Fault::new(Code::BadArgument, "a text is not UTF-8"))
+        .map_err(|_| Fault::argument(name, "is not UTF-8"))
 }
 
 /// Bytes to read. Null is an empty buffer if the length says so.
 ///
 /// # Safety
 /// `start` is null, or `bytes` bytes from it can be read and are not written during `'a`.
-pub(crate) unsafe fn bytes<'a>(start: *const c_void, bytes: usize) -> Result<&'a [u8], Fault> {
-    check_buffer(start, bytes)?;
+pub(crate) unsafe fn bytes<'a>(
+    name: &'static str,
+    start: *const c_void,
+    bytes: usize,
+) -> Result<&'a [u8], Fault> {
+    check_buffer(name, start, bytes)?;
     if bytes == 0 {
         return Ok(&[]);
     }
@@ -36,15 +41,20 @@ pub(crate) unsafe fn bytes<'a>(start: *const c_void, bytes: usize) -> Result<&'a
 /// Bytes to send, which may lie in the very buffer that they are sent from.
 #[derive(Clone, Copy)]
 pub(crate) struct Outgoing {
+    name: &'static str,
     start: *const c_void,
     bytes: usize,
 }
 
 impl Outgoing {
     /// Checks what can be checked. Null is an empty message if the length says so.
-    pub(crate) fn new(start: *const c_void, bytes: usize) -> Result<Self, Fault> {
-        check_buffer(start, bytes)?;
-        Ok(Self { start, bytes })
+    pub(crate) fn new(
+        name: &'static str,
+        start: *const c_void,
+        bytes: usize,
+    ) -> Result<Self, Fault> {
+        check_buffer(name, start, bytes)?;
+        Ok(Self { name, start, bytes })
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -74,7 +84,7 @@ impl Outgoing {
     /// They are null, or can be read and are written by nobody during `'a`.
     pub(crate) unsafe fn read<'a>(self) -> Result<&'a [u8], Fault> {
         // SAFETY: the caller's promise.
-        unsafe { bytes(self.start, self.bytes) }
+        unsafe { bytes(self.name, self.start, self.bytes) }
     }
 }
 
@@ -82,8 +92,12 @@ impl Outgoing {
 ///
 /// # Safety
 /// `start` is null, or `bytes` bytes from it can be written and nobody else uses them during `'a`.
-pub(crate) unsafe fn buffer<'a>(start: *mut c_void, bytes: usize) -> Result<&'a mut [u8], Fault> {
-    check_buffer(start, bytes)?;
+pub(crate) unsafe fn buffer<'a>(
+    name: &'static str,
+    start: *mut c_void,
+    bytes: usize,
+) -> Result<&'a mut [u8], Fault> {
+    check_buffer(name, start, bytes)?;
     if bytes == 0 {
         return Ok(&mut []);
     }
@@ -92,12 +106,12 @@ pub(crate) unsafe fn buffer<'a>(start: *mut c_void, bytes: usize) -> Result<&'a 
     Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) })
 }
 
-fn check_buffer(start: *const c_void, bytes: usize) -> Result<(), Fault> {
+fn check_buffer(name: &'static str, start: *const c_void, bytes: usize) -> Result<(), Fault> {
     if bytes > isize::MAX as usize {
-        return Err(Fault::new(Code::BadArgument, "no buffer is that large"));
+        return Err(Fault::argument(name, "is larger than a buffer can be"));
     }
     if start.is_null() && bytes > 0 {
-        return Err(Code::NullPointer.into());
+        return Err(Fault::null(name));
     }
     Ok(())
 }
@@ -106,8 +120,8 @@ fn check_buffer(start: *const c_void, bytes: usize) -> Result<(), Fault> {
 ///
 /// # Safety
 /// `place` is null or points to a `T`.
-pub(crate) unsafe fn value<T: Copy>(place: *const T) -> Result<T, Fault> {
-    check_place(place)?;
+pub(crate) unsafe fn value<T: Copy>(name: &'static str, place: *const T) -> Result<T, Fault> {
+    check_place(name, place)?;
     // SAFETY: not null and aligned; that it points to a `T` is the caller's promise.
     Ok(unsafe { place.read() })
 }
@@ -116,12 +130,16 @@ pub(crate) unsafe fn value<T: Copy>(place: *const T) -> Result<T, Fault> {
 ///
 /// # Safety
 /// `first` is null, or `count` of them can be read from there, and are not written during `'a`.
-pub(crate) unsafe fn values<'a, T: Copy>(first: *const T, count: usize) -> Result<&'a [T], Fault> {
+pub(crate) unsafe fn values<'a, T: Copy>(
+    name: &'static str,
+    first: *const T,
+    count: usize,
+) -> Result<&'a [T], Fault> {
     if count == 0 {
         return Ok(&[]);
     }
-    check_place(first)?;
-    check_buffer(first.cast(), count.saturating_mul(size_of::<T>()))?;
+    check_place(name, first)?;
+    check_buffer(name, first.cast(), count.saturating_mul(size_of::<T>()))?;
     // SAFETY: not null, aligned, of a length that a buffer can have; the rest is the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
@@ -134,8 +152,8 @@ impl<T> Out<T> {
     ///
     /// # Safety
     /// `place` is null, or a `T` can be written there for as long as this lives.
-    pub(crate) unsafe fn new(place: *mut T) -> Result<Self, Fault> {
-        check_place(place)?;
+    pub(crate) unsafe fn new(name: &'static str, place: *mut T) -> Result<Self, Fault> {
+        check_place(name, place)?;
         Ok(Self(place))
     }
 
@@ -146,12 +164,12 @@ impl<T> Out<T> {
     }
 }
 
-fn check_place<T>(place: *const T) -> Result<(), Fault> {
+fn check_place<T>(name: &'static str, place: *const T) -> Result<(), Fault> {
     if place.is_null() {
-        return Err(Code::NullPointer.into());
+        return Err(Fault::null(name));
     }
     if !place.is_aligned() {
-        return Err(Fault::new(Code::BadArgument, "a pointer is misaligned"));
+        return Err(Fault::argument(name, "is misaligned"));
     }
     Ok(())
 }

@@ -196,7 +196,7 @@ impl Port {
         &self,
         one: &tautline_outgoing,
     ) -> Result<tautline::port::Outgoing<'a>, Fault> {
-        let message = Outgoing::new(one.message, one.bytes)?;
+        let message = Outgoing::new("message", one.message, one.bytes)?;
         if let Kind::Datagram(datagrams) = &self.kind {
             for buffer in datagrams.lent() {
                 message.offset_in(buffer)?;
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn tautline_port_info(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(info) }?;
+        let out = unsafe { Out::new("info", info) }?;
         let port = enter(port.id)?;
         let (kind, number) = match &port.kind {
             Kind::Queuing(port) => (TAUTLINE_QUEUING, port.number().get()),
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn tautline_port_counters(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(counters) }?;
+        let out = unsafe { Out::new("counters", counters) }?;
         let counters = enter(port.id)?.counters();
         let missing = || Fault::new(Code::Internal, "the node does not know its port");
         out.put(counters.ok_or_else(missing)?);
@@ -352,7 +352,12 @@ pub unsafe extern "C" fn tautline_destination_of(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (name, out) = unsafe { (pointer::text(neighbour)?, Out::new(destination)?) };
+        let (name, out) = unsafe {
+            (
+                pointer::text("neighbour", neighbour)?,
+                Out::new("destination", destination)?,
+            )
+        };
         let deadline = Instant::from_nanos(deadline_ns);
         let mut entered = enter(port.id)?;
         let found = match &mut entered.kind {
@@ -377,7 +382,7 @@ pub unsafe extern "C" fn tautline_readers_of(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(destination)? };
+        let out = unsafe { Out::new("destination", destination)? };
         let mut entered = enter(port.id)?;
         let readers = match &mut entered.kind {
             Kind::Queuing(port) => port.readers()?,
@@ -401,7 +406,7 @@ pub unsafe extern "C" fn tautline_follow(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let name = unsafe { pointer::text(neighbour)? };
+        let name = unsafe { pointer::text("neighbour", neighbour)? };
         let number = port_number(publisher)?;
         match &mut enter(port.id)?.kind {
             Kind::Queuing(port) => port.follow(name, number)?,
@@ -426,8 +431,8 @@ pub unsafe extern "C" fn tautline_reply(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let source = unsafe { pointer::value(source) }?;
-        let message = Outgoing::new(message, bytes)?;
+        let source = unsafe { pointer::value("source", source) }?;
+        let message = Outgoing::new("message", message, bytes)?;
         let mut entered = enter(port.id)?;
         let priority = Priority::new(priority).ok_or(Code::BadArgument)?;
         // SAFETY: the caller's promise.
@@ -470,7 +475,7 @@ pub unsafe extern "C" fn tautline_send(
     bytes: usize,
 ) -> c_int {
     coded(|| {
-        let message = Outgoing::new(message, bytes)?;
+        let message = Outgoing::new("message", message, bytes)?;
         let mut entered = enter(port.id)?;
         let priority = Priority::new(priority).ok_or(Code::BadArgument)?;
         let to = destination.into();
@@ -498,7 +503,7 @@ pub unsafe extern "C" fn tautline_send_frame(
     bytes: usize,
 ) -> c_int {
     coded(|| {
-        let frame = Outgoing::new(frame, bytes)?;
+        let frame = Outgoing::new("frame", frame, bytes)?;
         let mut entered = enter(port.id)?;
         let Kind::Raw(port) = &mut entered.kind else {
             return Err(Code::WrongKind.into());
@@ -525,7 +530,7 @@ pub unsafe extern "C" fn tautline_send_batch(
             return Err(Fault::new(Code::BadArgument, what));
         }
         // SAFETY: the caller's promise.
-        let batch = unsafe { pointer::values(batch, count) }?;
+        let batch = unsafe { pointer::values("batch", batch, count) }?;
         let mut entered = enter(port.id)?;
         let mut sent = 0;
         while sent < count {
@@ -555,7 +560,12 @@ pub unsafe extern "C" fn tautline_receive(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(message)?) };
+        let (buffer, out) = unsafe {
+            (
+                pointer::buffer("buffer", buffer, bytes)?,
+                Out::new("message", message)?,
+            )
+        };
         let mut entered = enter(port.id)?;
         let received = entered.kind.receive(buffer, wait_of(deadline_ns))?;
         Ok(match received {
@@ -581,7 +591,12 @@ pub unsafe extern "C" fn tautline_read(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(sample)?) };
+        let (buffer, out) = unsafe {
+            (
+                pointer::buffer("buffer", buffer, bytes)?,
+                Out::new("sample", sample)?,
+            )
+        };
         let mut entered = enter(port.id)?;
         Ok(put_sample(entered.sampling()?.read_into(buffer)?, out))
     })
@@ -601,7 +616,12 @@ pub unsafe extern "C" fn tautline_next(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (buffer, out) = unsafe { (pointer::buffer(buffer, bytes)?, Out::new(sample)?) };
+        let (buffer, out) = unsafe {
+            (
+                pointer::buffer("buffer", buffer, bytes)?,
+                Out::new("sample", sample)?,
+            )
+        };
         let mut entered = enter(port.id)?;
         let read = entered
             .sampling()?

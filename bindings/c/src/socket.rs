@@ -68,7 +68,7 @@ pub extern "C" fn tautline_socket_node(node: tautline_node) -> c_int {
 pub unsafe extern "C" fn tautline_socket_port(socket: c_int, port: *mut tautline_port) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(port) }?;
+        let out = unsafe { Out::new("port", port) }?;
         let id = socket_id(socket)?;
         port::enter(id)?.as_socket()?;
         out.put(tautline_port { id });
@@ -209,7 +209,7 @@ pub extern "C" fn rt_mmap(socket: c_int, bytes: usize) -> *mut c_void {
 pub extern "C" fn tautline_socket_unmap(socket: c_int, buffer: *mut c_void) -> c_int {
     coded(|| {
         if buffer.is_null() {
-            return Err(Code::NullPointer.into());
+            return Err(Fault::null("buffer"));
         }
         let mut entered = port::enter(socket_id(socket)?)?;
         let (_, socket) = entered.as_socket()?;
@@ -239,12 +239,11 @@ pub unsafe extern "C" fn rt_sendto(
     numbered(-1, || {
         check_flags(flags, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)?;
         if to.is_null() {
-            return Err(Fault::new(Code::NullPointer, "a destination is needed")
-                .with_errno(libc::EDESTADDRREQ));
+            return Err(Fault::null("to").with_errno(libc::EDESTADDRREQ));
         }
         // SAFETY: the caller's promise.
         let to = unsafe { address(to, to_bytes) }?;
-        let message = Outgoing::new(message, bytes)?;
+        let message = Outgoing::new("message", message, bytes)?;
         let mut entered = port::enter(socket_id(socket)?)?;
         entered.as_socket()?;
         // SAFETY: the caller's promise.
@@ -272,7 +271,7 @@ pub unsafe extern "C" fn rt_recvfrom(
         // SAFETY: the caller's promise.
         let (buffer, from) = unsafe {
             (
-                pointer::buffer(buffer, bytes)?,
+                pointer::buffer("buffer", buffer, bytes)?,
                 Sender::new(from, from_bytes)?,
             )
         };
@@ -346,7 +345,7 @@ unsafe fn address(place: *const sockaddr, bytes: socklen_t) -> Result<SocketAddr
         return Err(Fault::new(Code::BadArgument, "an address is too short"));
     }
     // SAFETY: null is refused; otherwise that many bytes can be read, which is the caller's promise.
-    let bytes = unsafe { pointer::bytes(place.cast(), size_of::<sockaddr_in>()) }?;
+    let bytes = unsafe { pointer::bytes("local", place.cast(), size_of::<sockaddr_in>()) }?;
     // SAFETY: as many bytes as the struct has, any of which are valid in it; read unaligned.
     let address: sockaddr_in = unsafe { bytes.as_ptr().cast::<sockaddr_in>().read_unaligned() };
     if c_int::from(address.sin_family) != libc::AF_INET {
@@ -376,8 +375,9 @@ impl Sender<'_> {
         }
         // SAFETY: the caller's promise.
         let (room, bytes) = unsafe {
-            let room = pointer::value(bytes)? as usize;
-            (pointer::buffer(place.cast(), room)?, Out::new(bytes)?)
+            let room = pointer::value("from_bytes", bytes)? as usize;
+            let place = pointer::buffer("from", place.cast(), room)?;
+            (place, Out::new("from_bytes", bytes)?)
         };
         Ok(Some(Self { room, bytes }))
     }

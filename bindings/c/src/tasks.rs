@@ -130,10 +130,13 @@ unsafe impl Send for LogicalFunctions {}
 
 impl LogicalFunctions {
     fn new(code: tautline_logical_code, context: *mut c_void) -> Result<Self, Fault> {
-        let lacks_read = code.read.is_none() && code.input_bytes > 0;
-        let lacks_write = code.write.is_none() && code.output_bytes > 0;
-        if code.run.is_none() || lacks_read || lacks_write {
-            return Err(Code::NullPointer.into());
+        let lacking = [
+            ("run", code.run.is_none()),
+            ("read", code.read.is_none() && code.input_bytes > 0),
+            ("write", code.write.is_none() && code.output_bytes > 0),
+        ];
+        if let Some((name, _)) = lacking.into_iter().find(|(_, is_lacking)| *is_lacking) {
+            return Err(Fault::null(name));
         }
         Ok(LogicalFunctions { code, context })
     }
@@ -194,7 +197,7 @@ pub unsafe extern "C" fn tautline_tasks_open(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (file, out) = unsafe { (pointer::text(file)?, Out::new(tasks)?) };
+        let (file, out) = unsafe { (pointer::text("file", file)?, Out::new("tasks", tasks)?) };
         let executive = Executive::from_file(file).map_err(fault)?;
         let id = TASKS.insert(Set::Open(Box::new(executive)))?;
         out.put(tautline_tasks { id });
@@ -216,8 +219,8 @@ pub unsafe extern "C" fn tautline_tasks_code(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let task = unsafe { pointer::text(task) }?;
-        run.ok_or(Code::NullPointer)?;
+        let task = unsafe { pointer::text("task", task) }?;
+        run.ok_or(Fault::null("run"))?;
         let functions = Functions {
             run,
             safe_state,
@@ -243,7 +246,7 @@ pub unsafe extern "C" fn tautline_tasks_logical_code(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (task, code) = unsafe { (pointer::text(task)?, pointer::value(code)?) };
+        let (task, code) = unsafe { (pointer::text("task", task)?, pointer::value("code", code)?) };
         let functions = LogicalFunctions::new(code, context)?;
         let input = Values::new(code.input_bytes)?;
         let output = Values::new(code.output_bytes)?;
@@ -275,7 +278,7 @@ pub unsafe extern "C" fn tautline_tasks_messages(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let task = unsafe { pointer::text(task) }?;
+        let task = unsafe { pointer::text("task", task) }?;
         let mut set = TASKS.enter(tasks.id)?;
         let executive = set.open()?;
         let (descriptor, bytes_max) = port::watched(port)?;
@@ -325,7 +328,7 @@ pub unsafe extern "C" fn tautline_tasks_trigger(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let task = unsafe { pointer::text(task) }?;
+        let task = unsafe { pointer::text("task", task) }?;
         let set = TASKS.enter(tasks.id)?;
         set.running()?.trigger(task).map_err(fault)?.fire();
         Ok(0)
@@ -343,7 +346,7 @@ pub unsafe extern "C" fn tautline_tasks_request_mode(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let mode = unsafe { pointer::text(mode) }?;
+        let mode = unsafe { pointer::text("mode", mode) }?;
         let set = TASKS.enter(tasks.id)?;
         set.running()?.request_mode(mode).map_err(fault)?;
         Ok(0)
@@ -362,7 +365,7 @@ pub unsafe extern "C" fn tautline_tasks_figures(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let (task, out) = unsafe { (pointer::text(task)?, Out::new(figures)?) };
+        let (task, out) = unsafe { (pointer::text("task", task)?, Out::new("figures", figures)?) };
         let set = TASKS.enter(tasks.id)?;
         let view = set.running()?.task(task).map_err(fault)?;
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -394,7 +397,7 @@ pub unsafe extern "C" fn tautline_tasks_limits(
 ) -> c_int {
     coded(|| {
         // SAFETY: the caller's promise.
-        let buffer = unsafe { pointer::buffer(text.cast(), bytes) }?;
+        let buffer = unsafe { pointer::buffer("text", text.cast(), bytes) }?;
         let set = TASKS.enter(tasks.id)?;
         let limits = set.running()?.limits().join("\n");
         Ok(put_text(limits.as_bytes(), buffer) as c_int)

@@ -60,11 +60,13 @@ static void nodes(void)
     tautline_node unused = {0};
     REFUSED(tautline_node_open(NULL, &unused), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     REFUSED(tautline_node_open("/nowhere/node.toml", NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
+    char text[64];
+    EXPECT(tautline_last_error(text, sizeof text) > 0 && strcmp(text, "`node` is null") == 0);
     REFUSED(tautline_node_open("/nowhere/node.toml", &unused), TAUTLINE_ERROR_CONFIG_UNREADABLE,
             ENOENT);
     REFUSED(tautline_node_open("\xff\xfe", &unused), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
+    EXPECT(tautline_last_error(text, sizeof text) > 0 && strcmp(text, "`file` is not UTF-8") == 0);
     REFUSED(tautline_node_open_text("speed = 3", &unused), TAUTLINE_ERROR_CONFIG_WRONG, EINVAL);
-    char text[64];
     EXPECT(tautline_last_error(text, sizeof text) > 63);
     EXPECT(strncmp(text, "line 1, column 1: there is no key `speed`", 41) == 0 && strlen(text) == 63);
     REFUSED(tautline_node_open_text("interface = 'nosuch0'", &unused),
