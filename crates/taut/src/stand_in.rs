@@ -1,32 +1,24 @@
 //! A process that starts a program and stands in for it: to the process that started this one, signals, stops and the
 //! end are as if this one were the program.
 //!
-//! Both are in one process group, so a terminal reaches the program by itself (^C, ^Z, a window of another size), and
-//! its signals are not passed on. A signal that another process sends is passed on. Its other receivers are not known,
-//! so one for the whole group by kill(2) reaches the program twice.
-#![allow(unsafe_code)] // Signal masks, and waiting for signals.
+//! Both are in one process group. A signal for the whole group reaches the program by itself, whether a terminal sends
+//! it (^C, ^Z, a window of another size) or another process. A signal for this process alone is passed on. A third
+//! process of the group ([`GroupMember`]) tells the two apart.
+#![allow(unsafe_code)] // Signal masks, waiting for signals, and a fork.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
 use libc::{c_int, sigset_t};
+use rustix::net::SendFlags;
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tautline_awake::exec::FAULTS;
 use tautline_state::child::end_with_thread;
-
-/// Signals that a terminal sends to the whole process group.
-const OF_TERMINAL: [c_int; 8] = [
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTSTP,
-    libc::SIGTTIN,
-    libc::SIGTTOU,
-    libc::SIGHUP,
-    libc::SIGCONT,
-    libc::SIGWINCH,
-];
 
 /// This process, once signals wait for its program.
 #[derive(Debug)]
@@ -64,6 +56,7 @@ impl StandIn {
     /// It cannot be started.
     pub(crate) fn start(self, command: &mut Command) -> io::Result<Program> {
         let before = self.before;
+        let member = GroupMember::start()?;
         end_with_thread(command, Signal::KILL);
         let as_before = move || {
             // SAFETY: an action that this process had; it runs no code of this one after exec(3).
@@ -74,36 +67,119 @@ impl StandIn {
         // SAFETY: after fork only async-signal-safe calls are allowed: signal and sigprocmask are.
         unsafe { command.pre_exec(as_before) };
         let child = command.spawn()?;
-        Ok(Program(child.id()))
+        Ok(Program {
+            number: child.id(),
+            member,
+        })
     }
 }
 
 /// The program, which runs.
 #[derive(Debug)]
-pub(crate) struct Program(u32);
+pub(crate) struct Program {
+    number: u32,
+    member: GroupMember,
+}
 
 impl Program {
     /// Number of its process.
     pub(crate) fn number(&self) -> u32 {
-        self.0
+        self.number
     }
 
     /// Passes signals on until it ends: how it did.
-    pub(crate) fn wait(self) -> ExitStatus {
-        let program = self.0 as libc::pid_t;
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        let program = self.number as libc::pid_t;
         let passed_on = passed_on();
         loop {
-            let (signal, is_of_kernel) = next(&passed_on);
+            let signal = next(&passed_on);
+            let is_of_group = self.member.takes(signal);
             if signal == libc::SIGCHLD {
                 if let Some(status) = ended(program) {
                     return status;
                 }
-            } else if !(is_of_kernel && OF_TERMINAL.contains(&signal)) {
+            } else if !(is_of_group && is_in_own_group(program)) {
                 // SAFETY: no pointers. The program has not been waited for, so the number is its own.
                 unsafe { libc::kill(program, signal) };
             }
         }
     }
+}
+
+/// A third process of the group, which holds all signals back. One that waits there as well as here was sent to the
+/// group. The kernel gives a signal to the newest process of a group first (`attach_pid`), so it is there before it is
+/// here.
+#[derive(Debug)]
+struct GroupMember {
+    process: libc::pid_t,
+    asked: UnixStream,
+}
+
+impl GroupMember {
+    /// Starts it, with the signals that this thread holds back. Only in a process of one thread.
+    fn start() -> io::Result<Self> {
+        let (asked, questions) = UnixStream::pair()?;
+        // SAFETY: this process has one thread, so its child may run any code.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => answer(questions),
+            process => Ok(Self { process, asked }),
+        }
+    }
+
+    /// Takes this signal there if it waits there too: whether it did. No, once the process was killed.
+    fn takes(&mut self, signal: c_int) -> bool {
+        let (question, mut reply) = ([signal as u8], [0]);
+        rustix::net::send(&self.asked, &question, SendFlags::NOSIGNAL).is_ok()
+            && self.asked.read_exact(&mut reply).is_ok()
+            && reply == question
+    }
+}
+
+impl Drop for GroupMember {
+    fn drop(&mut self) {
+        let _ends = self.asked.shutdown(Shutdown::Both);
+        // SAFETY: no pointers. It has not been waited for, so the number is its own.
+        unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Life of a [`GroupMember`]: answers each signal with that signal if it waits here, otherwise with 0. Ends with the
+/// process that asks.
+fn answer(questions: UnixStream) -> ! {
+    let kept = questions.into_raw_fd();
+    // SAFETY: no pointers. This process uses none of the descriptors that it closes: files of the program, whose
+    // readers wait for their end.
+    unsafe {
+        libc::dup2(kept, 0);
+        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+    }
+    // SAFETY: the socket, which nothing else here owns.
+    let mut questions = unsafe { UnixStream::from_raw_fd(0) };
+    let mut signal = [0];
+    while questions.read_exact(&mut signal).is_ok() {
+        let mut only = empty();
+        let at_once = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: a set and a time; what is known of the signal is not asked for.
+        let taken = unsafe {
+            libc::sigaddset(&raw mut only, signal[0].into());
+            libc::sigtimedwait(&raw const only, std::ptr::null_mut(), &raw const at_once)
+        };
+        if questions.write_all(&[taken.max(0) as u8]).is_err() {
+            break;
+        }
+    }
+    // SAFETY: ends this process without what its parent does at its end.
+    unsafe { libc::_exit(0) }
+}
+
+/// Whether a process is in the group of this one, as it was started.
+fn is_in_own_group(process: libc::pid_t) -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::getpgid(process) == libc::getpgrp() }
 }
 
 /// Ends this process as its program ended: by the same signal, without a second core file.
@@ -149,17 +225,13 @@ fn raise(signal: c_int) {
     mask(libc::SIG_BLOCK, &passed_on());
 }
 
-/// The next signal, and whether the kernel sent it.
-fn next(signals: &sigset_t) -> (c_int, bool) {
+/// The next signal.
+fn next(signals: &sigset_t) -> c_int {
     loop {
-        let mut found = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: a set, and room for the answer, which is valid if it is all zero too.
-        let (signal, found) = unsafe {
-            let signal = libc::sigwaitinfo(signals, found.as_mut_ptr());
-            (signal, found.assume_init())
-        };
+        // SAFETY: a set; what is known of the signal is not asked for.
+        let signal = unsafe { libc::sigwaitinfo(signals, std::ptr::null_mut()) };
         if signal > 0 {
-            return (signal, found.si_code == libc::SI_KERNEL);
+            return signal;
         }
     }
 }

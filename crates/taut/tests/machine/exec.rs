@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tautline_state::child::KilledOnDrop;
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions};
 
@@ -472,6 +472,33 @@ fn children_that_wait_for_nothing_are_not_reported() {
     assert!(said.contains("taut exec: "), "{said}");
 }
 
+/// Receives 200 datagrams of a thread that sends one each 2 ms, by a socket with a timeout: poll(2), then recv(2).
+const RECEIVING: &str = "import socket, threading, time
+taker, giver = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+taker.bind(('127.0.0.1', 0))
+taker.settimeout(10)
+def give():
+    for k in range(200):
+        time.sleep(0.002)
+        giver.sendto(b'x', taker.getsockname())
+threading.Thread(target=give).start()
+for k in range(200): taker.recv(9)
+";
+
+#[test]
+fn a_receive_with_a_timeout_counts_each_arrival_once() {
+    let output = taut(&["exec", "--report", "--", "python3", "-c", RECEIVING]);
+    let said = text(&output.stderr);
+    let count = |end: &str| {
+        let before = said.split_once(end).map(|(before, _)| before);
+        let number = before.and_then(|before| before.rsplit_once(' ')?.1.parse().ok());
+        number.unwrap_or_else(|| panic!("{said}"))
+    };
+    let kinds = [" met awake", " woken by the kernel", " there before"];
+    let counts: [u64; 3] = kinds.map(count);
+    assert_eq!(counts.iter().sum::<u64>(), 200, "{said}");
+}
+
 /// Sleeps and says so, in Python.
 const SLEEPING: &str = "import os, time
 for k in range(100_000):
@@ -528,6 +555,37 @@ fn a_program_is_reported_however_it_ends_and_ends_as_without_the_command() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("sleeps: late by "), "{said}");
+}
+
+/// Prints each SIGUSR1 and SIGUSR2, and ends when its input does.
+const COUNTING: &str = "import os, signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: print('group', flush=True))
+signal.signal(signal.SIGUSR2, lambda *_: print('alone', flush=True))
+print('began', os.getpid(), flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_signal_for_the_process_group_reaches_a_reported_program_once() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.args(["exec", "--report", "--", "python3", "-c", COUNTING]);
+    command.process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let group = Pid::from_child(&child);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("began"));
+    for _ in 0..20 {
+        kill_process_group(group, Signal::USR1).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "group");
+        // Passed on after the one before it, which has the lower number: no two of a kind wait at a time.
+        kill_process(group, Signal::USR2).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "alone");
+    }
+    // A signal too many would be among the last lines.
+    drop(child.stdin.take());
+    assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), [""; 0]);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
