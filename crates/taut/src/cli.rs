@@ -16,8 +16,8 @@ use crate::commands::{
     record, recv, replay, send, serve, smooth, status, task, top, types,
 };
 use crate::{external, help};
+use tautline_state::interrupt;
 use tautline_state::text::plain_lines;
-use tautline_testbed::interrupt;
 
 /// Real-time networking on stock Linux: try it, measure it, look at it.
 #[derive(Debug, Parser)]

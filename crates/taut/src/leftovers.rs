@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tautline::vbus::Bus;
 use tautline_smoother::SmootherError;
+use tautline_state::hosts;
 use tautline_state::journal::{Journal, JournalError, Left, PutBack};
 use tautline_state::{Directory, StateError, find_runtime_directory};
-use tautline_testbed::hosts::{clear_named, inside_named, may_create, stale};
 
 use crate::namespaces::network_namespaces;
 use crate::tune;
@@ -76,7 +76,7 @@ pub fn found() -> Vec<String> {
         ),
         Err(error) => found.push(untold(&error)),
     }
-    match stale(None) {
+    match hosts::stale(None) {
         Ok(names) => found.extend(names.iter().map(|name| format!("network namespace {name}"))),
         Err(error) => found.push(untold(&error)),
     }
@@ -200,15 +200,15 @@ fn dead_buses() -> Result<Vec<Bus>, LeftoversError> {
 pub fn of_flights(process: Option<u32>) -> PutBack {
     let mut all = PutBack::default();
     all.add(tautline_tasks::partition::recover());
-    if may_create() {
-        let namespaces = all.found(stale(process));
+    if hosts::may_create() {
+        let namespaces = all.found(hosts::stale(process));
         for name in &namespaces {
             // The files of a smoother mean its namespace, and go before it. One that cannot be entered goes as well.
-            if let Ok(ended) = inside_named(name, of_smoothers) {
+            if let Ok(ended) = hosts::inside(name, of_smoothers) {
                 all.add(ended);
             }
         }
-        clear_named(&namespaces);
+        namespaces.iter().for_each(|name| hosts::remove(name));
         let removed = namespaces.iter();
         all.done
             .extend(removed.map(|name| format!("network namespace {name} removed")));

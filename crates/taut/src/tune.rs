@@ -16,7 +16,7 @@ use tautline_state::setting::{Setting, Thread};
 use tautline_state::{find_runtime_directory, own_network_namespace};
 
 use tautline_report::table;
-use tautline_testbed::interface::{self, Polls};
+use tautline_state::interface::{self, Polls};
 
 /// Real-time priority of the threads that poll, unless another is asked for: above everything ordinary, and below what
 /// applications take. Lower is not possible with room below; higher would put it above some application.

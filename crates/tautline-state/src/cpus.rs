@@ -1,9 +1,11 @@
-//! Sets of CPUs, as users and the kernel write them.
+//! Sets of CPUs, as users and the kernel write them, and those of the calling thread.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 /// Largest number of a CPU that is understood. Lower: large machines are refused. Higher: `0-4294967295` takes
@@ -155,9 +157,56 @@ impl From<CpuList> for String {
     }
 }
 
+/// CPUs that the calling thread may run on, rising.
+///
+/// # Errors
+/// The kernel's.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    Ok(cpus.collect())
+}
+
+/// Keeps the calling thread on one CPU.
+///
+/// # Errors
+/// The kernel's; there is no such CPU.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    restrict(&[cpu])
+}
+
+/// Keeps the calling thread, and what it starts from now on, on some CPUs.
+///
+/// # Errors
+/// The kernel's; there is no such CPU.
+pub fn restrict(cpus: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        if *cpu >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(*cpu);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_can_be_pinned_to_each_of_its_cpus() {
+        std::thread::spawn(|| {
+            for cpu in allowed_cpus().unwrap() {
+                pin(cpu).unwrap();
+                assert_eq!(allowed_cpus().unwrap(), [cpu]);
+                // Allowed again for the next turn: pinning does not shrink what the process may use.
+            }
+            assert!(pin(CpuSet::MAX_CPU).is_err());
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn lists_are_read_and_written() {

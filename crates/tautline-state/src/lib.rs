@@ -13,6 +13,8 @@
 //! * [`journal`] and [`setting`]: changes to the machine's settings, written down before they are made.
 //! * [`group`]: groups of processes (cgroups) that the journal makes and removes.
 //! * [`network`]: filters and queues of an interface that the journal removes, and [`netlink`], which they need.
+//! * [`interface`] and [`netdev`]: interfaces, their polls and XDP features. [`hosts`]: hosts that dead processes left.
+//! * `interrupt` (a feature): ^C and termination, with clean-ups that run whatever the program is doing.
 //! * [`cpus`]: sets of CPUs. [`child`]: processes that end with the thread that starts them.
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
@@ -32,9 +34,14 @@ mod event;
 mod file;
 pub mod fork;
 pub mod group;
+pub mod hosts;
+pub mod interface;
+#[cfg(feature = "interrupt")]
+pub mod interrupt;
 pub mod journal;
 pub mod memory;
 mod namespace;
+pub mod netdev;
 pub mod netlink;
 pub mod network;
 pub mod parse_error;
@@ -56,7 +63,7 @@ mod user_file;
 pub use directory::{Directory, Entry, EntryKind, Lock, Owner, SocketEntry};
 pub use error::StateError;
 pub use event::Event;
-pub use namespace::{namespace_cookie, own_network_namespace};
+pub use namespace::{enter_network_namespace, namespace_cookie, own_network_namespace};
 pub use reading::{Others, caller_of_sudo, open_regular, read_bytes, read_text};
 pub use runtime::{
     find_runtime_directory, known_runtime_directories, mounted_runtime_directories,

@@ -1,10 +1,12 @@
-//! Numbers of network namespaces. rustix has no call for them.
+//! Network namespaces: their numbers, for which rustix has no call, and a thread's way into one.
 #![allow(unsafe_code)] // one system call; the block names its preconditions
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::{AddressFamily, SocketType};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Number of the network namespace that a socket is in, which is never given twice (Linux 5.14).
 pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
@@ -30,4 +32,13 @@ pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
 pub fn own_network_namespace() -> io::Result<u64> {
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     namespace_cookie(&socket)
+}
+
+/// Moves the calling thread, and no other, into a network namespace.
+///
+/// # Errors
+/// The kernel's.
+pub fn enter_network_namespace(namespace: &File) -> io::Result<()> {
+    let network = Some(LinkNameSpaceType::Network);
+    Ok(move_into_link_name_space(namespace.as_fd(), network)?)
 }

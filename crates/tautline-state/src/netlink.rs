@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::net::netlink::{NETFILTER, SOCK_DIAG, SocketAddrNetlink};
+use rustix::net::netlink::{GENERIC, NETFILTER, SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send,
@@ -165,6 +165,14 @@ impl Route {
     /// The kernel's; some are built without it.
     pub fn open_for_firewall() -> io::Result<Self> {
         Self::open_for(Some(NETFILTER))
+    }
+
+    /// Opens one for families that have no protocol of their own (generic netlink).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn open_generic() -> io::Result<Self> {
+        Self::open_for(Some(GENERIC))
     }
 
     fn open_for(protocol: Option<Protocol>) -> io::Result<Self> {

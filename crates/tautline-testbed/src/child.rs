@@ -5,16 +5,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
 use rustix::process::{Signal, setpriority_process};
-use rustix::thread::{
-    CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity, sched_setaffinity,
-};
 use tautline_state::child::end_with_thread;
+pub use tautline_state::cpus::{allowed_cpus, pin, restrict};
+pub use tautline_state::enter_network_namespace as enter;
 
 /// Makes `command` run in `namespace` (if one is given) and die with the thread that starts it,
 /// however that ends: start it from a thread that lives as long as the child is wanted.
@@ -58,36 +56,6 @@ pub fn start_at_nice(command: &mut Command, nice: i32) -> &mut Command {
     unsafe { command.pre_exec(between_fork_and_exec) }
 }
 
-/// Moves the calling thread, and no other, into a network namespace.
-pub fn enter(namespace: &File) -> io::Result<()> {
-    let network = Some(LinkNameSpaceType::Network);
-    Ok(move_into_link_name_space(namespace.as_fd(), network)?)
-}
-
-/// CPUs that the calling thread may run on, rising.
-pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None)?;
-    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
-    Ok(cpus.collect())
-}
-
-/// Keeps the calling thread on one CPU.
-pub fn pin(cpu: usize) -> io::Result<()> {
-    restrict(&[cpu])
-}
-
-/// Keeps the calling thread, and what it starts from now on, on some CPUs.
-pub fn restrict(cpus: &[usize]) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    for cpu in cpus {
-        if *cpu >= CpuSet::MAX_CPU {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        set.set(*cpu);
-    }
-    Ok(sched_setaffinity(None, &set)?)
-}
-
 /// Gives the calling thread the policy SCHED_FIFO with this priority (1 to 99).
 pub fn schedule_fifo(priority: u8) -> io::Result<()> {
     schedule_fifo_of(0, priority)
@@ -101,20 +69,6 @@ pub fn schedule_fifo_of(thread: i32, priority: u8) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_can_be_pinned_to_each_of_its_cpus() {
-        std::thread::spawn(|| {
-            for cpu in allowed_cpus().unwrap() {
-                pin(cpu).unwrap();
-                assert_eq!(allowed_cpus().unwrap(), [cpu]);
-                // Allowed again for the next turn: pinning does not shrink what the process may use.
-            }
-            assert!(pin(CpuSet::MAX_CPU).is_err());
-        })
-        .join()
-        .unwrap();
-    }
 
     #[test]
     fn the_lowest_fifo_priority_is_one() {

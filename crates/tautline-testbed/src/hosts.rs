@@ -13,13 +13,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{self, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use tautline_state::process::Stat;
+pub use tautline_state::hosts::{CABLE_COUNT_MAX, may_create, stale};
+use tautline_state::hosts::{path_of, remove};
 use thiserror::Error;
 
 use crate::child;
@@ -34,13 +35,6 @@ mod tool;
 pub use third::ThirdHost;
 
 use tool::{ip, ip_batch, run};
-
-/// Where `ip netns` keeps its namespaces.
-const NAMESPACES: &str = "/run/netns";
-
-/// Cables between two hosts. More would not break anything but have no user; the third byte of an
-/// address is the cable's number, which bounds it at 256.
-pub const CABLE_COUNT_MAX: usize = 16;
 
 /// Why hosts could not be made, entered or removed.
 #[derive(Debug, Error)]
@@ -532,76 +526,12 @@ fn clear(names: &[String; 2], borrowed: Option<&[hardware::Borrowed; 2]>) {
     names.iter().for_each(|name| remove(name));
 }
 
-/// Whether this process has the capabilities that making hosts needs.
-pub fn may_create() -> bool {
-    const CAP_NET_ADMIN: u32 = 12;
-    const CAP_SYS_ADMIN: u32 = 21;
-    crate::capability::effective().is_some_and(|held| {
-        [CAP_NET_ADMIN, CAP_SYS_ADMIN]
-            .iter()
-            .all(|one| held >> one & 1 == 1)
-    })
-}
-
 /// Removes the hosts of processes that no longer live and returns their names. Those of living
 /// processes stay.
 pub fn clear_stale() -> Result<Vec<String>, HostsError> {
-    let removed = stale(None)?;
-    clear_named(&removed);
+    let removed = stale(None).map_err(HostsError::io("find hosts"))?;
+    removed.iter().for_each(|name| remove(name));
     Ok(removed)
-}
-
-/// Removes hosts that [`stale`] has named.
-pub fn clear_named(names: &[String]) {
-    names.iter().for_each(|name| remove(name));
-}
-
-/// Names of the hosts of processes that no longer live, or of one of these.
-pub fn stale(process: Option<u32>) -> Result<Vec<String>, HostsError> {
-    let entries = match fs::read_dir(NAMESPACES) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(HostsError::io(format!("list {NAMESPACES}"))(error)),
-    };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let is_meant = |pid: i32| process.is_none_or(|process| u32::try_from(pid) == Ok(process));
-    let is_stale = |name: &String| owner(name).is_some_and(|pid| is_meant(pid) && !lives(pid));
-    let mut stale: Vec<String> = names.filter(is_stale).collect();
-    stale.sort();
-    Ok(stale)
-}
-
-/// Runs `work` on a thread in a host of this name, which may be another process's, and waits for it.
-pub fn inside_named<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let namespace = File::open(path_of(name))?;
-    thread::scope(|scope| {
-        let thread = scope.spawn(|| child::enter(&namespace).map(|()| work()));
-        match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
-/// The process that a namespace is named after, if it is one of ours.
-fn owner(name: &str) -> Option<i32> {
-    let rest = name.strip_prefix("taut-")?;
-    let rest = rest
-        .strip_suffix("-a")
-        .or_else(|| rest.strip_suffix("-b"))
-        .or_else(|| rest.strip_suffix("-c"))
-        .or_else(|| cell::without_node(rest))?;
-    let (pid, number) = rest.split_once('.').unwrap_or((rest, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (digits(pid) && digits(number)).then(|| pid.parse().ok())?
-}
-
-fn lives(pid: i32) -> bool {
-    // Only "no such process", or a zombie, proves death; EPERM means that it is another user's.
-    u32::try_from(pid).is_ok_and(|pid| {
-        let has_ended = Stat::of(pid).is_some_and(|stat| stat.is_zombie);
-        crate::sys::process_exists(pid) && !has_ended
-    })
 }
 
 /// Names for a new pair: those of the process, with a number after the first pair.
@@ -644,24 +574,6 @@ fn add_namespace(name: &str) -> Result<Arc<File>, HostsError> {
         .map_err(HostsError::io(format!("open {}", path.display())))
 }
 
-/// Removes a namespace with its cables. The cables first: a process that holds the namespace open
-/// would otherwise keep them. Errors are not reported, since the caller could not act on them
-/// and the next run clears the rest.
-fn remove(name: &str) {
-    if !path_of(name).exists() {
-        return;
-    }
-    let delete = |cable| ["", "w"].map(|suffix| format!("link delete taut{cable}{suffix}"));
-    let cables = (0..CABLE_COUNT_MAX).flat_map(delete);
-    // Most of them are not there.
-    let _ = ip_batch(name, &cables.collect::<Vec<_>>());
-    let _ = ip(&["netns", "delete", name]);
-}
-
-fn path_of(name: &str) -> PathBuf {
-    Path::new(NAMESPACES).join(name)
-}
-
 /// Written on a thread inside the host, since `/proc/sys/net` shows the writer's namespace.
 fn disable_ipv6() -> Result<(), HostsError> {
     for which in ["all", "default"] {
@@ -679,32 +591,6 @@ fn disable_ipv6() -> Result<(), HostsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_our_names_have_an_owner() {
-        for (name, pid) in [
-            ("taut-12-a", Some(12)),
-            ("taut-12-b", Some(12)),
-            ("taut-12.3-b", Some(12)),
-            ("taut-12-c", Some(12)),
-            ("taut-12-d", None),
-            ("taut--a", None),
-            ("taut-12.-a", None),
-            ("taut-x-a", None),
-            ("taut-+1-a", None),
-            ("taut-99999999999-a", None),
-            ("other-12-a", None),
-            ("taut-12", None),
-        ] {
-            assert_eq!(owner(name), pid, "{name}");
-        }
-    }
-
-    #[test]
-    fn we_live_and_the_largest_number_does_not() {
-        assert!(lives(process::id() as i32));
-        assert!(!lives(i32::MAX));
-    }
 
     #[test]
     fn ends_have_addresses_of_their_own() {

@@ -304,12 +304,6 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a process with this id exists (it may belong to another user).
-pub fn process_exists(pid: u32) -> bool {
-    let tested = process(pid).map(rustix::process::test_kill_process);
-    matches!(tested, Ok(Ok(()) | Err(rustix::io::Errno::PERM)))
-}
-
 /// Sends a signal to a process that the caller started, so that its number is no other's.
 pub fn signal_process(pid: u32, signal: Signal) {
     if let Ok(pid) = process(pid) {

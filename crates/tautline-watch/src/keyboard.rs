@@ -8,7 +8,7 @@ use rustix::process::getpgrp;
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 };
-use tautline_testbed::interrupt::{CleanUp, interrupted};
+use tautline_state::interrupt::{CleanUp, interrupted};
 
 /// Longest wait for a key before the next look at signals. Lower: an idle view takes more of a CPU. Higher: a signal is
 /// answered later.

@@ -6,7 +6,7 @@ use clap::Args;
 use tautline::port::QueuingOptions;
 use tautline::{Instant, Node, PortError, PortNumber, QueuingPort, ReceiveError, UdpPort, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer::{self, NodeArguments, PortArgument};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::Value;
+use tautline_state::interrupt;
 use tautline_state::text::plain_lines;
-use tautline_testbed::interrupt;
 use tautline_watch::Keyboard;
 
 use crate::cli::{self, CommandError};

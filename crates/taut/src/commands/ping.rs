@@ -8,7 +8,7 @@ use tautline::{Destination, Priority, QueuingPort, Wait};
 use tautline_proto::wire::MESSAGE_BYTES_MAX;
 use tautline_report::LatencyHistogram;
 use tautline_report::plot::latency_text;
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::{LOOK, pause};

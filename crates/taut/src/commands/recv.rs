@@ -11,7 +11,7 @@ use tautline::{
     EtherType, Instant, Message, NodeConfig, PortNumber, Protection, QueuingPort, Sample,
     SamplingPort, Wait,
 };
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use crate::cli::CommandError;
 use crate::commands::output::{self, OutputArguments};

@@ -11,8 +11,8 @@ use clap::Args;
 use tautline::{Destination, PortNumber, Priority, QueuingPort, SendError};
 use tautline_capture::message::{Flow, Message};
 use tautline_capture::recording::{Recording, RecordingError};
+use tautline_state::interrupt;
 use tautline_state::policy;
-use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::live::pause;

@@ -147,7 +147,7 @@ fn setup(arguments: &RunArguments) -> Result<Setup, CommandError> {
 fn stop(arguments: &StopArguments) -> Result<(), CommandError> {
     let ended = end(&arguments.interface).map_err(|error| failed(&error))?;
     if ended == PutBack::default() {
-        if tautline_testbed::interface::index(&arguments.interface).is_err() {
+        if tautline_state::interface::index(&arguments.interface).is_err() {
             return Err(CommandError::usage(
                 format!("there is no interface `{}`", arguments.interface),
                 "`ip link` lists the interfaces",

@@ -9,7 +9,7 @@ use tautline::{EtherType, NodeConfig, PortKey};
 use tautline_capture::frame::{self, Frame, PlainDatagram};
 use tautline_capture::{Batch, CaptureError, KnownNodes, Tap, up_interfaces};
 use tautline_proto::wire::ethernet::is_usable_ethertype;
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use crate::cli::CommandError;
 

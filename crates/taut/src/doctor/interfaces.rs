@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Line;
-use tautline_testbed::netdev::Netdev;
+use tautline_state::netdev::Netdev;
 
 /// Drivers with native XDP, as sysfs or `ip` names them, for kernels that do not say it themselves
 /// (before 6.3). A driver that is not here is called unknown, not generic. `docs/reference/hardware.md` says how
@@ -59,7 +59,7 @@ pub(super) fn lines() -> Vec<Line> {
             )];
         }
     };
-    let netdev = Netdev::open().ok();
+    let mut netdev = Netdev::open().ok();
     interfaces
         .iter()
         .filter(|interface| interface.name != "lo")
@@ -75,7 +75,7 @@ pub(super) fn lines() -> Vec<Line> {
                     "Tautline will not replace it: stop its owner, or use another interface",
                 )
             });
-            let mode = mode_line(AREA, interface, netdev.as_ref());
+            let mode = mode_line(AREA, interface, netdev.as_mut());
             [Some(mode), attached, switch_line(AREA, &interface.name)]
         })
         .flatten()
@@ -143,7 +143,7 @@ fn attached(xdp: &serde_json::Value) -> Vec<String> {
     }
 }
 
-fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&Netdev>) -> Line {
+fn mode_line(area: &'static str, interface: &Interface, netdev: Option<&mut Netdev>) -> Line {
     const GENERIC: &str = "works at other hooks, slower; docs/reference/hardware.md lists the drivers with native XDP";
     let driver = interface.driver.as_deref().unwrap_or("driver unknown");
     match netdev.and_then(|netdev| netdev.xdp_features(interface.index).ok()) {

@@ -8,6 +8,7 @@ use std::fs;
 
 use console::Style;
 use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 use tautline::OpenError;
 use tautline::kernel::{FEATURES, Feature};
@@ -20,8 +21,7 @@ use tautline_machine::other_work::OtherWork;
 use tautline_report::table;
 use tautline_state::privilege::may_load_bpf;
 use tautline_state::text::plain_lines;
-use tautline_testbed::capability;
-use tautline_testbed::{hosts, interface};
+use tautline_state::{hosts, interface};
 
 use crate::leftovers;
 
@@ -206,17 +206,16 @@ impl Examination {
     }
 }
 
-fn holds(name: &str) -> Option<bool> {
-    let bit = capability::WANTED.iter().find(|one| one.name == name)?.bit;
-    Some(capability::effective()? >> bit & 1 == 1)
+fn holds(capability: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|held| held.effective.contains(capability))
 }
 
 fn links(demux: &[(XdpMode, TriedDemux)]) -> Links {
-    let raw = holds("CAP_NET_RAW").unwrap_or(false);
+    let raw = holds(CapabilitySet::NET_RAW);
     let packet = raw && has_protocol("PACKET").unwrap_or(false);
     let loads = demux.iter().any(|(_, tried)| tried.is_ok());
     Links {
-        xdp: packet && loads && holds("CAP_NET_ADMIN").unwrap_or(false),
+        xdp: packet && loads && holds(CapabilitySet::NET_ADMIN),
         packet,
         udp: std::net::UdpSocket::bind(("127.0.0.1", 0)).is_ok(),
     }
@@ -443,38 +442,64 @@ fn mounted(kind: &str) -> Option<String> {
     })
 }
 
+/// Capabilities that links, locking and scheduling ask for: what the lack of each is, and its purpose.
+const WANTED: [(CapabilitySet, &str, Grade, &str); 6] = [
+    (
+        CapabilitySet::NET_ADMIN,
+        "CAP_NET_ADMIN",
+        Grade::Missing,
+        "attaching the demux to an interface",
+    ),
+    (
+        CapabilitySet::NET_RAW,
+        "CAP_NET_RAW",
+        Grade::Missing,
+        "packet sockets, on which xdp sends too",
+    ),
+    (
+        CapabilitySet::IPC_LOCK,
+        "CAP_IPC_LOCK",
+        Grade::Limited,
+        "locking memory beyond the limit",
+    ),
+    (
+        CapabilitySet::SYS_ADMIN,
+        "CAP_SYS_ADMIN",
+        Grade::Limited,
+        "making the demo's and benchmarks' own hosts",
+    ),
+    (
+        CapabilitySet::SYS_NICE,
+        "CAP_SYS_NICE",
+        Grade::Limited,
+        "real-time scheduling",
+    ),
+    (
+        CapabilitySet::BPF,
+        "CAP_BPF",
+        Grade::Missing,
+        "loading the demux",
+    ),
+];
+
 fn privilege_lines() -> Vec<Line> {
     const AREA: &str = "Privileges";
-    let mut lines: Vec<Line> = capability::WANTED
+    let mut lines: Vec<Line> = WANTED
         .iter()
-        .map(|wanted| {
-            let (without, purpose) = match wanted.name {
-                "CAP_BPF" => (Grade::Missing, "loading the demux"),
-                "CAP_NET_ADMIN" => (Grade::Missing, "attaching the demux to an interface"),
-                "CAP_NET_RAW" => (Grade::Missing, "packet sockets, on which xdp sends too"),
-                "CAP_IPC_LOCK" => (Grade::Limited, "locking memory beyond the limit"),
-                "CAP_SYS_NICE" => (Grade::Limited, "real-time scheduling"),
-                _ => (
-                    Grade::Limited,
-                    "making the demo's and benchmarks' own hosts",
-                ),
-            };
-            match holds(wanted.name) {
-                Some(true) => Line::good(AREA, wanted.name, purpose),
-                Some(false) => Line {
-                    grade: without,
-                    ..Line::limited(
-                        AREA,
-                        wanted.name,
-                        format!("not held; for {purpose}"),
-                        match without {
-                            Grade::Missing => "run as root, give it with setcap or AmbientCapabilities=, or go through a control process (taut node run)",
-                            _ => "run as root, or give it with setcap or AmbientCapabilities=",
-                        },
-                    )
-                },
-                None => Line::limited(AREA, wanted.name, UNKNOWN, "mount /proc"),
-            }
+        .map(|(capability, name, without, purpose)| match holds(*capability) {
+            true => Line::good(AREA, name, *purpose),
+            false => Line {
+                grade: *without,
+                ..Line::limited(
+                    AREA,
+                    name,
+                    format!("not held; for {purpose}"),
+                    match without {
+                        Grade::Missing => "run as root, give it with setcap or AmbientCapabilities=, or go through a control process (taut node run)",
+                        _ => "run as root, or give it with setcap or AmbientCapabilities=",
+                    },
+                )
+            },
         })
         .collect();
     lines.extend(control_lines(AREA));
@@ -517,7 +542,7 @@ fn control_lines(area: &'static str) -> Vec<Line> {
 }
 
 fn memlock_line(area: &'static str) -> Line {
-    let unlimited = holds("CAP_IPC_LOCK") == Some(true);
+    let unlimited = holds(CapabilitySet::IPC_LOCK);
     match getrlimit(Resource::Memlock).current {
         None => Line::good(area, "locked memory", "unlimited"),
         Some(bytes) if unlimited => Line::good(
@@ -541,7 +566,7 @@ fn priority_line(area: &'static str) -> Line {
     /// The highest of SCHED_FIFO.
     const HIGHEST: u64 = 99;
     match getrlimit(Resource::Rtprio).current {
-        _ if holds("CAP_SYS_NICE") == Some(true) => {
+        _ if holds(CapabilitySet::SYS_NICE) => {
             Line::good(area, "real-time priority", "any, by CAP_SYS_NICE")
         }
         Some(0) => Line::limited(

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{process, thread};
 
+use tautline_state::hosts::node_name;
+
 use super::switch_port::SwitchPort;
 pub use super::switch_port::{Kind, KindCounts, PortCounts};
 use super::{
@@ -37,16 +39,6 @@ const CATCH_UP_MS: u64 = 3;
 
 /// Frames that the delay may keep: more than ever wait in the port.
 const DELAY_FRAMES: u32 = 10_000;
-
-/// Text before a node's number in the name of its namespace.
-const NODE: &str = "-n";
-
-/// The name of a namespace without its node.
-pub(super) fn without_node(name: &str) -> Option<&str> {
-    let (rest, node) = name.rsplit_once(NODE)?;
-    let digits = !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then_some(rest)
-}
 
 /// The port towards the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +78,7 @@ impl Cell {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let names: Vec<String> = (0..senders + 2)
-            .map(|node| format!("taut-{}.{number}{NODE}{node}", process::id()))
+            .map(|node| node_name(&format!("taut-{}.{number}", process::id()), node))
             .collect();
         let clean_up = {
             let names = names.clone();

@@ -23,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tautline_testbed::{child, interrupt};
+use tautline_state::{enter_network_namespace, interrupt};
 use tokio::sync::Mutex;
 
 use self::foxglove::Hub;
@@ -102,7 +102,7 @@ pub fn run(options: Options, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let socket = web::Socket::bind(options.listen)?;
     // The socket stays where it was made. All threads are started from this one, hence in the namespace.
     if let Some(namespace) = &options.namespace {
-        child::enter(namespace)?;
+        enter_network_namespace(namespace)?;
     }
     let guard = Guard {
         names: options.names,

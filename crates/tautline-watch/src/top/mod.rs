@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::{DefaultTerminal, try_init, try_restore};
 use tautline_report::table;
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use self::app::{App, Reaction};
 use crate::column::ALL;

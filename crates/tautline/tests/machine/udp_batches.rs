@@ -19,9 +19,9 @@ use tautline::{
     UdpPort, Wait,
 };
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
+use tautline_state::interface::Polls;
 use tautline_testbed::child::{allowed_cpus, pin, schedule_fifo};
 use tautline_testbed::hosts::{Host, Hosts};
-use tautline_testbed::interface::Polls;
 
 const SIDES: [Side; 7] = [XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, PACKET, UDP];
 

@@ -228,7 +228,7 @@ fn bare(
 ) -> Result<Pair, ExperimentError> {
     let [a, b] = Host::BOTH.map(|host| hosts.end(host, sides::DEMUX_CABLE));
     let open = || -> io::Result<OwnedFd> {
-        let index = tautline_testbed::interface::index(&a.interface())?;
+        let index = tautline_state::interface::index(&a.interface())?;
         let socket = frame_sender(index)?;
         stamped.map_or(Ok(()), |place| timestamping::ask(&socket, place))?;
         Ok(socket)

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tautline_state::interface::counters_in;
 use tautline_testbed::hosts::{Host, Hosts};
-use tautline_testbed::interface::counters_in;
 
 use super::ExperimentError;
 

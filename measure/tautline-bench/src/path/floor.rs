@@ -15,8 +15,8 @@ use aya::programs::{LinkOrder, Program, TcAttachType, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::SendFlags;
+use tautline_state::interface;
 use tautline_testbed::hosts::{Host, Hosts};
-use tautline_testbed::interface;
 use tautline_testbed::sys::frame_sender;
 
 use super::{Arrival, End, PathError};

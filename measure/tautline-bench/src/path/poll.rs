@@ -4,9 +4,9 @@ use std::io;
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use tautline_state::interface::Polls;
 use tautline_testbed::child;
 use tautline_testbed::hosts::{Host, Hosts};
-use tautline_testbed::interface::Polls;
 
 use super::PathError;
 

@@ -15,8 +15,8 @@ use clap::Args;
 use tautline_awake::board::Board;
 use tautline_awake::cpu;
 use tautline_awake::exec::SHORT_PATH_VARIABLE;
+use tautline_state::interface;
 use tautline_state::policy::set_policy;
-use tautline_testbed::interface;
 
 use crate::cli::CommandError;
 use crate::firewall;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tautline::{PortNumber, Priority, Wait};
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use crate::cli::CommandError;
 use crate::commands::guest::conversation::{Way, default_port};

@@ -11,8 +11,8 @@ use tautline::{
     Destination, Node, NodeConfig, PortNumber, Priority, QueuingPort, Wait, bus_neighbour,
 };
 use tautline_guest::control;
+use tautline_state::interrupt;
 use tautline_state::text;
-use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer;

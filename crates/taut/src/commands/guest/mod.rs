@@ -16,7 +16,7 @@ use serde_json::json;
 use tautline_guest::run::Occurrence;
 use tautline_guest::{GuestConfig, GuestError, Restart, control};
 use tautline_state::Existing;
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::output::JsonArguments;

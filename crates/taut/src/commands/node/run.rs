@@ -10,8 +10,8 @@ use clap::Args;
 use tautline::OpenError;
 use tautline::config::{ServiceConfig, TuneConfig};
 use tautline::control::{InheritedListener, Server};
+use tautline_state::interrupt;
 use tautline_state::journal::PutBack;
-use tautline_testbed::interrupt;
 
 use crate::cli::{self, CommandError};
 use crate::commands::peer;

@@ -9,7 +9,7 @@ use tautline::{MacAddress, Neighbour};
 use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use tautline_report::table;
-use tautline_testbed::interface;
+use tautline_state::interface;
 
 /// Arguments of `taut node show`.
 #[derive(Debug, Args)]

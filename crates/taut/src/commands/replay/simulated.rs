@@ -15,7 +15,7 @@ use tautline_capture::recording::{Recorder, Recording, RecordingError};
 use tautline_proto::sim::SimConfig;
 use tautline_state::Existing;
 
-use tautline_testbed::interrupt;
+use tautline_state::interrupt;
 
 use super::{number, priority};
 use crate::cli::{self, CommandError};

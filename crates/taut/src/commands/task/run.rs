@@ -140,7 +140,7 @@ fn cpu_of(partition: &PartitionConfig, named: Option<usize>) -> Result<usize, Co
 /// # Errors
 /// The kernel's, where it cannot.
 pub fn try_cpu(cpu: usize) -> std::io::Result<()> {
-    let tried = std::thread::spawn(move || tautline_testbed::child::pin(cpu)).join();
+    let tried = std::thread::spawn(move || tautline_state::cpus::pin(cpu)).join();
     tried.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
@@ -149,7 +149,7 @@ pub fn try_cpu(cpu: usize) -> std::io::Result<()> {
 /// # Errors
 /// The CPU cannot be used.
 pub fn cpu(named: Option<usize>) -> Result<usize, CommandError> {
-    let allowed = tautline_testbed::child::allowed_cpus().map_err(|error| {
+    let allowed = tautline_state::cpus::allowed_cpus().map_err(|error| {
         CommandError::failed(
             format!("cannot ask for the CPUs of this process: {error}"),
             "name one with --cpu",

@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde::Serialize;
+use tautline_state::interface::counters_in;
 use tautline_state::setting::Setting;
-use tautline_testbed::interface::counters_in;
 
 /// Counters of `/proc/net/dev` (proc_pid_net(5)) whose growth is a fault of card, cable or queue, by their column.
 const FAULTS: [(&str, usize); 8] = [

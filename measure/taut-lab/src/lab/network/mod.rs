@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tautline_bench::network::Settings;
-use tautline_testbed::interface;
+use tautline_state::interface;
 use tautline_testbed::interrupt;
 
 use super::answer;

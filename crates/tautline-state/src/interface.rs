@@ -5,11 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::netdev::Netdev;
+use crate::process::{self, Stat};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType};
-use tautline_state::process::{self, Stat};
-
-use crate::netdev::Netdev;
 
 /// The names of all interfaces of the caller's network namespace.
 ///
@@ -66,7 +65,7 @@ impl Polls {
     /// If there is no such interface, or if `/proc` or `/sys` cannot be read.
     pub fn of(interface: &str) -> io::Result<Polls> {
         let index = index(interface)?;
-        match Netdev::open().and_then(|netdev| netdev.polls(index)) {
+        match Netdev::open().and_then(|mut netdev| netdev.polls(index)) {
             Ok(polls) => Ok(Polls {
                 count: Some(polls.len()),
                 threads: polls.iter().filter_map(|poll| poll.thread).collect(),
