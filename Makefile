@@ -66,7 +66,8 @@ flight-guest: ## the flight's controller as a guest: flight.elf and flight-x86_6
 check: ## no root, a minute: format, prose, imports, and the tests of proto, shm, exec, types, state, report
 	@scripts/setup.sh --for check
 	cargo fmt --all --check
-	cargo nextest run --locked --profile check --success-output never --status-level fail $(CHECKED:%=-p tautline-%)
+	cargo nextest run --locked --profile check --success-output never --status-level fail $(CHECKED:%=-p tautline-%) \
+		--features tautline-report/drawings
 
 test: ## what a user relies on: format and the tests that need no machine of their own
 	@scripts/setup.sh --for test

@@ -75,6 +75,7 @@ impl Data {
     }
 
     /// Data of a grid, whose first two columns are indices of these labels.
+    #[cfg(feature = "drawings")]
     pub(crate) fn with_grid(mut self, across: &[String], up: &[String]) -> Data {
         self.grid = Some([across.to_vec(), up.to_vec()]);
         self
@@ -145,8 +146,10 @@ pub(crate) enum Kind {
     /// Stretches of time in a row.
     Spans,
     /// Cells.
+    #[cfg(feature = "drawings")]
     Grid,
     /// Points in space.
+    #[cfg(feature = "drawings")]
     Space,
 }
 

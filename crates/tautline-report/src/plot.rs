@@ -252,12 +252,7 @@ impl Plot<'_> {
     }
 }
 
-/// Which line is which: the names in the order of the lines, each with a remark where there is one.
-pub(crate) fn legend<'a>(names: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Markup {
-    legend_with(names, &[], |_| true)
-}
-
-/// Legend with references.
+/// Which line is which: the names in the order of the lines, each with a remark where there is one; and references.
 pub(crate) fn legend_with<'a>(
     names: impl Iterator<Item = (&'a str, Option<&'a str>)>,
     references: &[Reference],

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::live::{self, Area, Data, Drawing, Kind, empty_figure};
 use crate::page::Block;
-use crate::plot::{legend, stroke};
+use crate::plot::{legend_with, stroke};
 
 /// A point: metres east, north, up.
 pub type Point = [f64; 3];
@@ -75,12 +75,13 @@ impl Space {
         if self.paths.iter().all(|path| path.points.is_empty()) {
             return empty_figure(&self.caption, "No samples.");
         }
-        let below = legend(self.paths.iter().map(|path| {
+        let names = self.paths.iter().map(|path| {
             (
                 path.name.as_str(),
                 path.crash.map(|_| "crashed at the cross"),
             )
-        }));
+        });
+        let below = legend_with(names, &[], |_| true);
         let drawings = [WIDE, NARROW].map(|view| view.drawing(self));
         live::figure(&self.data(), drawings, &below)
     }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tautline_flight::vision::WIDTH;
 use tautline_machine::Machine;
-use tautline_report::page::{self, Level, Page, Picture, Table};
+use tautline_report::page::{self, Level, Page, Table};
+use tautline_report::pictures::{self, Picture};
 use tautline_report::table;
 
 use crate::drawings::{faults, loops, phases, remotes, soft, space, strips};
@@ -132,7 +133,10 @@ impl Report {
         let shots = chosen(&self.shots, records);
         if !shots.is_empty() {
             let source = page::paragraph(PICTURES);
-            page.section("The camera's pictures", [source, page::pictures(&shots)]);
+            page.section(
+                "The camera's pictures",
+                [source, pictures::pictures(&shots)],
+            );
         }
         page.section("Faults", [faults(records).html()]);
         if records.iter().any(|record| record.remote.is_some()) {

@@ -446,6 +446,16 @@ fn houses_import_only_what_is_below_them() {
 }
 
 #[test]
+fn what_operates_has_no_drawings_of_measurements() {
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let manifest = entry.unwrap().path().join("Cargo.toml");
+        let text = fs::read_to_string(&manifest).unwrap();
+        let asks = |line: &str| line.starts_with("tautline-report") && line.contains("drawings");
+        assert!(!text.lines().any(asks), "{}", manifest.display());
+    }
+}
+
+#[test]
 fn every_crate_has_a_place() {
     let in_house = |house: &str| fs::read_dir(root().join(house)).unwrap();
     let entries = HOUSES.into_iter().flat_map(in_house);
