@@ -169,18 +169,10 @@ pub fn prefer_latency() -> bool {
             [libc::PR_SET_TIMERSLACK as usize, 1, 0, 0, 0],
         )
     };
-    let mut attributes = Attributes::default();
-    let at = (&raw mut attributes).expose_provenance();
-    // SAFETY: room for the attributes, whose size is given.
-    let known = unsafe {
-        call(
-            libc::SYS_sched_getattr,
-            [0, at, size_of::<Attributes>(), 0, 0],
-        )
-    };
-    if known != 0 || attributes.policy != libc::SCHED_OTHER as u32 {
+    let Some(attributes) = attributes().filter(|found| found.policy == libc::SCHED_OTHER as u32)
+    else {
         return false;
-    }
+    };
     let wanted = Attributes {
         size: size_of::<Attributes>() as u32,
         runtime: SLICE_NS,
@@ -188,7 +180,23 @@ pub fn prefer_latency() -> bool {
     };
     let at = (&raw const wanted).expose_provenance();
     // SAFETY: attributes of their size.
-    unsafe { call(libc::SYS_sched_setattr, [0, at, 0, 0, 0]) == 0 }
+    unsafe { call(libc::SYS_sched_setattr, [0, at, 0, 0, 0]) };
+    // An older kernel takes the slice without an error and ignores it.
+    self::attributes().is_some_and(|found| found.runtime == SLICE_NS)
+}
+
+/// Scheduling attributes of the calling thread.
+fn attributes() -> Option<Attributes> {
+    let mut attributes = Attributes::default();
+    let at = (&raw mut attributes).expose_provenance();
+    // SAFETY: room for the attributes, whose size is given.
+    let result = unsafe {
+        call(
+            libc::SYS_sched_getattr,
+            [0, at, size_of::<Attributes>(), 0, 0],
+        )
+    };
+    (result == 0).then_some(attributes)
 }
 
 /// Slice that is asked for: the kernel's smallest.
