@@ -12,7 +12,7 @@ use std::time::Duration;
 use tautline_awake::board::{Board, Effect};
 
 /// Cases that there are, so that none is lost unnoticed.
-const CASES: usize = 57;
+const CASES: usize = 58;
 
 /// The program, compiled for one test alone.
 fn compiled(test: &str) -> PathBuf {
@@ -89,6 +89,28 @@ fn each_call_answers_as_without_the_library() {
         reported >= CASES / 2,
         "only {reported} cases had a descriptor that was waited for"
     );
+}
+
+#[test]
+fn a_message_is_counted_once_if_a_set_announces_it() {
+    let (program, library) = (compiled("counted"), library());
+    let (board, _file, variable) = board("");
+    let mut command = Command::new(&program);
+    command
+        .arg("select_receives")
+        .env("LD_PRELOAD", &library)
+        .env("TAUTLINE_AWAKE", variable);
+    let output = command.output().unwrap();
+    std::fs::remove_file(&program).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "120 in order");
+    let processes = board.processes();
+    let flows = processes.iter().flat_map(|process| &process.flows);
+    let counted: Vec<u64> = flows
+        .map(|(_, figures, _)| figures.counts)
+        .map(|counts| counts.awake + counts.asleep + counts.before)
+        .collect();
+    assert_eq!(counted, [120]);
 }
 
 #[test]

@@ -55,7 +55,8 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
         0 if !options::is_off() => table::slot(fd),
         _ => None,
     };
-    let Some(slot) = slot else {
+    // After select(2) and its kin there is nothing to wait for, and the message has been learned from.
+    let Some(slot) = slot.filter(|slot| !slot.was_announced()) else {
         return call(fd);
     };
     let began = raw::now();

@@ -568,6 +568,21 @@ static void case_poll_finds(void)
 	out("%d %d", entries[0].revents & POLLOUT, entries[1].revents);
 }
 
+/* As candump does: a wait for several descriptors, then a call that would wait too. */
+static void case_select_receives(void)
+{
+	polled(60);
+	int in_order = 0;
+	for (int k = 0; k < LEARNED + 60; k++) {
+		fd_set set;
+		FD_ZERO(&set);
+		FD_SET(fd, &set);
+		select(fd + 1, &set, 0, 0, 0);
+		in_order += recv(fd, buffer, sizeof buffer, 0) == 1 && buffer[0] == 'a' + k % 26;
+	}
+	out("%d in order", in_order);
+}
+
 static void case_poll_signal(void)
 {
 	polled(0);
@@ -978,6 +993,7 @@ static const struct {
 	CASE(pselect), CASE(select_high), CASE(epoll), CASE(epoll_edge), CASE(epoll_once), CASE(epoll_nested),
 	CASE(epoll_signal), CASE(seccomp), CASE(timerfd), CASE(nanosleep), CASE(nanosleep_signal), CASE(nanosleep_cancel),
 	CASE(numbers), CASE(bursts), CASE(option_later), CASE(copies), CASE(polled_twice), CASE(reconnected),
+	CASE(select_receives),
 };
 
 int main(int count, char **words)
