@@ -137,6 +137,7 @@ find_missing() {
     need "dnsmasq-base" "dnsmasq" has_commands dnsmasq
     need "sockperf" "sockperf" has_commands sockperf
     need "cyclonedds-tools" "ddsperf" has_commands ddsperf
+    need "can-utils" "candump and cangen" has_commands candump cangen
     # A container without a daemon.
     need "crun" "crun" has_commands crun
     # C programs are compiled as their authors would, and run under valgrind.

@@ -1,11 +1,15 @@
 /* Calls that wait, each in one situation, on a descriptor whose rhythm is known: what they return. The test runs this
- * program with the library and without it and compares the output. Usage: cases NAME. Prints `NAME: RESULT`. */
+ * program with the library and without it and compares the output. Usage: cases NAME. Prints the results. CASES_CAN in
+ * the environment names a CAN interface: datagrams are its frames then (scripts/can.sh). */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/can.h>
+#include <linux/can/raw.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -32,6 +36,7 @@ enum { LEARNED = 60, PERIOD_US = 2000 };
 
 static int fd;              /* the receiving end */
 static pid_t sender;        /* another process, which writes to the other end */
+static int unit = 1;        /* bytes of a short message */
 static volatile int handled;
 static char buffer[4096];
 
@@ -84,8 +89,23 @@ static void send_all(int to, int count, int bytes)
 	}
 }
 
+static int can_socket(const char *interface)
+{
+	struct sockaddr_can address = { .can_family = AF_CAN, .can_ifindex = if_nametoindex(interface) };
+	int own = socket(AF_CAN, SOCK_RAW, CAN_RAW);
+	if (bind(own, (void *)&address, sizeof address))
+		perror(interface);
+	return own;
+}
+
 static int datagram_pair(int *peer)
 {
+	const char *interface = getenv("CASES_CAN");
+	if (interface) {
+		unit = CAN_MTU;
+		*peer = can_socket(interface);
+		return can_socket(interface);
+	}
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	socklen_t length = sizeof address;
 	inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
@@ -115,16 +135,18 @@ static int stream_pair(int *peer)
 	return own;
 }
 
-/* The sender is another process: `count` messages, then silence for a second, then one more, then the end. */
+/* The sender is another process: `count` messages, then silence for a second, then one more, then the end. A CAN
+ * interface takes frames of one size alone. */
 static void start(int own, int peer, int count, int bytes)
 {
 	fd = own;
 	sender = fork();
 	if (sender == 0) {
+		static const char last[CAN_MTU] = "z";
 		close(own);
-		send_all(peer, count, bytes);
+		send_all(peer, count, unit == 1 ? bytes : unit);
 		usleep(700000);
-		if (write(peer, "z", 1) < 0)
+		if (write(peer, last, unit) < 0)
 			_exit(1);
 		usleep(200000);
 		_exit(0);
@@ -166,7 +188,7 @@ static void case_receives(void)
 	datagrams(200);
 	int sum = 0;
 	for (int k = 0; k < 200; k++)
-		sum += recv(fd, buffer, sizeof buffer, 0) == 1 && buffer[0] == 'a' + (LEARNED + k) % 26;
+		sum += recv(fd, buffer, sizeof buffer, 0) == unit && buffer[0] == 'a' + (LEARNED + k) % 26;
 	out("%d in order", sum);
 }
 
@@ -286,7 +308,7 @@ static void case_fork(void)
 	pid_t child = fork();
 	int count = 0;
 	if (child == 0) {
-		while (count < 10 && recv(fd, buffer, sizeof buffer, 0) == 1)
+		while (count < 10 && recv(fd, buffer, sizeof buffer, 0) == unit)
 			count++;
 		_exit(count);
 	}
@@ -395,7 +417,7 @@ static void case_polled_twice(void)
 		FD_SET(fd, &set);
 		found += poll(&one, 1, 1000) == 1 && poll(&one, 1, 0) == 1 && one.revents == POLLIN;
 		found += select(fd + 1, &set, 0, 0, &none) == 1 && FD_ISSET(fd, &set);
-		found += recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == 1;
+		found += recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == unit;
 	}
 	out("%d", found);
 }
@@ -578,7 +600,7 @@ static void case_select_receives(void)
 		FD_ZERO(&set);
 		FD_SET(fd, &set);
 		select(fd + 1, &set, 0, 0, 0);
-		in_order += recv(fd, buffer, sizeof buffer, 0) == 1 && buffer[0] == 'a' + k % 26;
+		in_order += recv(fd, buffer, sizeof buffer, 0) == unit && buffer[0] == 'a' + k % 26;
 	}
 	out("%d in order", in_order);
 }

@@ -3,6 +3,7 @@
 #[path = "../../../../crates/taut/tests/common/mod.rs"]
 mod common;
 
+mod can;
 mod experiments;
 mod guest_virtual;
 mod lab;
