@@ -7,12 +7,13 @@
 //! writes the status, for which a file system may make it wait for a disk. A fourth one asks for the speed of the link,
 //! for which it may wait for the kernel's lock. These two have no priority.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tautline_proto::smoother::NodeView;
 use tautline_proto::time::Instant;
+use tautline_state::lock;
 
 use crate::peers::Peers;
 use crate::status::Status;
@@ -79,27 +80,21 @@ impl Shared {
     }
 
     pub(crate) fn view(&self) -> View {
-        self.view
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.view).clone()
     }
 
     /// Lets the receiving half write its state.
     pub(crate) fn write_view(&self, write: impl FnOnce(&mut View)) {
-        write(&mut self.view.lock().unwrap_or_else(PoisonError::into_inner));
+        write(&mut lock(&self.view));
     }
 
     pub(crate) fn notes(&self) -> Vec<String> {
-        self.notes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.notes).clone()
     }
 
     /// Notes a part that could not be had.
     pub(crate) fn note(&self, text: String) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = lock(&self.notes);
         if !notes.contains(&text) {
             notes.push(text);
         }
@@ -115,8 +110,7 @@ impl Shared {
 
     /// The newest status that was told, once.
     pub(crate) fn told(&self) -> Option<Status> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.take()
+        lock(&self.told).take()
     }
 
     /// The sending half lives.

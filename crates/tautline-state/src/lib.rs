@@ -22,9 +22,11 @@
 //! * [`fork`]: the process to which a handle belongs, so that its copy in a forked child is known.
 //! * [`text`]: text of others, made safe for display. [`units`]: times and sizes as users write them.
 //! * [`untrusted`]: connections with processes that are not trusted. [`query`]: state that a running program reports to
-//!   queries. [`Event`]: a descriptor that one thread makes readable for another.
+//!   queries. [`Event`]: a descriptor that one thread makes readable for another. [`lock`]: mutexes after a panic.
 //!
 //! This crate does not depend on nodes, ports or the lab, and is not in the path of messages.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod child;
 pub mod cpus;
@@ -72,3 +74,9 @@ pub use runtime::{
 pub use temporary::{TemporaryDirectory, unforeseeable};
 pub use trusted::trusted_file;
 pub use user_file::{Existing, append, check_place, create, write_whole};
+
+/// Locks what is whole at every step of those who hold the lock, so that a panic of another thread has not spoiled it.
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -5,7 +5,7 @@ pub(crate) mod protocol;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
@@ -25,6 +25,7 @@ use crate::runtime::{self, Room};
 use crate::sys::interface::{self, InterfaceWatch};
 use crate::sys::{unix, wait};
 use tautline_state::fork::OwnerProcess;
+use tautline_state::lock;
 use tautline_state::untrusted::close_elsewhere_or_keep;
 
 /// How long an answer may take. Lower: a busy machine's control process seems dead. Higher: opening a
@@ -221,7 +222,7 @@ impl Connection {
 
     fn control(&self) -> MutexGuard<'_, Control> {
         // A panic elsewhere can leave behind an unread answer, which is noticed.
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.control)
     }
 
     /// One request and its answer. If the control process is gone and another serves the same demux,

@@ -8,20 +8,23 @@ mod lock;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rustix::thread::CpuSet;
+use rustix::thread::{
+    CpuSet, current_timer_slack, sched_getaffinity, sched_setaffinity, set_current_timer_slack,
+};
 use serde::Serialize;
 use tautline_awake::{cpu, sleep};
 use tautline_proto::time::Instant;
+use tautline_state::policy::{policy_of, set_policy};
 
 use lock::Lock;
 
 pub use lock::{LockState, LockStatistics};
 
 use crate::sys::clock::monotonic;
-use crate::sys::schedule::{self, Policy};
 
 /// Shortest period. A shorter one is less than a wake-up takes: no cycle would begin in time.
 pub const PERIOD_MIN: Duration = Duration::from_micros(10);
@@ -34,7 +37,7 @@ pub const FIFO_PRIORITY_MAX: u8 = 99;
 /// would not fit the smallest stacks that threads are commonly given.
 const STACK_BYTES: usize = 64 * 1024;
 /// Timer slack without SCHED_FIFO, where the kernel's default of 50 µs makes each wake-up late by as much.
-const TIMER_SLACK_NS: u64 = 1;
+const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::MIN;
 /// Significant figures of the recorded times: 1 %, in 15 KiB for each histogram. Three would take 100 KiB of cache.
 const SIGNIFICANT_FIGURES: u8 = 2;
 
@@ -498,14 +501,14 @@ impl Cycle {
 impl Drop for Cycle {
     fn drop(&mut self) {
         // A thread that may lower its priority may not fail here, and nothing could be done if it did.
-        if let Some(policy) = self.before.policy {
-            let _ = policy.apply();
+        if let Some((policy, priority)) = self.before.policy {
+            let _ = set_policy(0, policy, priority);
         }
         if let Some(cpus) = &self.before.cpus {
-            let _ = schedule::set_allowed_cpus(cpus);
+            let _ = sched_setaffinity(None, cpus);
         }
         if let Some(ns) = self.before.timer_slack_ns {
-            let _ = schedule::set_timer_slack_ns(ns);
+            let _ = set_current_timer_slack(NonZeroU64::new(ns));
         }
     }
 }
@@ -513,7 +516,8 @@ impl Drop for Cycle {
 /// Settings of the thread before the cycle changed them.
 #[derive(Debug, Default)]
 struct Before {
-    policy: Option<Policy>,
+    /// Policy and priority.
+    policy: Option<(i32, i32)>,
     cpus: Option<CpuSet>,
     timer_slack_ns: Option<u64>,
 }
@@ -565,24 +569,24 @@ fn restrict_to(cpu: usize) -> io::Result<CpuSet> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let had = schedule::allowed_cpus()?;
+    let had = sched_getaffinity(None)?;
     let mut only = CpuSet::new();
     only.set(cpu);
-    schedule::set_allowed_cpus(&only)?;
+    sched_setaffinity(None, &only)?;
     Ok(had)
 }
 
 /// Returns the policy that the thread had.
-fn set_fifo(priority: u8) -> io::Result<Policy> {
-    let had = Policy::current()?;
-    Policy::fifo(priority).apply()?;
+fn set_fifo(priority: u8) -> io::Result<(i32, i32)> {
+    let had = policy_of(0)?;
+    set_policy(0, libc::SCHED_FIFO, priority.into())?;
     Ok(had)
 }
 
 /// Returns the slack that the thread had, if it was lowered.
 fn timer_slack_lowered() -> Option<u64> {
-    let had = schedule::timer_slack_ns().ok()?;
-    schedule::set_timer_slack_ns(TIMER_SLACK_NS).ok()?;
+    let had = current_timer_slack().ok()?;
+    set_current_timer_slack(Some(TIMER_SLACK_NS)).ok()?;
     Some(had)
 }
 

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use tautline_proto::authentication::Station;
 pub use tautline_proto::authentication::{BadRing, Cipher, Key, KeyRing, SECRET_BYTES};
 use tautline_proto::neighbour::NeighbourTable;
 use tautline_proto::wire::MacAddress;
-use tautline_state::{Directory, parse_error};
+use tautline_state::{Directory, lock, parse_error};
 
 use crate::sys::random;
 
@@ -315,7 +315,7 @@ impl Keys {
 
 impl Entry {
     fn ring(&self) -> MutexGuard<'_, KeyRing> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ring)
     }
 }
 

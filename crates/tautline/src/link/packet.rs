@@ -8,11 +8,12 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{PortKey, PortNumber, WHOLE_BYTES_MAX_UDP};
+use tautline_state::lock;
 
 use super::frame::is_udp_form;
 use super::plain_udp::bind;
@@ -96,7 +97,7 @@ impl Packets {
     fn sender(&self) -> Result<Arc<OwnedFd>, PortError> {
         let refused = |source| PortError::refused("opening the port's packet sockets", source);
         let sender = Arc::new(packet::sender(self.interface.index).map_err(refused)?);
-        let mut senders = self.senders();
+        let mut senders = lock(&self.senders);
         senders.open.retain(|sender| sender.strong_count() > 0);
         senders.open.push(Arc::downgrade(&sender));
         if senders.are_shown {
@@ -125,11 +126,6 @@ impl Packets {
         parts.frames = Some((socket.map_err(refused)?, form));
         parts.sender = Some(self.sender()?);
         Ok(())
-    }
-
-    fn senders(&self) -> MutexGuard<'_, Senders> {
-        // The list stays whole at every step, so a panic elsewhere does not spoil it.
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -207,7 +203,7 @@ impl Link for SocketLink {
 
     fn show_frames(&self, is_wanted: bool) {
         let Some(packets) = &self.packets else { return };
-        let mut senders = packets.senders();
+        let mut senders = lock(&packets.senders);
         if senders.are_shown != is_wanted {
             senders.are_shown = is_wanted;
             for sender in senders.open.iter().filter_map(Weak::upgrade) {

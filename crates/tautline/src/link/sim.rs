@@ -7,7 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
@@ -15,6 +15,7 @@ use tautline_proto::sim::{Faults, SimConfig, SimError, SimNetwork, SimNode};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{MacAddress, PortKey, PortNumber, Rejected, ethernet};
+use tautline_state::lock;
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame, is_udp_form};
 use super::socket::Counters;
@@ -91,7 +92,7 @@ impl Network {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared)
     }
 }
 
@@ -169,10 +170,6 @@ impl Link for SimLink {
     fn counters(&self) -> NodeCounters {
         self.counters.read()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]

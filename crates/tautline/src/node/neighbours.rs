@@ -1,10 +1,11 @@
 //! A node's neighbours: entering them until the first port opens.
 
 use std::net::Ipv4Addr;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use tautline_proto::neighbour::{Neighbour, NeighbourTable};
 use tautline_proto::wire::MacAddress;
+use tautline_state::lock;
 
 use super::{Node, NodeInner};
 use crate::error::{NeighbourTableError, PortError};
@@ -47,10 +48,7 @@ impl Node {
 
 impl NodeInner {
     pub(crate) fn neighbours(&self) -> MutexGuard<'_, Neighbours> {
-        // Entries go in whole or not at all.
-        self.neighbours
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.neighbours)
     }
 
     /// Takes over what the control process has that this node has not. An entry of the node's own stands

@@ -1,11 +1,12 @@
 //! A list of the open ports of a node, for its status, and to keep a key from being opened twice.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tautline_proto::wire::PortKey;
 use tautline_shm::layout::{CLASS_COUNT, Control};
 use tautline_state::fork::OwnerProcess;
+use tautline_state::lock;
 
 use super::list::OpenPort;
 use crate::latency::Latency;
@@ -103,11 +104,6 @@ impl Drop for Registration {
             lock(&self.open).retain(|entry| entry.key != self.key);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The list stays whole at every step, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Frames that wait in a port's memory, per priority.

@@ -13,6 +13,7 @@ use tautline_shm::vbus::layout::{
     ROLE_PUBLISHER,
 };
 use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX_FOR_OTHERS, Shape, consumer_bytes};
+use tautline_state::Event;
 
 use super::incoming::{Incoming, ReceiverShared};
 use super::peer::{PeerSocket, is_trusted};
@@ -21,7 +22,6 @@ use super::sender::{Established, SenderShared};
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::sys::clock;
-use crate::sys::event::Event;
 use crate::sys::shared::SharedMemory;
 use crate::sys::unix;
 

@@ -17,6 +17,7 @@ use tautline_shm::vbus::layout::{
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
+use tautline_state::Event;
 
 use super::epoch;
 use super::latest_value::copy_newest;
@@ -28,7 +29,6 @@ use crate::address::{Address, NodeName, Source};
 use crate::message::SeenValue;
 use crate::statistics::Counter;
 use crate::sys::clock;
-use crate::sys::event::Event;
 use crate::sys::shared::{SharedMemory, wake};
 use crate::types::Direction;
 use crate::types::PortTypes;

@@ -14,6 +14,7 @@ use tautline_shm::vbus::layout::{Identity, MessageHead, Slot};
 use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::Shape;
 use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
+use tautline_state::Event;
 
 use super::epoch;
 use super::sender::{Writer, count_value};
@@ -22,7 +23,6 @@ use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
 use crate::sys::clock;
-use crate::sys::event::Event;
 use crate::sys::shared::{SharedMemory, wake};
 use crate::sys::ticks::Ticks;
 

@@ -12,6 +12,7 @@ use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
+use tautline_state::Event;
 
 use super::connect_state::{ConnectState, Obstacle};
 use super::service::{Command, ServiceHandle};
@@ -21,7 +22,6 @@ use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
 use crate::statistics::Statistics;
-use crate::sys::event::Event;
 use crate::sys::shared::{SharedMemory, wake};
 use crate::sys::ticks::Ticks;
 use crate::types::Direction;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::inotify;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
+use tautline_state::Event;
 use tautline_state::fork::OwnerProcess;
 use tautline_state::policy::{be_ordinary, set_policy};
 use tautline_state::untrusted::UntrustedListener;
@@ -32,7 +33,6 @@ use super::sender::{Established, SenderShared};
 use super::subscription::Subscription;
 use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
-use crate::sys::event::Event;
 use crate::sys::seqpacket::{self, Received};
 use crate::sys::unix;
 

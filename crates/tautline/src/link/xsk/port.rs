@@ -12,6 +12,7 @@ use tautline_proto::wire::{PortKey, Priority};
 use tautline_shm::doorbell;
 use tautline_shm::layout::RecordHead;
 use tautline_shm::region::PortMemory;
+use tautline_state::Event;
 use tautline_state::fork::OwnerProcess;
 
 use super::XskLink;
@@ -22,7 +23,7 @@ use crate::link::plain_udp::{next_identification, reserve};
 use crate::link::{OutFrame, PortLink, PortRequest, claim, sleep_on};
 use crate::memory::MappedPort;
 use crate::sys::interface::{Interface, InterfaceWatch};
-use crate::sys::{event, wait};
+use crate::sys::wait;
 
 /// The port's half.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ impl XskPort {
         let memory = MappedPort::private(request.shape, key.number()).map_err(refused)?;
         let slot = Arc::new(PortSlot {
             memory: Arc::new(memory),
-            bell: event::Event::new().map_err(refused)?,
+            bell: Event::new().map_err(refused)?,
         });
         let members = [link.shared.arrivals(), slot.bell.as_fd()];
         let descriptor = wait::either(&members).map_err(refused)?;

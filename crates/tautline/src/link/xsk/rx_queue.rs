@@ -18,6 +18,7 @@ use tautline_proto::wire::{Header, PortKey, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
 use tautline_shm::out_of_order::FRAGMENT_OUT_OF_ORDER;
 use tautline_shm::region::PortMemory;
+use tautline_state::Event;
 
 use crate::address::Address;
 use crate::error::PortError;
@@ -32,8 +33,8 @@ use crate::link::raw::{count_unfit, deliver_raw};
 use crate::link::socket::Counters;
 use crate::memory::MappedPort;
 use crate::sys::memory::Mapping;
+use crate::sys::wait;
 use crate::sys::xsk::{NOTE_BYTES, XskSocket};
-use crate::sys::{event, wait};
 
 /// Frames that one look takes from one queue: as many as `packet` takes from a socket, and for the same
 /// reasons.
@@ -136,7 +137,7 @@ impl Slots {
 #[derive(Debug)]
 pub(super) struct PortSlot {
     pub(super) memory: Arc<MappedPort>,
-    pub(super) bell: event::Event,
+    pub(super) bell: Event,
 }
 
 impl PortSlot {
