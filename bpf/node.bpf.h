@@ -76,6 +76,7 @@ static __always_inline bool is_for_us(const __u8 mac[6])
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct tl_raw_table);

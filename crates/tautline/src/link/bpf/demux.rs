@@ -19,6 +19,7 @@ use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, MacAddress, PORT_MAX, PortKey, PortNumber};
 use tautline_shm::layout::SLOT_BYTES;
 use tautline_shm::region::Shape;
+use tautline_state::lock;
 use tautline_state::privilege::may_load_bpf;
 
 use super::counters::Counters;
@@ -215,10 +216,10 @@ impl Demux {
         setup: Setup,
         link: OwnedFd,
         map: impl FnMut(&'static str) -> Result<Map, Error>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, Error> {
         Ok(Self {
             setup,
-            maps: Maps::take(map).map_err(not_loaded)?,
+            maps: Maps::take(map)?,
             attached: Attached::Shared { link },
         })
     }
@@ -234,8 +235,9 @@ impl Demux {
     pub(crate) fn make_port(&self, key: PortKey, shape: Shape) -> Result<PortObjects, PortError> {
         let place = self.maps.places.take(key)?;
         let made = self.make(place, key.number(), shape);
-        let made = made.and_then(|made| self.maps.places.show(key).map(|()| made));
-        made.inspect_err(|_| self.close_port(key))
+        let made = made.inspect_err(|_| self.close_port(key))?;
+        self.maps.places.show(key);
+        Ok(made)
     }
 
     /// The place of an open port; 0 if it is not open.
@@ -658,13 +660,6 @@ impl Maps {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A poisoned lock means a panic in a map operation; the maps themselves are the kernel's.
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn create_map(

@@ -11,12 +11,10 @@ pub(crate) mod look;
 pub(super) mod map_indices;
 pub(super) mod out_of_order;
 mod program_users;
-pub(super) mod raw_table;
 mod running;
 pub(crate) mod sender;
 pub(super) mod tap;
 pub(crate) mod taps;
-pub(super) mod udp_table;
 mod verifier;
 
 use std::os::fd::OwnedFd;

@@ -63,7 +63,8 @@ fn take(setup: Setup, asked: Option<XdpMode>, found: &Found) -> Result<Demux, Op
     let Some(link) = link else {
         return Err(taken(&setup));
     };
-    Demux::from_running(setup, link, |name| map(&maps, name))
+    let demux = Demux::from_running(setup.clone(), link, |name| map(&maps, name));
+    demux.map_err(|why| is_another(why.to_string()))
 }
 
 /// [`Demux::detach_left`].

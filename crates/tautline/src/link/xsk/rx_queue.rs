@@ -4,7 +4,7 @@
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
@@ -18,19 +18,18 @@ use tautline_proto::wire::{Header, PortKey, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
 use tautline_shm::out_of_order::FRAGMENT_OUT_OF_ORDER;
 use tautline_shm::region::PortMemory;
-use tautline_state::Event;
+use tautline_state::{Event, lock};
 
 use crate::address::Address;
 use crate::error::PortError;
-use crate::link::NodeCounters;
 use crate::link::bpf::map_indices::{MapIndices, PLACES};
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::tap::TapRing;
-use crate::link::bpf::{self, raw_table};
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::{deliver_datagram, deliver_news};
 use crate::link::raw::{count_unfit, deliver_raw};
 use crate::link::socket::Counters;
+use crate::link::{NodeCounters, bpf};
 use crate::memory::MappedPort;
 use crate::sys::memory::Mapping;
 use crate::sys::wait;
@@ -98,38 +97,11 @@ impl std::fmt::Debug for RxQueues {
 }
 
 /// Ports by their places.
-struct Slots {
-    of_places: Box<[Option<Arc<PortSlot>>]>,
-    /// EtherType at each place of the raw ones; 0: none.
-    raw_types: [u16; raw_table::PLACES],
-}
+struct Slots(Box<[Option<Arc<PortSlot>>]>);
 
 impl Slots {
-    fn new() -> Self {
-        Self {
-            of_places: vec![None; PLACES].into(),
-            raw_types: [0; raw_table::PLACES],
-        }
-    }
-
     fn at(&self, place: usize) -> Option<&PortSlot> {
-        self.of_places.get(place)?.as_deref()
-    }
-
-    /// Fills a place, or empties it.
-    fn set(&mut self, key: PortKey, place: u32, slot: Option<&Arc<PortSlot>>) {
-        self.of_places[place as usize] = slot.cloned();
-        if let PortKey::Raw(ethertype) = key {
-            let held = slot.map_or(0, |_| ethertype.get());
-            self.raw_types[(place - raw_table::FIRST_PLACE) as usize] = held;
-        }
-    }
-
-    /// The raw port that a frame is for.
-    fn raw_of(&self, frame: &[u8]) -> Option<&PortSlot> {
-        let ethertype = RawFrame::ethertype_of(frame).filter(|ethertype| *ethertype != 0)?;
-        let index = self.raw_types.iter().position(|held| *held == ethertype)?;
-        self.at(raw_table::FIRST_PLACE as usize + index)
+        self.0.get(place)?.as_deref()
     }
 }
 
@@ -162,7 +134,7 @@ impl Shared {
             arrivals: wait::either(&members)?,
             rx_queues: Mutex::new(RxQueues {
                 queues,
-                slots: Slots::new(),
+                slots: Slots(vec![None; PLACES].into()),
                 news: maps.news,
             }),
             counters: Counters::default(),
@@ -192,12 +164,12 @@ impl Shared {
     /// From now on frames for this port go to `slot`.
     pub(super) fn open(&self, key: PortKey, slot: &Arc<PortSlot>) -> Result<(), PortError> {
         let place = self.places.take(key)?;
-        self.rx_queues().slots.set(key, place, Some(slot));
+        lock(&self.rx_queues).slots.0[place as usize] = Some(Arc::clone(slot));
         if let PortKey::Message(port) = key {
             self.open_ports.store(port.index(), 1, Relaxed);
         }
-        let shown = self.places.show(key);
-        shown.inspect_err(|_| self.close(key))
+        self.places.show(key);
+        Ok(())
     }
 
     pub(super) fn close(&self, key: PortKey) {
@@ -205,7 +177,7 @@ impl Shared {
             self.open_ports.store(port.index(), 0, Relaxed);
         }
         self.places.give_up(key, |place| {
-            self.rx_queues().slots.set(key, place, None);
+            lock(&self.rx_queues).slots.0[place as usize] = None;
         });
     }
 
@@ -215,7 +187,7 @@ impl Shared {
             malformed: self.counters.read().malformed,
             ..self.program_counters.read()
         };
-        for queue in &self.rx_queues().queues {
+        for queue in &lock(&self.rx_queues).queues {
             counters.socket_full += queue.dropped().unwrap_or(0);
         }
         counters
@@ -227,14 +199,7 @@ impl Shared {
         &self,
         fill: impl FnOnce(&mut XskSocket) -> std::io::Result<usize>,
     ) -> std::io::Result<usize> {
-        self.rx_queues().queues[0].send(fill)
-    }
-
-    fn rx_queues(&self) -> MutexGuard<'_, RxQueues> {
-        // The rings are the kernel's, and each step on them is whole.
-        self.rx_queues
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rx_queues).queues[0].send(fill)
     }
 
     /// Brings what has arrived into the ports' memories, if no other thread is at it.
@@ -279,7 +244,8 @@ impl Shared {
 
     /// Puts a frame into the memory of the port that it is for, and wakes its reader if it sleeps.
     fn deliver(&self, slots: &Slots, note: Note, frame: &[u8]) {
-        if let Some(place) = slots.raw_of(frame) {
+        let raw_place = RawFrame::ethertype_of(frame).and_then(|raw| self.places.of_raw(raw));
+        if let Some(place) = raw_place.and_then(|place| slots.at(place)) {
             match RawFrame::parse(frame) {
                 Some(frame) => deliver_raw(&place.memory, note.arrival, &frame),
                 None => count_unfit(&place.memory),
