@@ -297,13 +297,7 @@ fn sampling(pair: &Pair) {
         sources: 5,
         ..SamplingOptions::default()
     };
-    let mut publisher = pair
-        .on_a(|node| node.sampling(port(21)).options(&options).open())
-        .unwrap();
-    let mut reader = pair
-        .on_b(|node| node.sampling(port(22)).options(&options).open())
-        .unwrap();
-    let to = publisher.destination("peer", port(22)).unwrap();
+    let (mut publisher, mut reader, to) = pair.values(&options);
     let mut buffer = [0; 1484];
     let calls = allocations(|| {
         assert_eq!(reader.read_into(&mut buffer).unwrap(), None);
@@ -467,13 +461,7 @@ fn lending_over_a_bus(pair: &Pair) {
         value_bytes_max: 4096,
         ..SamplingOptions::default()
     };
-    let mut publisher = pair
-        .on_a(|node| node.sampling(port(23)).options(&options).open())
-        .unwrap();
-    let mut reader = pair
-        .on_b(|node| node.sampling(port(24)).options(&options).open())
-        .unwrap();
-    let to_value = publisher.destination("peer", port(24)).unwrap();
+    let (mut publisher, mut reader, to_value) = pair.values(&options);
     let calls = allocations(|| {
         for length in [8, 256, 257, 1400] {
             let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();

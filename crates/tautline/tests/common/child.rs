@@ -4,8 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use super::{PATIENCE, Take};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tautline::Wait;
 use tautline_testbed::own_test;
 
 const ROLE: &str = "TAUTLINE_TEST_ROLE";
@@ -23,6 +25,25 @@ pub fn ready() {
     println!("{READY}");
     let mut line = String::new();
     let _end = std::io::stdin().read_line(&mut line);
+}
+
+/// Answers what comes to a port until the parent is gone.
+pub fn answer_for_ever<P: Take>(
+    mut port: P,
+    bytes_max: usize,
+    answer: impl Fn(&mut P, P::Item, &[u8]),
+) -> ! {
+    std::thread::spawn(|| {
+        ready();
+        std::process::exit(0);
+    });
+    let mut buffer = vec![0; bytes_max];
+    loop {
+        let deadline = tautline::now() + PATIENCE;
+        if let Some(item) = port.look(&mut buffer, Wait::Until(deadline)) {
+            answer(&mut port, item, &buffer);
+        }
+    }
 }
 
 /// The command that runs `test` of this binary in `role`. It runs in the network namespace of the

@@ -134,24 +134,12 @@ fn forbid_and_open_in(
 
 /// Answers every message on `number` until the parent is gone.
 pub fn echo_for_ever(node: &Node, number: u16) {
-    let mut port = node.queuing(port(number)).open().unwrap();
-    std::thread::spawn(|| {
-        child::ready();
-        std::process::exit(0);
-    });
-    let mut buffer = [0; 1484];
-    loop {
-        let deadline = tautline::now() + PATIENCE;
-        let Some(message) = port
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap()
-        else {
-            continue;
-        };
-        let answer = &buffer[..message.length];
+    let port = node.queuing(port(number)).open().unwrap();
+    child::answer_for_ever(port, 1484, |port, message, bytes| {
+        let answer = &bytes[..message.length];
         port.reply(message.source, message.priority, answer)
             .unwrap();
-    }
+    });
 }
 
 /// Whether an echo answers on `number` of the second host.

@@ -18,10 +18,10 @@ use tautline::config::{BusConfig, Vlan};
 use tautline::link::XdpMode;
 use tautline::link::sim::Network;
 use tautline::neighbours::Form;
-use tautline::port::QueuingOptions;
+use tautline::port::{Datagram, QueuingOptions, ReceivedFrame, SamplingOptions};
 use tautline::{
-    Instant, LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortNumber, QueuingPort, UdpPort,
-    bus_neighbour,
+    Instant, LinkKind, MacAddress, Message, Neighbour, Node, NodeConfig, PortNumber, QueuingPort,
+    RawPort, Sample, SamplingPort, UdpPort, Wait, bus_neighbour,
 };
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
@@ -82,14 +82,23 @@ impl Pair {
         &self,
         options: &QueuingOptions,
     ) -> (QueuingPort, QueuingPort, tautline::Destination) {
-        let mut sender = self
-            .on_a(|node| node.queuing(port(11)).options(options).open())
-            .unwrap();
-        let receiver = self
-            .on_b(|node| node.queuing(port(12)).options(options).open())
-            .unwrap();
+        let open = |node: &Node, number| node.queuing(port(number)).options(options).open();
+        let mut sender = self.on_a(|node| open(node, 11)).unwrap();
+        let receiver = self.on_b(|node| open(node, 12)).unwrap();
         let to = sender.destination("peer", port(12)).unwrap();
         (sender, receiver, to)
+    }
+
+    /// A sampling port on each side, and the way from the first to the second.
+    pub fn values(
+        &self,
+        options: &SamplingOptions,
+    ) -> (SamplingPort, SamplingPort, tautline::Destination) {
+        let open = |node: &Node, number| node.sampling(port(number)).options(options).open();
+        let mut publisher = self.on_a(|node| open(node, 21)).unwrap();
+        let reader = self.on_b(|node| open(node, 22)).unwrap();
+        let to = publisher.destination("peer", port(22)).unwrap();
+        (publisher, reader, to)
     }
 
     /// A port of plain UDP on each side, of these numbers, and the way from the first to the second.
@@ -98,15 +107,52 @@ impl Pair {
         [from, to]: [u16; 2],
         options: &QueuingOptions,
     ) -> (UdpPort, UdpPort, tautline::Destination) {
-        let mut sender = self
-            .on_a(|node| node.udp(from).options(options).open())
-            .unwrap();
-        let receiver = self
-            .on_b(|node| node.udp(to).options(options).open())
-            .unwrap();
+        let open = |node: &Node, number| node.udp(number).options(options).open();
+        let mut sender = self.on_a(|node| open(node, from)).unwrap();
+        let receiver = self.on_b(|node| open(node, to)).unwrap();
         let to = sender.destination("peer", to).unwrap();
         (sender, receiver, to)
     }
+}
+
+/// Receiving what must come, and nothing more.
+pub trait Take {
+    /// Facts about what was received.
+    type Item: PartialEq + std::fmt::Debug;
+
+    /// A receive into a buffer.
+    fn look(&mut self, buffer: &mut [u8], wait: Wait) -> Option<Self::Item>;
+
+    /// The next one, which comes soon.
+    fn take_into(&mut self, buffer: &mut [u8]) -> Self::Item {
+        let deadline = tautline::now() + PATIENCE * slowness();
+        let received = self.look(buffer, Wait::Until(deadline));
+        received.expect("something comes")
+    }
+
+    /// Makes sure that nothing is there.
+    fn finds_nothing(&mut self, buffer: &mut [u8]) {
+        assert_eq!(self.look(buffer, Wait::Poll), None);
+    }
+}
+
+macro_rules! take {
+    ($($port:ty, $receive:ident -> $item:ty;)*) => {$(
+        impl Take for $port {
+            type Item = $item;
+
+            fn look(&mut self, buffer: &mut [u8], wait: Wait) -> Option<$item> {
+                self.$receive(buffer, wait).unwrap()
+            }
+        }
+    )*};
+}
+
+take! {
+    QueuingPort, receive_into -> Message;
+    SamplingPort, next_into -> Sample;
+    UdpPort, receive_into -> Datagram;
+    RawPort, receive_into -> ReceivedFrame;
 }
 
 pub fn port(number: u16) -> PortNumber {

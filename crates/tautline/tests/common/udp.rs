@@ -8,7 +8,7 @@ use tautline_proto::ip::send::{Route, SendBuffer};
 use tautline_proto::wire::udp::internet_checksum;
 use tautline_testbed::hosts::{Host, Hosts};
 
-use super::{PATIENCE, Side, hosts, open};
+use super::{PATIENCE, Side, hosts, is_here, open};
 
 /// The port of ours.
 pub const PORT: u16 = 5000;
@@ -19,6 +19,8 @@ pub struct Meeting {
     pub node: Node,
     pub socket: UdpSocket,
     pub hosts: Hosts,
+    /// Control process that the node is open through.
+    control: Option<super::control::Thread>,
 }
 
 impl Meeting {
@@ -37,19 +39,18 @@ impl Meeting {
             node,
             socket,
             hosts,
+            control: None,
         }
     }
 
-    /// The same, the node through a control process that serves until the other value is dropped.
-    pub fn controlled(
-        side: Side,
-        options: &QueuingOptions,
-    ) -> Option<(Self, super::control::Thread)> {
+    /// A node that is open through a control process.
+    pub fn controlled(side: Side, options: &QueuingOptions) -> Option<Self> {
+        is_here(side).then_some(())?;
         let hosts = hosts()?;
-        let control = super::control::Thread::start(&hosts, side);
+        let control = Some(super::control::Thread::start(&hosts, side));
         let meeting = Self::with(hosts, side, options);
         assert!(meeting.node.report().control_process.is_some());
-        Some((meeting, control))
+        Some(Self { control, ..meeting })
     }
 
     pub fn of(side: Side) -> Option<Self> {

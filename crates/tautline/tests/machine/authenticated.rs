@@ -4,15 +4,16 @@
 use std::time::{Duration, SystemTime};
 
 use crate::common::wire::{Wire, frame};
-use crate::common::{PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_TC, XSK_GENERIC, port, slowness};
+use crate::common::{
+    PACKET, PATIENCE, Pair, Side, Take, UDP, XDP, XDP_TC, XSK_GENERIC, port, slowness,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::keys::{KeySource, key_entry};
 use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
 use tautline::status::{PortStatus, ProtectionStatus};
 use tautline::{
-    Instant, MacAddress, Node, NodeConfig, PortError, Priority, Protection, QueuingPort, Wait,
-    neighbour,
+    MacAddress, Node, NodeConfig, PortError, Priority, Protection, QueuingPort, Wait, neighbour,
 };
 use tautline_proto::authentication::{
     Cipher, Key, KeyRing, SECRET_BYTES, SendKey, Sender, Space, Station, TRAILER_BYTES, Way,
@@ -101,12 +102,9 @@ fn refused(status: &ProtectionStatus) -> u64 {
     cheap + status.untimely + status.replayed + status.forged
 }
 
-fn receive(receiver: &mut QueuingPort, deadline: Instant) -> Vec<u8> {
+fn receive(receiver: &mut QueuingPort) -> Vec<u8> {
     let mut buffer = vec![0; receiver.message_bytes_max()];
-    let message = receiver
-        .receive_into(&mut buffer, Wait::Until(deadline))
-        .unwrap();
-    let length = message.expect("an honest message arrives").length;
+    let length = receiver.take_into(&mut buffer).length;
     buffer.truncate(length);
     buffer
 }
@@ -122,11 +120,7 @@ fn every_message_passes(pair: &Pair) {
         ] {
             let message: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
             sender.send(to, Priority::NORMAL, &message).unwrap();
-            assert_eq!(
-                receive(&mut receiver, pair.soon()),
-                message,
-                "{length} bytes"
-            );
+            assert_eq!(receive(&mut receiver), message, "{length} bytes");
             expected.push(message);
         }
         for number in 0..40_u8 {
@@ -144,10 +138,10 @@ fn every_message_passes(pair: &Pair) {
         loan.copy_from_slice(b"ready");
         loan.send().unwrap();
         for number in 0..40_u8 {
-            assert_eq!(receive(&mut receiver, pair.soon()), [number; 16]);
+            assert_eq!(receive(&mut receiver), [number; 16]);
         }
         for number in 0..3_u8 {
-            assert_eq!(receive(&mut receiver, pair.soon()), [number; 1_400]);
+            assert_eq!(receive(&mut receiver), [number; 1_400]);
         }
         let message = receiver
             .receive_in_place(Wait::Until(pair.soon()))
@@ -160,7 +154,7 @@ fn every_message_passes(pair: &Pair) {
         receiver
             .reply(source, Priority::HIGHEST, b"answer")
             .unwrap();
-        assert_eq!(receive(&mut sender, pair.soon()), b"answer");
+        assert_eq!(receive(&mut sender), b"answer");
 
         let (b, status) = (protection, status(&pair.b, 12));
         let checked = status.protection.unwrap();
@@ -198,10 +192,7 @@ fn every_value_passes(pair: &Pair) {
                     &number.to_be_bytes(),
                 )
                 .unwrap();
-            let sample = reader
-                .next_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap()
-                .unwrap();
+            let sample = reader.take_into(&mut buffer);
             assert_eq!(buffer[..sample.length], number.to_be_bytes());
             assert!(sample.new);
         }
@@ -428,7 +419,7 @@ fn no_forged_message_passes(side: Side) {
         sender
             .send(to, Priority::LOWEST, &number.to_be_bytes())
             .unwrap();
-        let message = receive(&mut receiver, pair.soon());
+        let message = receive(&mut receiver);
         assert_eq!(message, number.to_be_bytes());
     }
     let checked = protection(&pair.b, 12);
@@ -459,13 +450,7 @@ fn no_forged_value_passes(side: Side, sources: usize) {
     let Some(pair) = pair(side) else { return };
     let hosts = pair.hosts.as_ref().unwrap();
     let mut stranger = Stranger::on(hosts);
-    let mut sender = pair
-        .on_a(|node| node.sampling(port(21)).options(&value(1)).open())
-        .unwrap();
-    let mut reader = pair
-        .on_b(|node| node.sampling(port(22)).options(&value(sources)).open())
-        .unwrap();
-    let to = sender.destination("peer", port(22)).unwrap();
+    let (mut sender, mut reader, to) = pair.values(&value(sources));
     let mut buffer = [0; 1_484];
     let mut recorded: Vec<(Header, Vec<u8>)> = Vec::new();
     for round in 0..ROUNDS / 4 {
@@ -536,7 +521,7 @@ fn urgent_messages_that_are_served_first_cost_no_other_message() {
         for (priority, count) in sent.into_iter().rev() {
             for number in 0..count {
                 assert_eq!(
-                    receive(&mut receiver, pair.soon()),
+                    receive(&mut receiver),
                     [priority, number],
                     "{:?}",
                     side.link
@@ -563,12 +548,7 @@ fn a_flood_of_forged_frames_is_counted_and_over_when_it_ends() {
         stranger.attack(12, 11, round);
     }
     let mut buffer = [0; 1_000];
-    assert!(
-        receiver
-            .receive_into(&mut buffer, Wait::Poll)
-            .unwrap()
-            .is_none()
-    );
+    receiver.finds_nothing(&mut buffer);
     let checked = protection(&pair.b, 12);
     assert!(
         checked.dropped_full > 0 && checked.waiting == 0,
@@ -579,7 +559,7 @@ fn a_flood_of_forged_frames_is_counted_and_over_when_it_ends() {
         sender
             .send(to, Priority::NORMAL, &number.to_be_bytes())
             .unwrap();
-        assert_eq!(receive(&mut receiver, pair.soon()), number.to_be_bytes());
+        assert_eq!(receive(&mut receiver), number.to_be_bytes());
     }
     assert_eq!(status(&pair.b, 12).dropped_full, [0; 8]);
 }
@@ -734,8 +714,7 @@ fn new_keys_lose_no_message() {
         sender
             .send(to, Priority::NORMAL, &number.to_be_bytes())
             .unwrap();
-        let deadline = tautline::now() + PATIENCE * slowness();
-        assert_eq!(receive(&mut receiver, deadline), number.to_be_bytes());
+        assert_eq!(receive(&mut receiver), number.to_be_bytes());
         number += 1;
         if now_ns() / 1_000_000_000 > begins_s {
             after += 1;

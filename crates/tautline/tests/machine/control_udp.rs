@@ -1,61 +1,23 @@
 //! Plain UDP through a control process: who may open which UDP port, and that its clients' datagrams pass as those of
-//! a process with a demux of its own do. The peers are sockets of the kernel, Python and socat.
+//! a process with a demux of its own do. The peers are sockets of the kernel.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::net::UdpSocket;
 
 use crate::common::child;
 use crate::common::control::{
     NOBODY, allow, client_node, control_status, eventually, served, start_client, start_control,
     udp_ports_given,
 };
-use crate::common::udp::{Meeting, PORT, bytes, ip, set};
-use crate::common::{PATIENCE, XDP, XDP_GENERIC, XDP_TC, here, hosts};
+use crate::common::udp::{Meeting, PORT, bytes, ip};
+use crate::common::{PATIENCE, XDP, hosts};
 use tautline::error::Reason;
-use tautline::link::PlainUdp;
 use tautline::port::QueuingOptions;
 use tautline::{Node, PortError, Priority, ReceiveError, SendError, UdpPort, Wait};
-use tautline_testbed::hosts::{Host, Hosts};
-
-#[test]
-fn datagrams_of_a_client_pass_the_stack_by() {
-    for side in here([XDP, XDP_GENERIC, XDP_TC]) {
-        let Some((mut meeting, _control)) = Meeting::controlled(side, &any_size()) else {
-            return;
-        };
-        let capabilities = &meeting.node.report().capabilities;
-        assert_eq!(capabilities.plain_udp, PlainUdp::PastTheStack);
-        // Says the type of service and the time to live that a datagram comes with.
-        set(
-            &meeting.socket,
-            libc::IPPROTO_IP,
-            libc::IP_RECVTTL,
-            &[1, 0, 0, 0],
-        );
-        let mut buffer = vec![0; 65_536];
-        // In one frame and in fragments.
-        for length in [0, 1, 64, 1_472, 1_473, 8_192, 65_507] {
-            let datagram = bytes(length);
-            meeting.socket.send_to(&datagram, meeting.own()).unwrap();
-            let received = meeting.receive(&mut buffer);
-            assert_eq!((received.length, received.source), (length, meeting.peer()));
-            assert!(buffer[..length] == datagram, "{length} bytes in");
-            let priority = Priority::new(5).unwrap();
-            meeting
-                .port
-                .reply(received.source, priority, &datagram)
-                .unwrap();
-            let (received, from) = meeting.socket.recv_from(&mut buffer).unwrap();
-            assert_eq!(from, meeting.own().into());
-            assert!(buffer[..received] == datagram, "{length} bytes out");
-        }
-        assert_eq!(meeting.status().send_errors, 0);
-    }
-}
+use tautline_testbed::hosts::Host;
 
 #[test]
 fn a_client_is_told_what_did_not_arrive() {
-    let Some((mut meeting, _control)) = Meeting::controlled(XDP, &QueuingOptions::default()) else {
+    let Some(mut meeting) = Meeting::controlled(XDP, &QueuingOptions::default()) else {
         return;
     };
     let mut closed = meeting.peer();
@@ -105,57 +67,12 @@ fn udp_port(node: &Node, number: u16) -> Result<UdpPort, PortError> {
 
 /// Answers every datagram until the parent is gone.
 fn echo(node: &Node) -> ! {
-    let mut port = node.udp(PORT).options(&any_size()).open().unwrap();
-    std::thread::spawn(|| {
-        child::ready();
-        std::process::exit(0);
-    });
-    let mut buffer = vec![0; 65_536];
-    loop {
-        let deadline = tautline::now() + PATIENCE;
-        let Some(datagram) = port
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap()
-        else {
-            continue;
-        };
-        let answer = &buffer[..datagram.length];
+    let port = node.udp(PORT).options(&any_size()).open().unwrap();
+    child::answer_for_ever(port, 65_536, |port, datagram, bytes| {
+        let answer = &bytes[..datagram.length];
         port.reply(datagram.source, Priority::NORMAL, answer)
             .unwrap();
-    }
-}
-
-/// Whether a program in host A gets back what it sends to the port of host B.
-fn answers(hosts: &Hosts, program: &mut Command, text: &str) -> bool {
-    let run = || {
-        let program = program.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = program.stderr(Stdio::null()).spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        // One that has ended reads nothing.
-        let _read = input.write_all(text.as_bytes());
-        drop(input);
-        child.wait_with_output().unwrap().stdout == text.as_bytes()
-    };
-    hosts.inside(Host::A, run).unwrap()
-}
-
-fn python(hosts: &Hosts) -> Command {
-    const PROGRAM: &str = "import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(2)
-s.sendto(sys.stdin.buffer.read(), (sys.argv[1], int(sys.argv[2])))
-sys.stdout.buffer.write(s.recv(65536))";
-    let mut command = Command::new("python3");
-    let address = ip(hosts, Host::B).to_string();
-    command.args(["-c", PROGRAM, &address, &PORT.to_string()]);
-    command
-}
-
-fn socat(hosts: &Hosts) -> Command {
-    let mut command = Command::new("socat");
-    let peer = format!("UDP4:{}:{PORT}", ip(hosts, Host::B));
-    command.args(["-t", "2", "-T", "2", "-", &peer]);
-    command
+    })
 }
 
 const RULE: &str = "udp_ports = [5000, \"5005-5009\", 53]\npriorities = [\"0-3\"]";
@@ -173,12 +90,16 @@ fn an_entry_gives_udp_ports_and_they_outlive_the_control_process() {
     let rules = allow("", RULE);
     let control = start_control(&hosts, TEST, &rules);
     let client = start_client(&hosts, TEST, "client");
-    let long = "0123456789".repeat(600);
-    let reach = |when: &str| {
-        assert!(answers(&hosts, &mut python(&hosts), "short"), "{when}");
-        assert!(answers(&hosts, &mut python(&hosts), &long), "long, {when}");
-        if Command::new("socat").arg("-V").output().is_ok() {
-            assert!(answers(&hosts, &mut socat(&hosts), "socat"), "{when}");
+    let bind = || UdpSocket::bind((ip(&hosts, Host::A), 0)).unwrap();
+    let socket = hosts.inside(Host::A, bind).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = vec![0; 65_536];
+    let mut reach = |when: &str| {
+        for length in [5, 6_000] {
+            let sent = bytes(length);
+            socket.send_to(&sent, (ip(&hosts, Host::B), PORT)).unwrap();
+            let received = socket.recv(&mut buffer).expect(when);
+            assert!(buffer[..received] == sent, "{length} bytes, {when}");
         }
     };
     reach("with its control process");

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use crate::common::wire::{Fence, Wire, bytes, frame, since, vectors};
 use crate::common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, hosts, is_here, pair, port,
+    PACKET, PATIENCE, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, hosts, is_here, pair, port,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -556,10 +556,7 @@ fn fragments(side: Side) {
     // One missing: nothing comes, until the next message's arrival shows that its time is over.
     [0, 1, 3, 4].iter().for_each(|index| send(*index, first));
     fence.pass(&wire);
-    assert_eq!(
-        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
-        None
-    );
+    receiver.finds_nothing(&mut buffer);
     assert_eq!(node.status().ports[0].expired, 0);
     std::thread::sleep(std::time::Duration::from_millis(60));
     send(2, first);
@@ -611,11 +608,8 @@ fn a_restarted_sender_is_not_mixed_up(side: Side) {
     [0, 2].iter().for_each(|index| send(*index, 1));
     for fill in 2..6 {
         [0, 1, 2].iter().for_each(|index| send(*index, fill));
-        let deadline = tautline::now() + PATIENCE;
-        let whole = receiver
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap();
-        assert_eq!(whole.expect("is no copy").length, buffer.len());
+        let whole = receiver.take_into(&mut buffer);
+        assert_eq!(whole.length, buffer.len());
         assert!(buffer.iter().all(|byte| *byte == fill), "run {fill} alone");
     }
     let status = &node.status().ports[0];
@@ -652,10 +646,8 @@ fn a_full_socket_counts(side: Side) {
     }
     // The count comes with the next frame.
     sender.send(to, Priority::HIGHEST, b"after").unwrap();
-    let after = receiver
-        .receive_into(&mut buffer, Wait::Until(pair.soon()))
-        .unwrap();
-    assert_eq!(after.expect("has room").length, 5);
+    let after = receiver.take_into(&mut buffer);
+    assert_eq!(after.length, 5);
     let status = pair.b.status();
     let full: u64 = status.ports[0].dropped_full.iter().sum();
     let dropped = status.counters.socket_full;
@@ -687,10 +679,8 @@ fn the_udp_form_is_sent_as_written() {
         let mut buffer = [0; 1484];
         for payload in [&b""[..], b"seven..", &[5; 1456]] {
             sender.send(to, Priority::NORMAL, payload).unwrap();
-            let message = receiver
-                .receive_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
-            assert_eq!(message.unwrap().length, payload.len());
+            let message = receiver.take_into(&mut buffer);
+            assert_eq!(message.length, payload.len());
             let frame = sniffer.next(|frame| udp::parse(frame) != Err(Rejected::NotOurs));
             let frame = udp::parse(&frame).unwrap();
             assert_eq!(frame.checksum, udp::UdpChecksum::Absent, "{}", side.link);

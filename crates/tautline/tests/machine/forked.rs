@@ -1,15 +1,15 @@
 //! Handles in a child of fork(2): refused there, and the parent's whatever the child drops.
 
 use crate::common::{
-    PACKET, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair, controlled_pair,
-    here, pair, port,
+    PACKET, Pair, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair,
+    controlled_pair, here, pair, port,
 };
 use tautline::keys::KeySource;
 use tautline::link::RawFrames;
 use tautline::port::{QueuingOptions, RAW_FRAME_BYTES_MAX};
 use tautline::{
-    EtherType, Instant, Node, NodeConfig, PortError, Priority, Protection, QueuingPort,
-    ReceiveError, SendError, Wait, neighbour, status,
+    EtherType, Node, NodeConfig, PortError, Priority, Protection, QueuingPort, ReceiveError,
+    SendError, Wait, neighbour, status,
 };
 use tautline_proto::authentication::{Cipher, Key, KeyRing};
 use tautline_testbed::hosts::Host;
@@ -60,20 +60,16 @@ impl From<PortError> for Refusal {
 }
 
 /// Sends from one port to the other, and receives it.
-fn passes(sender: &mut QueuingPort, receiver: &mut QueuingPort, soon: Instant, text: &[u8]) {
+fn passes(sender: &mut QueuingPort, receiver: &mut QueuingPort, text: &[u8]) {
     let to = sender.destination("peer", receiver.number()).unwrap();
     sender.send(to, HIGH, text).unwrap();
     let mut buffer = [0; 1484];
-    let message = receiver
-        .receive_into(&mut buffer, Wait::Until(soon))
-        .unwrap();
-    let length = message.expect("it goes on after the fork").length;
+    let length = receiver.take_into(&mut buffer).length;
     assert_eq!(&buffer[..length], text);
 }
 
 /// Every call of a child is refused, and whatever it drops the parent's ports go on.
 fn a_child_harms_nothing(pair: Pair) {
-    let soon = pair.soon();
     let (sender, receiver, to) = pair.ports(&QueuingOptions::default());
     let on_bus = pair.hosts.is_none();
     let Pair {
@@ -85,7 +81,7 @@ fn a_child_harms_nothing(pair: Pair) {
     } = pair;
     let mut owned = Some((sender, receiver, a, b));
     let parents = owned.as_mut().unwrap();
-    passes(&mut parents.0, &mut parents.1, soon, b"before the fork");
+    passes(&mut parents.0, &mut parents.1, b"before the fork");
     parents
         .0
         .merge(to, HIGH, b"merged before the fork")
@@ -124,16 +120,13 @@ fn a_child_harms_nothing(pair: Pair) {
     let (mut sender, mut receiver, a, b) = owned.unwrap();
     sender.flush().unwrap();
     let mut buffer = [0; 1484];
-    let merged = receiver
-        .receive_into(&mut buffer, Wait::Until(soon))
-        .unwrap()
-        .unwrap();
+    let merged = receiver.take_into(&mut buffer);
     assert_eq!(
         &buffer[..merged.length],
         b"merged before the fork",
         "it is sent once"
     );
-    passes(&mut sender, &mut receiver, soon, b"after the fork");
+    passes(&mut sender, &mut receiver, b"after the fork");
     assert_eq!(
         receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
         None,
@@ -145,7 +138,7 @@ fn a_child_harms_nothing(pair: Pair) {
         Some(hosts) => hosts.inside(Host::A, open).unwrap(),
         None => open(),
     };
-    passes(&mut late, &mut receiver, soon, b"of another port");
+    passes(&mut late, &mut receiver, b"of another port");
     if on_bus {
         let own = std::process::id();
         let (told, _) = status::nodes().unwrap();
@@ -224,17 +217,11 @@ fn other_kinds(side: Side) -> Option<()> {
     let mut buffer = [0; 2_048];
     let to = theirs.0.destination("peer", port(20)).unwrap();
     theirs.0.send(to, HIGH, b"value").unwrap();
-    let sample = value
-        .next_into(&mut buffer, Wait::Until(soon))
-        .unwrap()
-        .unwrap();
+    let sample = value.take_into(&mut buffer);
     assert_eq!(&buffer[..sample.length], b"value");
     let to = theirs.1.destination("peer", PLAIN_UDP).unwrap();
     theirs.1.send_to(to, HIGH, b"datagram").unwrap();
-    let datagram = datagrams
-        .receive_into(&mut buffer, Wait::Until(soon))
-        .unwrap()
-        .unwrap();
+    let datagram = datagrams.take_into(&mut buffer);
     assert_eq!(&buffer[..datagram.length], b"datagram");
     let mut frame = [0xFF; 60];
     frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 0x88, 0xA4]);
@@ -322,15 +309,8 @@ fn a_protected_port_uses_no_nonce_twice() {
     sender.send(to, HIGH, b"second").unwrap();
     let mut buffer = [0; 1484];
     for expected in ["first", "second"] {
-        let soon = tautline::now() + crate::common::PATIENCE;
-        let message = receiver
-            .receive_into(&mut buffer, Wait::Until(soon))
-            .unwrap()
-            .unwrap();
+        let message = receiver.take_into(&mut buffer);
         assert_eq!(&buffer[..message.length], expected.as_bytes());
     }
-    assert_eq!(
-        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
-        None
-    );
+    receiver.finds_nothing(&mut buffer);
 }

@@ -25,7 +25,6 @@ mod forked;
 mod groups;
 mod interface_identity;
 mod joined_datagrams;
-mod lending;
 mod link_xsk;
 mod locked;
 mod neighbours;

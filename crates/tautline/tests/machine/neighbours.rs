@@ -10,10 +10,10 @@ use crate::common::control::{
     start_control,
 };
 use crate::common::wire::Wire;
-use crate::common::{PATIENCE, XDP, hosts, open, port};
+use crate::common::{PATIENCE, Take, XDP, hosts, open, port};
 use tautline::control::shared_neighbours;
 use tautline::neighbours::{Form, NeighbourTableError, solicit};
-use tautline::{LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority, Wait};
+use tautline::{LinkKind, MacAddress, Neighbour, Node, NodeConfig, Priority};
 use tautline_proto::ip::arp::ETHERTYPE_ARP;
 use tautline_proto::wire::raw::EtherType;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -263,11 +263,7 @@ fn clients_go_on_and_see_the_neighbours_of_a_successor() {
     client.let_go();
     client.wait_for("the client has seen it");
     let mut buffer = [0; 1484];
-    let deadline = tautline::now() + PATIENCE;
-    let message = heard
-        .receive_into(&mut buffer, Wait::Until(deadline))
-        .unwrap()
-        .unwrap();
+    let message = heard.take_into(&mut buffer);
     assert_eq!(&buffer[..message.length], b"seen");
     let neighbours = &control_status(&hosts)["neighbours"];
     assert_eq!(neighbours.as_array().unwrap().len(), 1);

@@ -3,12 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::common::udp::{Meeting, PORT, bytes, changed, frame, ip, set};
 use crate::common::wire::Wire;
 use crate::common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, here, hosts, open,
-    sim_pair,
+    PACKET, PATIENCE, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, here, hosts,
+    open, sim_pair,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -17,13 +18,14 @@ use tautline::error::Reason;
 use tautline::link::PlainUdp;
 use tautline::neighbours::Form;
 use tautline::port::{Outgoing, QueuingOptions};
+use tautline::send_pool::SendPoolConfig;
 use tautline::{
     LinkKind, MacAddress, Neighbour, Node, NodeConfig, PortError, PortKey, Priority, ReceiveError,
-    SendError, Wait,
+    SendError, UdpPort, Wait,
 };
+use tautline_proto::ip::FRAGMENT_OFFSET;
 use tautline_proto::ip::checksum::judge;
 use tautline_proto::ip::receive::{Arrival, Own, parse};
-use tautline_proto::ip::{DATAGRAM_BYTES_MAX, FRAGMENT_OFFSET};
 use tautline_proto::wire::{ParseError, Rejected};
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, Offloads};
 
@@ -33,48 +35,6 @@ const PAST_THE_STACK: [Side; 5] = [XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC];
 
 fn is_past_the_stack(side: Side) -> bool {
     matches!(side.link, LinkKind::Xdp | LinkKind::Xsk)
-}
-
-#[test]
-fn datagrams_pass_both_ways() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
-            return;
-        };
-        let to = meeting.port.destination("peer", meeting.peer().port());
-        let to = to.unwrap();
-        let mut buffer = [0; 1484];
-        for length in [0, 1, 2, 17, 64, 255, 256, 1000, 1399, 1471, 1472] {
-            let datagram = bytes(length);
-            meeting.socket.send_to(&datagram, meeting.own()).unwrap();
-            let received = meeting.receive(&mut buffer);
-            assert_eq!(received.length, length);
-            assert_eq!(buffer[..length], datagram);
-            assert_eq!(received.source, meeting.peer());
-            assert_eq!(received.priority, Priority::LOWEST);
-
-            let priority = Priority::ALL[length % 8];
-            meeting.port.send_to(to, priority, &datagram).unwrap();
-            let (received, from) = meeting.socket.recv_from(&mut buffer).unwrap();
-            assert_eq!(buffer[..received], datagram, "{length} bytes");
-            assert_eq!(from, meeting.own().into());
-
-            let mut loan = meeting.port.lend(to, priority, length).unwrap();
-            loan.copy_from_slice(&datagram);
-            loan.send().unwrap();
-            let received = meeting.socket.recv(&mut buffer).unwrap();
-            assert_eq!(buffer[..received], datagram);
-        }
-        let status = meeting.status();
-        assert_eq!((status.received, status.sent), (11, 22));
-        assert_eq!(
-            (status.datagrams.unwrap().bad_checksum, status.void),
-            (0, 0)
-        );
-        // A veth leaves the checksums of what was never on a wire half made.
-        let partial = if is_past_the_stack(side) { 11 } else { 0 };
-        assert_eq!(status.datagrams.unwrap().partial_checksum, partial);
-    }
 }
 
 /// A network of two addresses has no broadcast address (RFC 3021), and Linux takes 240.0.0.0/4 for ordinary addresses.
@@ -195,44 +155,6 @@ fn a_destination_of_another_port_is_refused() {
 }
 
 #[test]
-fn long_datagrams_leave_in_fragments_that_the_kernel_puts_together() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
-            return;
-        };
-        let peer = meeting.peer();
-        let to = meeting.port.destination("peer", peer.port()).unwrap();
-        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-        for length in [1473, 1480, 2000, 8192, 65_506, DATAGRAM_BYTES_MAX] {
-            let datagram = bytes(length);
-            meeting
-                .port
-                .send_to(to, Priority::NORMAL, &datagram)
-                .unwrap();
-            let received = meeting.socket.recv(&mut buffer).unwrap();
-            assert!(buffer[..received] == datagram, "{length} bytes");
-        }
-        // So many fragments go one by one, whatever the interface.
-        meeting.port.limit_packets(peer, 576);
-        let datagram = bytes(DATAGRAM_BYTES_MAX);
-        meeting
-            .port
-            .send_to(to, Priority::NORMAL, &datagram)
-            .unwrap();
-        let received = meeting.socket.recv(&mut buffer).unwrap();
-        assert!(buffer[..received] == datagram, "in short packets");
-        let too_long = vec![0; DATAGRAM_BYTES_MAX + 1];
-        assert_eq!(
-            meeting.port.send_to(to, Priority::NORMAL, &too_long),
-            Err(SendError::MessageTooLarge {
-                bytes: DATAGRAM_BYTES_MAX + 1
-            })
-        );
-        assert_eq!(meeting.status().send_errors, 1);
-    }
-}
-
-#[test]
 fn checksums_are_judged() {
     for (offloads, side) in [
         (Offloads::ChecksumOff, XDP),
@@ -337,31 +259,6 @@ fn wrong_datagrams_are_dropped_and_counted() {
         assert_eq!(meeting.node.status().counters, wanted);
         let status = meeting.status();
         assert_eq!((status.received, status.frames), (13, 13));
-    }
-}
-
-#[test]
-fn options_in_the_ip_header_are_passed_over() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
-            return;
-        };
-        let mut buffer = [0; 1484];
-        // Three times "no operation" and the end; then record route, with room for nine.
-        let mut record_route = vec![7, 39, 4];
-        record_route.resize(40, 0);
-        for options in [&[1, 1, 1, 0][..], &record_route] {
-            set(&meeting.socket, libc::IPPROTO_IP, libc::IP_OPTIONS, options);
-            for length in [1, 500, 1400] {
-                meeting
-                    .socket
-                    .send_to(&bytes(length), meeting.own())
-                    .unwrap();
-                let received = meeting.receive(&mut buffer);
-                assert_eq!(received.length, length);
-                assert_eq!(buffer[..length], bytes(length));
-            }
-        }
     }
 }
 
@@ -657,7 +554,7 @@ fn a_sleeper_is_woken_and_epoll_too() {
         sender.join().unwrap();
 
         assert!(meeting.port.descriptor().is_some());
-        assert_eq!(meeting.port.receive_into(&mut buffer, Wait::Poll), Ok(None));
+        assert!(meeting.port.receive(Wait::Poll).unwrap().is_none());
         meeting.socket.send_to(b"ring", own).unwrap();
         let descriptor = meeting
             .port
@@ -675,15 +572,8 @@ fn a_sleeper_is_woken_and_epoll_too() {
             tv_nsec: 0,
         };
         assert_eq!(rustix::event::poll(&mut poll, Some(&limit)), Ok(1));
-        assert_eq!(
-            meeting
-                .port
-                .receive_into(&mut buffer, Wait::Poll)
-                .unwrap()
-                .unwrap()
-                .length,
-            4
-        );
+        let lent = meeting.port.receive(Wait::Poll).unwrap().unwrap();
+        assert_eq!(&*lent, b"ring");
     }
 }
 
@@ -759,6 +649,104 @@ fn forty_ports_and_more_are_open_at_once() {
             ports.push(node.udp(PORT).options(&small).open().unwrap());
         })
         .unwrap();
+}
+
+fn lent(node: &Node) -> [u32; 4] {
+    let status = node.status().send_pool.unwrap();
+    status.sizes.map(|size| size.lent)
+}
+
+#[test]
+fn an_exhausted_pool_says_so_until_a_buffer_is_dropped() {
+    let node = {
+        let mut config = NodeConfig::udp([127, 0, 0, 1].into());
+        config.send_pool = SendPoolConfig {
+            pages_1: 2,
+            pages_4: 1,
+            pages_8: 1,
+            pages_16: 2,
+        };
+        Node::open(config).unwrap()
+    };
+    let mut ports = [15_400, 15_401, 15_402].map(|number| node.udp(number).open().unwrap());
+    let [one, two, three] = &mut ports;
+    let to = |port: &mut UdpPort| port.destination("127.0.0.1", 9).unwrap();
+    let (to_one, to_two, to_three) = (to(one), to(two), to(three));
+    let held = [
+        one.lend(to_one, Priority::NORMAL, 100).unwrap(),
+        two.lend(to_two, Priority::NORMAL, 4096).unwrap(),
+    ];
+    let exhausted = SendError::PoolExhausted { buffer_bytes: 4096 };
+    let none = three.lend(to_three, Priority::NORMAL, 4096);
+    assert_eq!(none.map(drop), Err(exhausted));
+    assert_eq!(lent(&node), [2, 0, 0, 0]);
+    // Other sizes are not touched by that, and do not help out.
+    let large = three.lend(to_three, Priority::NORMAL, 5000).unwrap();
+    assert_eq!(lent(&node), [2, 1, 0, 0]);
+    drop(large);
+    drop(held);
+    assert_eq!(lent(&node), [0; 4]);
+    drop(three.lend(to_three, Priority::NORMAL, 100).unwrap());
+    let status = node.status();
+    let pool = status.send_pool.unwrap();
+    assert_eq!(pool.sizes.map(|size| size.exhausted), [1, 0, 0, 0]);
+    let errors: u64 = status.ports.iter().map(|port| port.send_errors).sum();
+    assert_eq!(errors, 1);
+}
+
+#[test]
+fn datagrams_are_looked_at_where_they_lie() {
+    for side in here([XDP, XDP_GENERIC, XDP_TC, PACKET, UDP]) {
+        let options = QueuingOptions {
+            depth: 4,
+            ..QueuingOptions::default()
+        };
+        let Some(hosts) = hosts() else { return };
+        let mut meeting = Meeting::with(hosts, side, &options);
+        let (own, peer) = (meeting.own(), meeting.peer());
+        let soon = || tautline::now() + PATIENCE;
+        assert!(meeting.port.receive(Wait::Poll).unwrap().is_none());
+        for length in [0, 1, 999, 1472] {
+            meeting.socket.send_to(&bytes(length), own).unwrap();
+            let lent = meeting.port.receive(Wait::Until(soon())).unwrap().unwrap();
+            assert_eq!(*lent, bytes(length));
+            assert_eq!(lent.datagram().length, length);
+            assert_eq!(lent.datagram().source, peer);
+        }
+        // Looked at, while its class is filled and overflows.
+        meeting.socket.send_to(&[9; 100], own).unwrap();
+        let lent = meeting.port.receive(Wait::Until(soon())).unwrap().unwrap();
+        for number in 0..4 {
+            meeting.socket.send_to(&[number; 100], own).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(*lent, [9; 100]);
+        drop(lent);
+        let mut taken = Vec::new();
+        while let Some(lent) = meeting.port.receive(Wait::Poll).unwrap() {
+            assert!(lent.iter().all(|byte| *byte == lent[0]));
+            taken.push(lent[0]);
+        }
+        // Behind a socket, the one too many waits there until it is collected.
+        let capabilities = &meeting.node.report().capabilities;
+        let expected: &[u8] = match capabilities.plain_udp {
+            PlainUdp::PastTheStack => &[0, 1, 2],
+            _ => &[0, 1, 2, 3],
+        };
+        assert_eq!(taken, expected);
+        // Forgotten instead of dropped, it is not given back, and found again.
+        meeting.socket.send_to(b"again", own).unwrap();
+        let lent = meeting.port.receive(Wait::Until(soon())).unwrap().unwrap();
+        std::mem::forget(lent);
+        let mut buffer = [0; 1484];
+        let again = meeting
+            .port
+            .receive_into(&mut buffer, Wait::Poll)
+            .unwrap()
+            .unwrap();
+        assert_eq!(&buffer[..again.length], b"again");
+        meeting.port.finds_nothing(&mut buffer);
+    }
 }
 
 /// The kernel side and its twin in this process do the same with the same frames, most of which are wrong

@@ -7,10 +7,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::common::{PATIENCE, Pair, XDP, pair, port};
+use crate::common::{Pair, Take, XDP, pair, port};
 use nix::unistd::gettid;
 use tautline::port::QueuingOptions;
-use tautline::{Destination, Node, Priority, QueuingPort, Wait};
+use tautline::{Destination, Node, Priority, QueuingPort};
 use tautline_testbed::sys::{allowed_cpus, pin_to_cpu, set_fifo};
 
 const PORTS: [u16; 2] = [71, 72];
@@ -31,11 +31,8 @@ impl Receiver {
             started.send(gettid().as_raw()).unwrap();
             let mut buffer = [0; 1484];
             loop {
-                let deadline = tautline::now() + PATIENCE;
-                let message = port
-                    .receive_into(&mut buffer, Wait::Until(deadline))
-                    .unwrap();
-                if message.expect("a message comes").length == 0 {
+                let message = port.take_into(&mut buffer);
+                if message.length == 0 {
                     return;
                 }
                 served.send(number).unwrap();

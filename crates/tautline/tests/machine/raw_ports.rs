@@ -7,8 +7,8 @@ use crate::common::child::{self, Helper};
 use crate::common::control::Thread;
 use crate::common::wire::Wire;
 use crate::common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair, config,
-    hosts, is_here, open, port, sim_pair,
+    PACKET, PATIENCE, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair,
+    config, hosts, is_here, open, port, sim_pair,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tautline::link::RawFrames;
@@ -262,15 +262,9 @@ fn frames_of_others_stay_with_linux() {
         let mut receiver = at(Host::B, &meeting.node, 12);
         let to = sender.destination("peer", port(12)).unwrap();
         sender.send(to, Priority::NORMAL, b"message").unwrap();
-        let deadline = tautline::now() + PATIENCE;
         let mut buffer = [0; 1484];
-        let message = receiver
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap();
-        assert_eq!(
-            &buffer[..message.expect("a message comes").length],
-            b"message"
-        );
+        let message = receiver.take_into(&mut buffer);
+        assert_eq!(&buffer[..message.length], b"message");
         assert_eq!(meeting.status().received, 1);
     }
 }
@@ -300,12 +294,7 @@ fn linux_sees_the_frames_again_when_the_port_is_closed() {
         assert_eq!(watch.next(is_ours), passed);
         // The place is free again, and empty.
         let mut again = raw_port(&hosts, &node, TYPE).unwrap();
-        assert_eq!(
-            again
-                .receive_into(&mut [0; RAW_FRAME_BYTES_MAX], Wait::Poll)
-                .unwrap(),
-            None
-        );
+        again.finds_nothing(&mut [0; RAW_FRAME_BYTES_MAX]);
         assert!(wire.send(&frame(ALL, &[], TYPE.get(), b"again")));
         let deadline = tautline::now() + PATIENCE;
         let mut buffer = [0; RAW_FRAME_BYTES_MAX];
@@ -402,13 +391,7 @@ fn what_is_too_much_is_dropped_and_counted() {
         for number in 0..3 {
             assert_eq!(policed.receive().1[14..], [number; 60]);
         }
-        assert_eq!(
-            policed
-                .port
-                .receive_into(&mut [0; RAW_FRAME_BYTES_MAX], Wait::Poll)
-                .unwrap(),
-            None
-        );
+        policed.port.finds_nothing(&mut [0; RAW_FRAME_BYTES_MAX]);
         assert!(policed.status().policed >= 6, "{:?}", policed.status());
     }
 }

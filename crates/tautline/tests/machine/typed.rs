@@ -1,8 +1,8 @@
 //! Typed ports: values arrive as they were sent, sizes and declarations are checked.
 
 use crate::common::{
-    PACKET, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair, controlled_pair,
-    here, hosts, pair, port, sim_pair,
+    PACKET, Pair, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair,
+    controlled_pair, here, hosts, pair, port, sim_pair,
 };
 use tautline::error::OptionsError;
 use tautline::keys::{Cipher, Key, KeyRing, KeySource};
@@ -341,10 +341,7 @@ fn other_types_are_refused(pair: &Pair, options: &QueuingOptions) {
     let mut any = pair.on_a(|node| node.queuing(port(15)).options(options).open().unwrap());
     other.send(to, Priority::NORMAL, &OTHER).unwrap();
     let mut buffer = [0; 1484];
-    let message = any
-        .receive_into(&mut buffer, Wait::Until(pair.soon()))
-        .unwrap()
-        .unwrap();
+    let message = any.take_into(&mut buffer);
     assert_eq!(&buffer[..message.length], OTHER.bytes());
     let status = pair.a.status().ports.remove(0);
     assert_eq!((status.other_type, status.received), (2, 2));
@@ -579,9 +576,6 @@ fn untyped_ports_on_a_bus_talk_to_typed_ones() {
     let to_untyped = typed.destination("peer", port(12)).unwrap();
     typed.send(to_untyped, Priority::NORMAL, &COMMAND).unwrap();
     let mut buffer = [0; 1484];
-    let message = untyped
-        .receive_into(&mut buffer, Wait::Until(pair.soon()))
-        .unwrap()
-        .unwrap();
+    let message = untyped.take_into(&mut buffer);
     assert_eq!(&buffer[..message.length], COMMAND.bytes());
 }

@@ -7,8 +7,8 @@ use std::thread;
 use crate::common::control;
 use crate::common::udp::{Meeting, PORT, bytes, ip};
 use crate::common::{
-    PACKET, PATIENCE, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config, here, hosts,
-    pair,
+    PACKET, PATIENCE, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config, here,
+    hosts, pair,
 };
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -303,10 +303,8 @@ fn a_batch_ends_where_the_cable_is_full() {
         for number in 0..sent {
             // On `xsk` what waits in the ring leaves when a thread looks.
             assert_eq!(sender.receive_into(&mut buffer, Wait::Poll), Ok(None));
-            let received = receiver
-                .receive_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
-            assert_eq!(received.expect("it was taken").length, 2);
+            let received = receiver.take_into(&mut buffer);
+            assert_eq!(received.length, 2);
             assert_eq!(buffer[..2], number.to_be_bytes());
         }
         assert_eq!(receiver.receive_into(&mut buffer, Wait::Poll), Ok(None));

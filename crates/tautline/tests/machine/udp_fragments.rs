@@ -28,10 +28,13 @@ use tautline_testbed::hosts::Host;
 /// Runs the tests on each link: all of them where fragments come past the kernel's stack, those with ordinary
 /// programs where it puts them together.
 macro_rules! suite {
-    (@tests $side:expr; $($test:ident)*) => {$(
+    (@tests $side:expr; $($test:ident)*) => {
+        suite!(@with meeting($side); $($test)*);
+    };
+    (@with $meeting:expr; $($test:ident)*) => {$(
         #[test]
         fn $test() {
-            if let Some(meeting) = meeting($side) {
+            if let Some(meeting) = $meeting {
                 super::$test(meeting);
             }
         }
@@ -44,6 +47,9 @@ macro_rules! suite {
             a_python_server_answers
             socat_answers
         );
+    };
+    (@through_control $side:expr) => {
+        suite!(@with Meeting::controlled($side, &longest()); any_length_passes_both_ways);
     };
     (@past_the_stack $side:expr) => {
         suite!(@through_sockets $side);
@@ -76,6 +82,9 @@ suite! {
     xsk_generic: XSK_GENERIC, past_the_stack;
     packet: PACKET, through_sockets;
     udp: UDP, through_sockets;
+    xdp_through_control: XDP, through_control;
+    xdp_generic_through_control: XDP_GENERIC, through_control;
+    xdp_tc_through_control: XDP_TC, through_control;
 }
 
 /// Whole, the shortest in fragments, three fragments, and the longest.
@@ -91,6 +100,8 @@ const LENGTHS: [usize; 10] = [
     65_506,
     DATAGRAM_BYTES_MAX,
 ];
+/// Lengths that a program cannot tell from an end, or that differ in nothing but the copy.
+const SHORT: [usize; 4] = [0, 2, 17, 255];
 /// Has no machine: frames that claim to come from it are made by hand.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 50);
 
@@ -154,36 +165,59 @@ fn pass(meeting: &mut Meeting, length: usize, buffer: &mut [u8]) {
 fn any_length_passes_both_ways(mut meeting: Meeting) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     let peer = meeting.peer();
-    for length in LENGTHS {
+    let to = meeting.port.destination("peer", peer.port()).unwrap();
+    let lengths = || SHORT.into_iter().chain(LENGTHS);
+    for length in lengths() {
         pass(&mut meeting, length, &mut buffer);
-        let sent = &buffer[..length];
-        meeting.port.reply(peer, Priority::NORMAL, sent).unwrap();
-        let mut back = vec![0; DATAGRAM_BYTES_MAX];
-        assert_eq!(meeting.socket.recv(&mut back).unwrap(), length);
-        assert!(back[..length] == *sent, "{length} bytes");
+        let (sent, priority) = (bytes(length), Priority::ALL[length % 8]);
+        for way in ["an answer", "to a destination", "lent"] {
+            let port = &mut meeting.port;
+            match way {
+                "an answer" => port.reply(peer, priority, &sent),
+                "lent" => port.lend(to, priority, length).and_then(|mut loan| {
+                    loan.copy_from_slice(&sent);
+                    loan.send()
+                }),
+                _ => port.send_to(to, priority, &sent),
+            }
+            .unwrap();
+            let (received, from) = meeting.socket.recv_from(&mut buffer).unwrap();
+            assert_eq!((received, from), (length, meeting.own().into()), "{way}");
+            assert!(buffer[..length] == sent, "{length} bytes, {way}");
+        }
     }
+    let too_long = vec![0; DATAGRAM_BYTES_MAX + 1];
+    let bytes_sent = too_long.len();
+    let refused = Err(SendError::MessageTooLarge { bytes: bytes_sent });
+    let port = &mut meeting.port;
+    assert_eq!(port.send_to(to, Priority::NORMAL, &too_long), refused);
+    let loan = port.lend(to, Priority::NORMAL, bytes_sent).unwrap();
+    assert_eq!(loan.send(), refused);
     meeting.socket.send_to(&bytes(5000), meeting.own()).unwrap();
     let deadline = tautline::now() + PATIENCE;
-    let lent = meeting
-        .port
-        .receive(Wait::Until(deadline))
-        .unwrap()
-        .unwrap();
+    let lent = meeting.port.receive(Wait::Until(deadline)).unwrap();
+    let lent = lent.expect("a datagram comes");
     assert!(*lent == bytes(5000));
     assert_eq!(lent.datagram().checksum, UdpChecksum::Valid);
     drop(lent);
     let status = meeting.status();
-    let whole_bytes_max = match meeting.node.report().capabilities.plain_udp {
-        PlainUdp::PastTheStack => 1472,
-        _ => 1496,
-    };
-    let in_fragments = LENGTHS
-        .iter()
-        .filter(|&&length| length > whole_bytes_max)
+    let is_past_the_stack = meeting.node.report().capabilities.plain_udp == PlainUdp::PastTheStack;
+    let whole_bytes_max = if is_past_the_stack { 1472 } else { 1496 };
+    let whole = lengths()
+        .filter(|length| *length <= whole_bytes_max)
         .count() as u64;
-    let expected = counted(|counted| counted.completed = in_fragments + 1);
-    assert_eq!(status.datagrams.unwrap().reassembly, expected);
-    assert_eq!(status.received, LENGTHS.len() as u64 + 1);
+    let count = lengths().count() as u64;
+    let datagrams = status.datagrams.unwrap();
+    let expected = counted(|counted| counted.completed = count - whole + 1);
+    assert_eq!(datagrams.reassembly, expected);
+    // A veth leaves the checksums of what was never on a wire half made.
+    let partial = if is_past_the_stack { whole } else { 0 };
+    assert_eq!(
+        (datagrams.partial_checksum, datagrams.bad_checksum),
+        (partial, 0)
+    );
+    assert_eq!((status.received, status.void), (count + 1, 0));
+    assert_eq!((status.sent, status.send_errors), (3 * count, 2));
 }
 
 fn without_checksum_and_with_options_in_the_ip_header(mut meeting: Meeting) {
@@ -199,16 +233,16 @@ fn without_checksum_and_with_options_in_the_ip_header(mut meeting: Meeting) {
         libc::SO_NO_CHECK,
         &0i32.to_ne_bytes(),
     );
-    // Record route, with room for nine; it stands in the first fragment only. Then one that stands in all.
+    // Record route, with room for nine; it stands in the first fragment only. Then one that stands in all, and none.
     let mut record_route = vec![7, 39, 4];
     record_route.resize(40, 0);
-    for options in [&record_route[..], &[0x94, 4, 0, 0]] {
+    for options in [&record_route[..], &[0x94, 4, 0, 0], &[1, 1, 1, 0]] {
         set(&meeting.socket, libc::IPPROTO_IP, libc::IP_OPTIONS, options);
         for length in [1, 1433, 3000, DATAGRAM_BYTES_MAX - options.len()] {
             pass(&mut meeting, length, &mut buffer);
         }
     }
-    assert_eq!(meeting.status().received, LENGTHS.len() as u64 + 8);
+    assert_eq!(meeting.status().received, LENGTHS.len() as u64 + 12);
 }
 
 fn any_order_with_duplicates(mut meeting: Meeting) {

@@ -7,8 +7,8 @@ mod values;
 use std::time::Duration;
 
 use crate::common::{
-    PACKET, Pair, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair, controlled_pair, pair,
-    port, sim_pair, slowness, zero_copy_demanded,
+    PACKET, Pair, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair, controlled_pair,
+    pair, port, sim_pair, slowness, zero_copy_demanded,
 };
 use lent::what_is_lent_stays;
 use tautline::error::OptionsError;
@@ -173,10 +173,7 @@ fn messages_arrive_whole(pair: &Pair) {
         let sent = pattern(length, count as u8);
         let before = pair.now();
         sender.send(to, Priority::NORMAL, &sent).unwrap();
-        let message = receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap()
-            .expect("arrives");
+        let message = receiver.take_into(&mut buffer);
         assert_eq!(&buffer[..message.length], sent);
         assert_eq!(message.priority, Priority::NORMAL);
         assert_eq!(message.source.port, port(11));
@@ -186,10 +183,7 @@ fn messages_arrive_whole(pair: &Pair) {
         let earliest = before.as_nanos().saturating_sub(1_000_000);
         assert!((earliest..=pair.now().as_nanos()).contains(&message.arrival.as_nanos()));
     }
-    assert_eq!(
-        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
-        None
-    );
+    receiver.finds_nothing(&mut buffer);
 }
 
 /// Sends without reading until all that was sent lies in the receiver's memory or socket.
@@ -268,10 +262,7 @@ fn large_messages_are_put_together(pair: &Pair) {
     {
         let sent = pattern(length, salt as u8);
         sender.send(to, Priority::NORMAL, &sent).unwrap();
-        let message = receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap()
-            .expect("arrives");
+        let message = receiver.take_into(&mut buffer);
         assert_eq!(message.length, length);
         assert!(
             buffer[..length] == sent[..],
@@ -319,10 +310,7 @@ fn what_is_too_large_is_refused(pair: &Pair) {
         assert_eq!(sender.send(to, Priority::NORMAL, message), expected);
     }
     sender.send(to, Priority::NORMAL, &[3; 100]).unwrap();
-    let message = receiver
-        .receive_into(&mut buffer, Wait::Until(pair.soon()))
-        .unwrap()
-        .unwrap();
+    let message = receiver.take_into(&mut buffer);
     assert_eq!((message.length, buffer[0]), (100, 3));
     let counted = pair.b.status().ports[0].too_large;
     let expected = if answers_sender(pair) { 0 } else { 1 + 3 };
@@ -446,17 +434,11 @@ fn an_answer_finds_the_sender(pair: &Pair) {
     let mut buffer = buffer();
     for count in 0..3u32 {
         asker.send(to, Priority::NORMAL, b"question").unwrap();
-        let question = answerer
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap()
-            .unwrap();
+        let question = answerer.take_into(&mut buffer);
         answerer
             .reply(question.source, question.priority, b"answer")
             .unwrap();
-        let answer = asker
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap()
-            .unwrap();
+        let answer = asker.take_into(&mut buffer);
         assert_eq!(&buffer[..answer.length], b"answer");
         assert_eq!(answer.sequence, count, "one flow, whoever asks");
     }
@@ -472,10 +454,7 @@ fn any_number_of_senders_is_answered(pair: &Pair) {
         while let Err(error) = asker.send(to, Priority::NORMAL, b"question") {
             assert_eq!(error, SendError::PeerGone);
             assert!(pair.now() < limit);
-            assert_eq!(
-                answerer.receive_into(&mut buffer, Wait::Poll).unwrap(),
-                None
-            );
+            answerer.finds_nothing(&mut buffer);
         }
         let question = answerer
             .receive_into(&mut buffer, Wait::Until(pair.soon()))
@@ -524,10 +503,8 @@ fn a_destination_of_another_port_is_refused(pair: &Pair) {
     assert_eq!(other.send_batch(&batch), Ok(1));
     let mut buffer = buffer();
     let mut received = || {
-        let message = receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
-        let port = message.expect("it comes").source.port;
+        let message = receiver.take_into(&mut buffer);
+        let port = message.source.port;
         (port.get(), buffer[0])
     };
     assert_eq!(received(), (13, b'2'));
@@ -550,15 +527,12 @@ fn a_sleeper_is_woken(pair: &Pair) {
         ..QueuingOptions::default()
     };
     let (mut sender, mut receiver, to) = pair.ports(&options);
-    let soon = pair.soon();
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(move || {
             let mut buffer = buffer();
             for number in 0..20 {
-                let message = receiver
-                    .receive_into(&mut buffer, Wait::Until(soon))
-                    .unwrap();
-                assert_eq!((message.unwrap().length, buffer[0]), (1, number));
+                let message = receiver.take_into(&mut buffer);
+                assert_eq!((message.length, buffer[0]), (1, number));
             }
         });
         for number in 0..20 {
@@ -607,16 +581,8 @@ fn the_descriptor_wakes_epoll(pair: &Pair) {
                 .is_some()
         );
         // On a wire it may still be on its way.
-        let second = receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
-        assert!(second.is_some());
-        assert!(
-            receiver
-                .receive_into(&mut buffer, Wait::Poll)
-                .unwrap()
-                .is_none()
-        );
+        receiver.take_into(&mut buffer);
+        receiver.finds_nothing(&mut buffer);
     }
 }
 
@@ -672,10 +638,7 @@ fn counters_add_up(pair: &Pair) {
     let mut buffer = buffer();
     for _ in 0..10 {
         sender.send(to, Priority::NORMAL, b"x").unwrap();
-        receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap()
-            .unwrap();
+        receiver.take_into(&mut buffer);
     }
     let sent = &pair.a.status().ports[0];
     assert_eq!((sent.sent, sent.send_errors), (10, 0));
@@ -710,10 +673,8 @@ fn a_port_can_be_opened_again(pair: &Pair) {
         let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
         let mut buffer = buffer();
         sender.send(to, Priority::NORMAL, &[round]).unwrap();
-        let message = receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
-        assert_eq!((message.unwrap().length, buffer[0]), (1, round));
+        let message = receiver.take_into(&mut buffer);
+        assert_eq!((message.length, buffer[0]), (1, round));
     }
     assert!(pair.b.status().ports.is_empty());
 }

@@ -9,13 +9,7 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
         refresh_period: Duration::from_millis(100),
         ..SamplingOptions::default()
     };
-    let mut publisher = pair
-        .on_a(|node| node.sampling(port(21)).options(&options).open())
-        .unwrap();
-    let mut reader = pair
-        .on_b(|node| node.sampling(port(22)).options(&options).open())
-        .unwrap();
-    let to = publisher.destination("peer", port(22)).unwrap();
+    let (mut publisher, mut reader, to) = pair.values(&options);
     let mut buffer = buffer();
     assert_eq!(
         reader.read_into(&mut buffer).unwrap(),
@@ -47,10 +41,7 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
     let old = reader.read_into(&mut buffer).unwrap().unwrap();
     assert!(!old.valid && old.age >= Duration::from_millis(100));
     publisher.send(to, Priority::NORMAL, b"new").unwrap();
-    let new = reader
-        .next_into(&mut buffer, Wait::Until(pair.soon()))
-        .unwrap()
-        .unwrap();
+    let new = reader.take_into(&mut buffer);
     assert_eq!(&buffer[..new.length], b"new");
     assert!(new.new && new.overwritten == 0);
     assert_eq!(new.valid, new.age <= options.refresh_period);
@@ -155,10 +146,7 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
     publish(3, b"refused");
     publish(1, b"b3");
     settle(pair);
-    let next = hub
-        .next_into(&mut buffer, Wait::Until(pair.soon()))
-        .unwrap()
-        .unwrap();
+    let next = hub.take_into(&mut buffer);
     assert_eq!((&buffer[..2], next.source.port), (&b"b3"[..], port(32)));
     let status = &pair.b.status().ports[0];
     assert_eq!(status.sources, Some(3));
