@@ -800,7 +800,9 @@ fn each_call_answers_as_without_the_library_while_datagrams_come_past_the_stack(
     };
     let listed = Command::new(program).output().unwrap();
     let (mut different, mut past) = (Vec::new(), 0);
-    for case in text(&listed.stdout).lines() {
+    // A buffer that does not exist is a known difference (docs/reference/exec.md).
+    let listed = text(&listed.stdout);
+    for case in listed.lines().filter(|case| *case != "bad_buffer") {
         let (expected, _) = run(&[program, case]);
         let taut = [
             env!("CARGO_BIN_EXE_taut"),

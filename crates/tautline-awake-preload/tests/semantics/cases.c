@@ -135,6 +135,8 @@ static int stream_pair(int *peer)
 	return own;
 }
 
+static int is_held;         /* the sender's last message waits for SIGUSR2 */
+
 /* The sender is another process: `count` messages, then silence for a second, then one more, then the end. A CAN
  * interface takes frames of one size alone. */
 static void start(int own, int peer, int count, int bytes)
@@ -142,11 +144,19 @@ static void start(int own, int peer, int count, int bytes)
 	fd = own;
 	sender = fork();
 	if (sender == 0) {
-		static const char last[CAN_MTU] = "z";
+		static const char message[CAN_MTU] = "z";
+		sigset_t last;
+		int number;
+		sigemptyset(&last);
+		sigaddset(&last, SIGUSR2);
+		sigprocmask(SIG_BLOCK, &last, 0);
 		close(own);
 		send_all(peer, count, unit == 1 ? bytes : unit);
-		usleep(700000);
-		if (write(peer, last, unit) < 0)
+		if (is_held)
+			sigwait(&last, &number);
+		else
+			usleep(700000);
+		if (write(peer, message, unit) < 0)
 			_exit(1);
 		usleep(200000);
 		_exit(0);
@@ -698,11 +708,32 @@ static void case_pselect(void)
 enum { TRIED = 24 }; /* messages after which the next is looked for, whatever that brings */
 static int other;
 
+/* Waits until the first thread sleeps in its call, however late a busy machine lets it begin. */
+static void until_called(void)
+{
+	char text[64];
+	do {
+		usleep(100);
+		int status = open("/proc/self/stat", O_RDONLY);
+		text[read(status, text, sizeof text - 1)] = 0;
+		close(status);
+	} while (!strstr(text, ") S "));
+}
+
 static void *close_member(void *unused)
 {
-	usleep(1000); /* before the next message is due */
+	until_called();
 	close(fd);
 	close(other);
+	return unused;
+}
+
+/* The same, and then the sender's last message comes. */
+static void *close_before_message(void *unused)
+{
+	close_member(unused);
+	usleep(300000);
+	kill(sender, SIGUSR2);
 	return unused;
 }
 
@@ -717,6 +748,7 @@ static void case_poll_close(void)
 	int peer, closed = datagram_pair(&peer);
 	struct timespec began;
 	pthread_t thread;
+	is_held = 1;
 	polled(TRIED - LEARNED);
 	other = closed;
 	for (int k = 0; k < TRIED; k++) {
@@ -742,6 +774,7 @@ static void case_poll_close_message(void)
 	int peer, closed = datagram_pair(&peer);
 	struct timespec began;
 	pthread_t thread;
+	is_held = 1;
 	polled(TRIED - LEARNED);
 	other = closed;
 	struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
@@ -749,7 +782,7 @@ static void case_poll_close_message(void)
 		poll(list, 2, -1);
 		recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
 	}
-	pthread_create(&thread, 0, close_member, 0);
+	pthread_create(&thread, 0, close_before_message, 0);
 	/* The sender's last message comes to the file that was closed. */
 	clock_gettime(CLOCK_MONOTONIC, &began);
 	result(poll(list, 2, 5000));
@@ -764,6 +797,7 @@ static void case_select_close(void)
 	pthread_t thread;
 	fd_set set;
 	int peer;
+	is_held = 1;
 	polled(TRIED - LEARNED);
 	other = datagram_pair(&peer);
 	FD_ZERO(&set);
@@ -787,6 +821,7 @@ static void case_epoll_close(void)
 	struct epoll_event event = { .events = EPOLLIN, .data.u64 = 99 }, got;
 	int epoll = epoll_create1(0);
 	pthread_t thread;
+	is_held = 1;
 	polled(TRIED - LEARNED);
 	epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 	for (int k = 0; k < TRIED; k++) {
