@@ -12,6 +12,8 @@ use std::time::Duration;
 use tautline_proto::arrival::share::Share;
 use tautline_proto::time::Instant;
 
+use crate::thread;
+
 /// CPUs that are told apart. Threads on CPUs above share places: fewer of them look at once.
 const CPUS_MAX: usize = 256;
 
@@ -58,7 +60,7 @@ fn current() -> usize {
 
 impl Looker {
     /// The place on this thread's CPU: for at most until `until`. `None` if another thread looks there, or nothing of
-    /// the CPU's share is left.
+    /// the CPU's or the thread's share is left.
     pub fn begin(now: Instant, until: Instant) -> Option<Self> {
         let number = current();
         let cpu = &CPUS[number];
@@ -68,6 +70,7 @@ impl Looker {
         }
         // SAFETY: the place is taken by this thread.
         let available = unsafe { (*cpu.share.get()).available(now) };
+        let available = available.min(thread::available(now));
         let looker = Self {
             cpu,
             number,

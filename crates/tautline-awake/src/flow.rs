@@ -71,24 +71,22 @@ impl Flow {
 
     /// Whether an arrival is expected for which looking pays.
     pub fn expects(&mut self, now: Instant) -> bool {
-        self.predictor
-            .window(now, Duration::ZERO, Duration::MAX)
-            .is_some()
+        self.expected(now, Duration::ZERO).is_some()
     }
 
-    /// Where the next arrival is expected, if looking for it pays and is allowed.
-    pub(crate) fn window(
-        &mut self,
-        now: Instant,
-        waking: Duration,
-        longest: Duration,
-    ) -> Option<Window> {
-        self.predictor.window(now, waking, longest)
+    /// When to be awake for the next arrival, if looking for it pays.
+    pub(crate) fn expected(&mut self, now: Instant, waking: Duration) -> Option<Window> {
+        self.predictor.expected(now, waking)
+    }
+
+    /// The same, for a thread that will look there.
+    pub(crate) fn window(&mut self, now: Instant, waking: Duration) -> Option<Window> {
+        self.predictor.window(now, waking)
     }
 
     /// An ordinary call that began then returns now: whether it could have been met awake is counted.
     pub fn watched(&mut self, began: Instant, now: Instant) {
-        if let Some(window) = self.predictor.expected(began, WAKING_USUAL) {
+        if let Some(window) = self.expected(began, WAKING_USUAL) {
             self.within.0 += u64::from((window.from..window.until).contains(&now));
             self.within.1 += 1;
         }
@@ -131,7 +129,7 @@ impl Flow {
     /// The thread looked from `began` to `ended`. How long that was.
     pub fn looked(&mut self, began: Instant, ended: Instant, found: bool) -> Duration {
         let time = ended.saturating_duration_since(began);
-        thread::spend(time);
+        thread::spend(began, ended);
         self.counts.looked_ns += time.as_nanos() as u64;
         if !found {
             self.counts.in_vain += 1;

@@ -16,7 +16,7 @@ const SLEPT_DIVISOR: u32 = 2;
 pub fn timer_for(clock: clockid_t, end: Instant) -> Option<Instant> {
     let left = end.saturating_duration_since(raw::now_of(clock)?);
     let now = raw::now();
-    let early = early(left, thread::waking(now), thread::available(now))?;
+    let early = early(left, thread::waking(now + left, Duration::ZERO)?)?;
     thread::begin();
     Some(Instant::from_nanos(
         end.as_nanos().saturating_sub(early.as_nanos() as u64),
@@ -25,30 +25,36 @@ pub fn timer_for(clock: clockid_t, end: Instant) -> Option<Instant> {
 
 /// How long before the end of a sleep the timer goes off. Where a wake-up is assumed to take longer than the sleep, the
 /// sleep ends awake all the same: only such wake-ups correct the assumption.
-fn early(left: Duration, waking: Duration, available: Duration) -> Option<Duration> {
-    let early = waking.min(left / SLEPT_DIVISOR).min(available);
+fn early(left: Duration, waking: Duration) -> Option<Duration> {
+    let early = waking.min(left / SLEPT_DIVISOR);
     (early >= LOOK_MIN).then_some(early)
 }
 
 /// Spins until `end` on `clock`, after the timer that was set to `due`. How late the thread is then.
 pub fn to_the_end(clock: clockid_t, due: Instant, end: Instant) -> Duration {
-    let read = || raw::now_of(clock).unwrap_or(Instant::FAR_FUTURE);
-    let woken = read();
+    let woken = raw::now_of(clock).unwrap_or(Instant::FAR_FUTURE);
     thread::woke(due, woken);
     let began = raw::now();
     let longest = end.saturating_duration_since(woken);
-    if let Some(looker) = Looker::begin(began, began + longest) {
+    rest(clock, end, Looker::begin(began, began + longest), began)
+}
+
+/// Spins until `end` for as long as the looker may, and sleeps the rest. There is no looker where another thread looks
+/// on this CPU or the share is spent. How late the thread is then.
+fn rest(clock: clockid_t, end: Instant, looker: Option<Looker>, began: Instant) -> Duration {
+    let read = || raw::now_of(clock).unwrap_or(Instant::FAR_FUTURE);
+    if let Some(looker) = looker {
         while read() < end && looker.goes_on(raw::now()) {
             std::hint::spin_loop();
         }
-        looker.end(raw::now());
+        let ended = raw::now();
+        looker.end(ended);
+        thread::spend(began, ended);
     }
-    // Another thread looks on this CPU, or the share is spent: what is left is slept.
-    let rest = end.saturating_duration_since(read());
-    if !rest.is_zero() {
-        raw::sleep_until(raw::now() + rest);
+    let left = end.saturating_duration_since(read());
+    if !left.is_zero() {
+        raw::sleep_until(raw::now() + left);
     }
-    thread::spend(raw::now().saturating_duration_since(began));
     read().saturating_duration_since(end)
 }
 
@@ -73,15 +79,24 @@ mod tests {
     #[test]
     fn a_sleep_that_is_shorter_than_wake_ups_is_tried() {
         let micros = Duration::from_micros;
-        let early_us = |left, waking, available| {
-            let early = early(micros(left), micros(waking), micros(available));
+        let early_us = |left, waking| {
+            let early = early(micros(left), micros(waking));
             early.map(|early| early.as_micros())
         };
-        assert_eq!(early_us(900, 60, 2_000), Some(60));
-        assert_eq!(early_us(100, 60, 2_000), Some(50));
-        assert_eq!(early_us(100, 200, 2_000), Some(50));
-        assert_eq!(early_us(100, 200, 12), Some(12));
-        assert_eq!(early_us(900, 60, 2), None);
-        assert_eq!(early_us(5, 60, 2_000), None);
+        assert_eq!(early_us(900, 60), Some(60));
+        assert_eq!(early_us(100, 60), Some(50));
+        assert_eq!(early_us(100, 200), Some(50));
+        assert_eq!(early_us(900, 2), None);
+        assert_eq!(early_us(5, 60), None);
+    }
+
+    #[test]
+    fn what_is_slept_is_not_charged() {
+        let began = raw::now();
+        thread::spend(began, began); // Brings the share up to date.
+        let before = thread::available(began);
+        let end = began + Duration::from_millis(5);
+        rest(libc::CLOCK_MONOTONIC, end, None, began);
+        assert_eq!(thread::available(began), before);
     }
 }

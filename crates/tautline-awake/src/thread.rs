@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use tautline_proto::arrival::quantile::Quantile;
-use tautline_proto::arrival::share::{SAVED_MAX, Share};
+use tautline_proto::arrival::share::Share;
 use tautline_proto::time::Instant;
 
-use crate::cpu::SHARE_PERCENT;
+use crate::cpu::{LOOK_MIN, SHARE_PERCENT};
 use crate::raw;
 
 /// Wake-up assumed before any was measured. Lower: the first predictions come too late. Higher: they cost more.
@@ -20,7 +20,7 @@ const POLICY_EVERY: u32 = 256;
 #[derive(Clone, Copy)]
 struct Thread {
     share: Share,
-    /// Wake-ups of most kind, and nearly the longest ones.
+    /// Short wake-ups, and nearly the longest ones.
     waking: [Quantile; 2],
     waits: u32,
     yields: bool,
@@ -30,7 +30,7 @@ struct Thread {
 thread_local! {
     static THREAD: Cell<Thread> = const { Cell::new(Thread {
         share: Share::new(SHARE_PERCENT),
-        waking: [Quantile::new(800, WAKING_FIRST_NS), Quantile::new(995, WAKING_FIRST_NS)],
+        waking: [Quantile::new(50, WAKING_FIRST_NS), Quantile::new(999, WAKING_FIRST_NS)],
         waits: 0,
         yields: false,
         slice: false,
@@ -63,18 +63,14 @@ pub(crate) fn yields() -> bool {
     with(|thread| thread.yields)
 }
 
-/// Time to be allowed for a wake-up of this thread: nearly the longest while its share is unspent, less when it is
-/// needed for more wake-ups.
-pub fn waking(now: Instant) -> Duration {
-    with(|thread| {
-        let [most, long] = thread.waking.map(|waking| waking.value_ns());
-        let (saved, all) = (
-            thread.share.available(now).as_nanos() as i64,
-            SAVED_MAX.as_nanos() as i64,
-        );
-        let ns = most + (long - most).max(0) * saved / all;
-        Duration::from_nanos(ns.clamp(*WAKING_NS.start(), *WAKING_NS.end()) as u64)
-    })
+/// Time to be allowed for a wake-up of this thread, which is to look from `at` on for `longest`: that of nearly its
+/// longest wake-up, as far as the share lasts for the look even after a short one. `None` if the share is spent.
+pub fn waking(at: Instant, longest: Duration) -> Option<Duration> {
+    let available = available(at);
+    let waking = with(|thread| thread.waking.map(|waking| waking.value_ns()));
+    let [short, long] = waking
+        .map(|ns| Duration::from_nanos(ns.clamp(*WAKING_NS.start(), *WAKING_NS.end()) as u64));
+    (available >= LOOK_MIN).then(|| long.min(short + available.saturating_sub(longest)))
 }
 
 /// A timer that was set to `due` woke the thread at `now`.
@@ -84,14 +80,18 @@ pub fn woke(due: Instant, now: Instant) {
     with(|thread| thread.waking.iter_mut().for_each(|waking| waking.add(ns)));
 }
 
-/// For how long the thread may look now.
-pub fn available(now: Instant) -> Duration {
-    with(|thread| thread.share.available(now))
+/// For how long the thread may look at some time, now or later.
+pub fn available(at: Instant) -> Duration {
+    let mut share = with(|thread| thread.share);
+    share.available(at)
 }
 
-/// The thread has looked for so long.
-pub fn spend(time: Duration) {
-    with(|thread| thread.share.spend(time));
+/// The thread has looked from `began` to `ended`.
+pub fn spend(began: Instant, ended: Instant) {
+    with(|thread| {
+        thread.share.available(began);
+        thread.share.spend(ended.saturating_duration_since(began));
+    });
 }
 
 /// Settings of a thread that took effect.

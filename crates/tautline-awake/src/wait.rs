@@ -1,5 +1,7 @@
 //! Waits that end awake: sleep until shortly before the expected arrival, look until it is there, sleep again.
 
+use std::time::Duration;
+
 use libc::{pollfd, sigset_t};
 use tautline_proto::arrival::{Seen, Window};
 use tautline_proto::time::Instant;
@@ -73,6 +75,10 @@ pub fn until_found<A: Awaited>(
     while let Some(window) = awaited.window(now).filter(|window| window.from < deadline) {
         let slept = awaited.sleep(window.from, now)?;
         let woken = awaited.now();
+        if window.from > now && woken >= window.from {
+            // Also where the message is there by then: without those, the longest wake-ups would be missing.
+            thread::woke(window.from, woken);
+        }
         if let Some(found) = slept {
             let seen = match woken.saturating_duration_since(began) < LOOK_MIN {
                 true => Seen::Before,
@@ -80,9 +86,6 @@ pub fn until_found<A: Awaited>(
             };
             awaited.arrived(seen, woken);
             return Ok(Ended::Found(found));
-        }
-        if window.from > now {
-            thread::woke(window.from, woken);
         }
         let end = window.until.min(deadline);
         now = woken;
@@ -293,18 +296,18 @@ impl<B: Beside> PolledList<'_, '_, B> {
 }
 
 /// When the calling thread should be awake for the next arrival: the earliest window of all flows, and whose it is.
-/// `None` if no arrival is expected for which looking pays, or the thread has no time left for it.
+/// `None` if no arrival is expected for which looking pays, or the thread will have no time for it.
 pub fn earliest(flows: &mut [Option<&mut Flow>], now: Instant) -> Option<(usize, Window)> {
-    let longest = thread::available(now);
-    if longest < LOOK_MIN {
-        return None;
-    }
-    let waking = thread::waking(now);
     let windows = flows.iter_mut().enumerate().filter_map(|(index, flow)| {
-        let window = flow.as_mut()?.window(now, waking, longest)?;
+        let window = flow.as_mut()?.expected(now, Duration::ZERO)?;
         Some((index, window))
     });
-    let first = windows.min_by_key(|(_, window)| window.from)?;
+    let (index, Window { from, until }) = windows.min_by_key(|(_, window)| window.from)?;
+    let waking = thread::waking(from, until.saturating_duration_since(from))?;
     thread::begin();
-    Some(first)
+    let window = flows[index].as_mut()?.window(now, waking)?;
+    Some((index, window))
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@
 //!     predictor.arrived(arrival(k), Seen::Asleep);
 //! }
 //! let now = arrival(30) + Duration::from_micros(10);
-//! let window = predictor.window(now, Duration::from_micros(50), Duration::from_micros(400)).unwrap();
+//! let window = predictor.window(now, Duration::from_micros(50)).unwrap();
 //! assert!(window.from > now && window.from < arrival(31) && window.until > arrival(31));
 //! ```
 //!
@@ -289,17 +289,16 @@ impl Predictor {
     }
 
     /// When to be awake for the next arrival, seen from `now`, when a wait begins. `waking` is how long this machine
-    /// takes to wake a thread up; `longest` is for how long the thread may look.
-    pub fn window(&mut self, now: Instant, waking: Duration, longest: Duration) -> Option<Window> {
+    /// takes to wake a thread up.
+    pub fn window(&mut self, now: Instant, waking: Duration) -> Option<Window> {
         self.settle(nanos(now));
-        let (source, whole) = self.best(now, waking)?;
-        let until = whole.until.min(whole.from + longest);
+        let (source, window) = self.best(now, waking)?;
         self.offer = Some(Offer {
             source,
-            until_ns: nanos(until),
-            is_whole: until == whole.until,
+            until_ns: nanos(window.until),
+            is_whole: true,
         });
-        Some(Window { until, ..whole })
+        Some(window)
     }
 
     /// Like [`Self::window`], for a caller that will not look.
@@ -359,8 +358,8 @@ impl Predictor {
         Some((next_ns + early, next_ns + late, track.spread_ns()))
     }
 
-    /// The thread has looked until `at`, and found nothing. That may be before the end of the window: the CPU's share
-    /// can be spent earlier than the thread's, and the thread can be moved to another CPU.
+    /// The thread has looked until `at`, and found nothing. That may be before the end of the window: its share or the
+    /// CPU's is spent, or it was moved to another CPU.
     pub fn looked_in_vain(&mut self, at: Instant) {
         let at_ns = nanos(at);
         if let Some(offer) = self.offer.as_mut().filter(|offer| offer.until_ns > at_ns) {

@@ -53,7 +53,7 @@ fn keep_awake(shared: &Shared) {
             shared.idle.wait(seen, Some(now + LOOK));
             continue;
         };
-        let early = thread::waking(instant(now)).min(thread::available(instant(now)));
+        let early = thread::waking(instant(release), Duration::ZERO).unwrap_or_default();
         let due = release.saturating_sub(early);
         if now < due {
             shared.idle.wait(seen, Some(due));
@@ -75,7 +75,7 @@ fn spin(shared: &Shared, seen: u32, release: Duration) -> bool {
         std::hint::spin_loop();
     }
     // From the release on, the tasks had the CPU.
-    thread::spend(release.min(sys::monotonic()).saturating_sub(began));
+    thread::spend(instant(began), instant(release.min(sys::monotonic())));
     shared.idle.value() == seen
 }
 

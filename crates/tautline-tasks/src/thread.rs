@@ -288,7 +288,8 @@ impl TaskThread {
             return None;
         };
         let now = sys::monotonic();
-        let due = release.saturating_sub(awake::waking(instant(now)).min(self.early));
+        let waking = awake::waking(instant(release), Duration::ZERO).unwrap_or_default();
+        let due = release.saturating_sub(waking.min(self.early));
         if now < due {
             signal.wait(seen, Some(due));
             let woken = sys::monotonic();
@@ -304,9 +305,9 @@ impl TaskThread {
         while sys::monotonic() < release && signal.value() == seen {
             std::hint::spin_loop();
         }
-        let spun = sys::monotonic().saturating_sub(woken);
-        awake::spend(spun);
-        Some(cpu_time + spun)
+        let ended = sys::monotonic();
+        awake::spend(instant(woken), instant(ended));
+        Some(cpu_time + ended.saturating_sub(woken))
     }
 
     /// Ends a job. Returns what follows, and how long to sleep if that is known.

@@ -1,8 +1,8 @@
 //! Errors and success of one model: the spread of its errors, whether its arrivals come, and whether they come when it
 //! says.
 
-use super::Stamp;
 use super::quantile::Quantile;
+use super::{GAIN_ERROR_NS, Stamp};
 
 /// Score of a model that was just found. Lower: the first losses end it. Higher: a wrong one lives for longer.
 const SCORE_FIRST: i32 = 12;
@@ -48,8 +48,10 @@ pub(super) struct Track {
     paused: u32,
     /// Arrivals of the next pause.
     pause: u32,
-    /// Looks of a trial so far, and the sum of their errors.
+    /// Looks of a trial so far, and by how much their arrivals came later than those before them, which were slept for.
     trial: (u8, i64),
+    /// Error of the last arrival, if it was slept for.
+    asleep_ns: Option<i64>,
 }
 
 impl Track {
@@ -57,12 +59,13 @@ impl Track {
     pub(super) const fn new(early_ns: i64, late_ns: i64) -> Self {
         Self {
             early: Quantile::new(10, early_ns),
-            late: Quantile::new(990, late_ns),
+            late: Quantile::new(999, late_ns),
             score: SCORE_FIRST,
             earned: EARNED_FIRST,
             paused: 0,
             pause: PAUSE_MIN,
             trial: (0, 0),
+            asleep_ns: None,
         }
     }
 
@@ -72,7 +75,11 @@ impl Track {
         self.paused = self.paused.saturating_sub(1);
         match stamp {
             Stamp::Before => 0,
-            Stamp::Asleep => self.correct(error_ns),
+            Stamp::Asleep => {
+                let moved_ns = self.correct(error_ns);
+                self.asleep_ns = Some(error_ns - moved_ns);
+                moved_ns
+            }
             Stamp::Looking => {
                 self.earn();
                 self.correct(error_ns)
@@ -136,12 +143,15 @@ impl Track {
         self.trial = (0, 0);
     }
 
-    /// A trial: an arrival was looked for before it was known whether looking pays, and came `error_ns` later than
-    /// without looking. Returns the gain at the end of a successful trial; after a failed one, looking pauses.
+    /// A trial: an arrival was looked for before it was known whether looking pays. It is compared with the one before,
+    /// which was slept for: over some arrivals more, the error of a period that was just found would exceed the gain.
+    /// Returns the gain at the end of a successful trial; after a failed one, looking pauses.
     pub(super) fn tried(&mut self, error_ns: i64) -> Option<i64> {
+        let later_ns = error_ns - self.asleep_ns.take()?;
         let (looks, sum_ns) = &mut self.trial;
         *looks += 1;
-        *sum_ns += error_ns;
+        // A stall of the machine says nothing about looking.
+        *sum_ns += later_ns.clamp(-GAIN_ERROR_NS, GAIN_ERROR_NS);
         if *looks < TRIAL_LOOKS {
             return None;
         }
@@ -169,7 +179,7 @@ impl Track {
     }
 
     /// First and last moment at which the arrival is looked for, relative to its expected time. `None` while looking
-    /// does not pay.
+    /// does not pay. A trial looks for every other arrival.
     pub(super) fn window_ns(&self, is_trial: bool) -> Option<(i64, i64)> {
         let lead_ns = if is_trial {
             TRIAL_LEAD_NS
@@ -180,7 +190,8 @@ impl Track {
             self.early.value_ns() - lead_ns,
             self.late.value_ns() + GUARD_LATE_NS,
         );
-        self.is_good().then_some(bounds)
+        let is_next = !is_trial || self.asleep_ns.is_some();
+        (is_next && self.is_good()).then_some(bounds)
     }
 
     /// Distance between the early and the late errors.
