@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use tautline_proto::wire::MacAddress;
@@ -49,19 +49,54 @@ pub(crate) fn setup(cell: &Cell, capacity_bps: u64, others: &[usize]) -> Setup {
     }
 }
 
-/// Runs a smoother at a node, on a thread, until `stop`.
-pub(crate) fn smooth<'scope, 'env>(
-    scope: &'scope Scope<'scope, 'env>,
-    cell: &'env Cell,
-    node: usize,
-    setup: Setup,
-    stop: &'env AtomicBool,
-) -> ScopedJoinHandle<'scope, ()> {
-    scope.spawn(move || {
-        cell.enter(node).unwrap();
-        let mut smoother = Smoother::begin(setup).unwrap();
-        smoother.run(stop).unwrap();
-    })
+/// Smoothers and traffic of a test, on threads of a scope. They end with this, also when the test fails: the scope
+/// waits for them.
+pub(crate) struct Running<'scope, 'env: 'scope> {
+    pub(crate) scope: &'scope Scope<'scope, 'env>,
+    pub(crate) cell: &'env Cell,
+    pub(crate) traffic: &'env Traffic,
+    /// Ends the smoothers.
+    pub(crate) stop: &'env AtomicBool,
+}
+
+/// A test in a cell, and the end of what it has started.
+pub(crate) fn run(cell: &Cell, test: impl FnOnce(&Running<'_, '_>)) {
+    let (traffic, stop) = (Traffic::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        test(&Running {
+            scope,
+            cell,
+            traffic: &traffic,
+            stop: &stop,
+        });
+    });
+}
+
+impl Running<'_, '_> {
+    /// Runs a smoother at a node that lists some others.
+    pub(crate) fn smooth(&self, node: usize, capacity_bps: u64, others: &[usize]) {
+        self.smooth_as(node, setup(self.cell, capacity_bps, others));
+    }
+
+    pub(crate) fn smooth_as(&self, node: usize, setup: Setup) {
+        let (cell, stop) = (self.cell, self.stop);
+        self.scope.spawn(move || {
+            cell.enter(node).unwrap();
+            Smoother::begin(setup).unwrap().run(stop).unwrap();
+        });
+    }
+
+    /// Starts the traffic, of these rates.
+    pub(crate) fn start(&self, real_time: f64, other: f64) {
+        self.traffic.start(self.scope, self.cell, real_time, other);
+    }
+}
+
+impl Drop for Running<'_, '_> {
+    fn drop(&mut self) {
+        self.stop.store(true, RELAXED);
+        self.traffic.stop.store(true, RELAXED);
+    }
 }
 
 /// The status of a node's smoother as soon as there is one that `is_wanted`.
@@ -196,7 +231,7 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// Starts the receiver, and on each sender real-time and other traffic of these rates, datagrams a second.
-    pub(crate) fn start<'scope, 'env>(
+    fn start<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         cell: &'env Cell,
@@ -257,10 +292,6 @@ impl Traffic {
                 None => {}
             }
         }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, RELAXED);
     }
 
     /// Share of real-time messages that were lost, and megabits a second of other traffic that arrived, in a time.

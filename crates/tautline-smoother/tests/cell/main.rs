@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bed::{Traffic, cell, child, child_in_container, child_on_disk, setup, smooth, status};
+use bed::{Running, Traffic, cell, child, child_in_container, child_on_disk, run, setup, status};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::CapabilitySet;
 use tautline_smoother::{Smoother, SmootherError, Status, end, holder};
@@ -21,6 +21,7 @@ use tautline_state::netlink::Route;
 use tautline_state::network::has_default_queues;
 use tautline_state::privilege::keep_capabilities;
 use tautline_state::{TemporaryDirectory, runtime_directory};
+use tautline_testbed::hosts::HostsError;
 use tautline_testbed::hosts::cell::{Cell, INTERFACE};
 use tautline_testbed::sys::{allowed_cpus, in_fork, pin_command, pin_to_cpu, set_fifo};
 
@@ -37,18 +38,6 @@ fn child_that_smooths() {
     bed::run_child();
 }
 
-/// Ends the threads of a test, also when it fails: a scope waits for them.
-struct Ends<'a>(&'a AtomicBool, Option<&'a Traffic>);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, RELAXED);
-        if let Some(traffic) = self.1 {
-            traffic.stop();
-        }
-    }
-}
-
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     kill_process(pid, signal).unwrap();
@@ -56,6 +45,12 @@ fn signal(child: &Child, signal: Signal) {
 
 fn is_held(status: &Status) -> bool {
     status.nodes.iter().any(|node| node.held_to_bps.is_some())
+}
+
+/// Runs a command line at a node.
+fn command(cell: &Cell, node: usize, line: &str) -> Result<String, HostsError> {
+    let words: Vec<&str> = line.split(' ').collect();
+    cell.run(node, words[0], &words[1..])
 }
 
 /// Everything that `tc` and `ip` show of a node, without counters.
@@ -68,8 +63,7 @@ fn state_of(cell: &Cell, node: usize) -> String {
         "tc class show dev taut0",
         "ip -details link show",
     ] {
-        let words: Vec<&str> = line.split(' ').collect();
-        text += &cell.run(node, words[0], &words[1..]).unwrap();
+        text += &command(cell, node, line).unwrap();
     }
     text
 }
@@ -77,12 +71,11 @@ fn state_of(cell: &Cell, node: usize) -> String {
 /// Gives a node a queueing discipline and a filter of its own.
 fn furnish(cell: &Cell, node: usize) {
     for line in [
-        "qdisc add dev taut0 root handle 8: pfifo limit 777",
-        "qdisc add dev taut0 clsact",
-        "filter add dev taut0 egress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:9",
+        "tc qdisc add dev taut0 root handle 8: pfifo limit 777",
+        "tc qdisc add dev taut0 clsact",
+        "tc filter add dev taut0 egress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:9",
     ] {
-        let words: Vec<&str> = line.split(' ').collect();
-        cell.run(node, "tc", &words).unwrap();
+        command(cell, node, line).unwrap();
     }
 }
 
@@ -115,36 +108,21 @@ fn a_forked_process_leaves_the_smoother_of_its_parent_alone() {
 #[test]
 fn with_grants_fewer_real_time_messages_are_lost_and_others_keep_the_port() {
     let Some(cell) = cell(3) else { return };
-    let traffic = Traffic::default();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, Some(&traffic));
-        traffic.start(scope, &cell, REAL_TIME, OTHER);
+    run(&cell, |running| {
+        running.start(REAL_TIME, OTHER);
         thread::sleep(Duration::from_millis(500));
-        let (lost_before, _) = traffic.measure(Duration::from_secs(2));
+        let (lost_before, _) = running.traffic.measure(Duration::from_secs(2));
         assert!(lost_before > 0.03, "the port is not overloaded");
         let receiver = cell.receiver();
-        smooth(
-            scope,
-            &cell,
-            receiver,
-            setup(&cell, CAPACITY_BPS, &[0, 1, 2]),
-            &stop,
-        );
+        running.smooth(receiver, CAPACITY_BPS, &[0, 1, 2]);
         for node in 0..receiver {
-            smooth(
-                scope,
-                &cell,
-                node,
-                setup(&cell, CAPACITY_BPS, &[receiver]),
-                &stop,
-            );
+            running.smooth(node, CAPACITY_BPS, &[receiver]);
         }
         for node in 0..receiver {
             status(&cell, node, is_held);
         }
         thread::sleep(Duration::from_millis(500));
-        let (lost, megabits) = traffic.measure(Duration::from_secs(3));
+        let (lost, megabits) = running.traffic.measure(Duration::from_secs(3));
         assert!(lost < lost_before / 5.0, "{lost} after {lost_before}");
         assert!(megabits > 35.0, "others keep what is left");
         let status = status(&cell, receiver, |status| {
@@ -169,15 +147,20 @@ fn with_grants_fewer_real_time_messages_are_lost_and_others_keep_the_port() {
 #[test]
 fn tcp_is_held_and_connections_that_were_open_lose_their_long_segments() {
     let Some(cell) = cell(1) else { return };
-    let received = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
+    let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let traffic = Traffic::default();
     let received_in = |time| {
         let before = received.load(RELAXED);
         thread::sleep(time);
         (received.load(RELAXED) - before) as f64 * 8.0 / 1e6 / time.as_secs_f64()
     };
     thread::scope(|scope| {
-        let _ends = Ends(&stop, None);
+        let running = Running {
+            scope,
+            cell: &cell,
+            traffic: &traffic,
+            stop: &stop,
+        };
         let listener = cell
             .inside(1, || TcpListener::bind("0.0.0.0:5001").unwrap())
             .unwrap();
@@ -209,8 +192,8 @@ fn tcp_is_held_and_connections_that_were_open_lose_their_long_segments() {
         assert!(received_in(Duration::from_secs(1)) > 30.0, "not held yet");
         // The receiver believes in a port of a tenth.
         let small = CAPACITY_BPS / 10;
-        smooth(scope, &cell, 1, setup(&cell, small, &[0]), stop);
-        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[1]), stop);
+        running.smooth(1, small, &[0]);
+        running.smooth(0, CAPACITY_BPS, &[1]);
         status(&cell, 0, is_held);
         thread::sleep(Duration::from_secs(1));
         let megabits = received_in(Duration::from_secs(2));
@@ -233,30 +216,27 @@ fn a_stopped_and_a_killed_smoother_hold_nothing_after_a_second() {
 
 fn assert_stopped_and_killed_hold_nothing(cell: &Cell, holding: &str) {
     let before = state_of(cell, 0);
-    let traffic = Traffic::default();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, Some(&traffic));
-        smooth(scope, cell, 1, setup(cell, 10_000_000, &[0]), &stop);
+    run(cell, |running| {
+        running.smooth(1, 10_000_000, &[0]);
         let mut smoother = child(cell, 0, CAPACITY_BPS, &[1]);
-        traffic.start(scope, cell, REAL_TIME, OTHER);
+        running.start(REAL_TIME, OTHER);
         let status = status(cell, 0, is_held);
         assert_eq!(status.holding, holding);
         thread::sleep(Duration::from_secs(1));
-        let (_, held) = traffic.measure(Duration::from_secs(1));
+        let (_, held) = running.traffic.measure(Duration::from_secs(1));
         assert!(held < 9.0, "{held}");
         signal(&smoother, Signal::STOP);
         thread::sleep(Duration::from_secs(1));
-        let (_, stopped) = traffic.measure(Duration::from_secs(1));
+        let (_, stopped) = running.traffic.measure(Duration::from_secs(1));
         assert!(stopped > 15.0, "{stopped} while it is stopped");
         signal(&smoother, Signal::CONT);
         thread::sleep(Duration::from_secs(2));
-        let (_, again) = traffic.measure(Duration::from_secs(1));
+        let (_, again) = running.traffic.measure(Duration::from_secs(1));
         assert!(again < 9.0, "{again}");
         signal(&smoother, Signal::KILL);
         smoother.wait().unwrap();
         thread::sleep(Duration::from_secs(1));
-        let (_, killed) = traffic.measure(Duration::from_secs(1));
+        let (_, killed) = running.traffic.measure(Duration::from_secs(1));
         assert!(killed > 15.0, "{killed} after it was killed");
     });
     // Its filters are left, and hold nothing. They go with `taut smooth stop`, and with the next start.
@@ -303,18 +283,15 @@ fn a_sender_whose_disk_stands_still_or_is_full_goes_on_holding_and_reporting() {
         println!("SKIPPED: needs mkfs.ext4 and loop devices");
         return;
     }
-    let traffic = Traffic::default();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, Some(&traffic));
-        smooth(scope, &cell, 1, setup(&cell, 10_000_000, &[0]), &stop);
+    run(&cell, |running| {
+        running.smooth(1, 10_000_000, &[0]);
         let mut smoother = child_on_disk(&cell, (0, &disk), CAPACITY_BPS, &[1]);
-        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        running.start(REAL_TIME, OTHER);
         status(&cell, 1, |status| status.nodes[0].takes_part);
         let directory = format!("/proc/{}/root/run/tautline", smoother.id());
         let goes_on = || {
             thread::sleep(Duration::from_secs(3));
-            let (_, held) = traffic.measure(Duration::from_secs(1));
+            let (_, held) = running.traffic.measure(Duration::from_secs(1));
             assert!(held < 9.0, "{held}");
             let receiver = status(&cell, 1, |_| true);
             assert!(receiver.nodes[0].takes_part, "{receiver:?}");
@@ -336,13 +313,10 @@ fn a_sender_whose_disk_stands_still_or_is_full_goes_on_holding_and_reporting() {
 #[test]
 fn a_receiver_that_is_stopped_or_killed_holds_nobody_after_a_second() {
     let Some(cell) = cell(1) else { return };
-    let traffic = Traffic::default();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, Some(&traffic));
+    run(&cell, |running| {
         let mut receiver = child(&cell, 1, 10_000_000, &[0]);
-        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[1]), &stop);
-        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        running.smooth(0, CAPACITY_BPS, &[1]);
+        running.start(REAL_TIME, OTHER);
         status(&cell, 0, is_held);
         signal(&receiver, Signal::STOP);
         thread::sleep(Duration::from_secs(1));
@@ -354,7 +328,7 @@ fn a_receiver_that_is_stopped_or_killed_holds_nobody_after_a_second() {
         thread::sleep(Duration::from_secs(1));
         let status = status(&cell, 0, |status| !is_held(status));
         assert_eq!(status.nodes[0].held_to_bps, None);
-        let (_, free) = traffic.measure(Duration::from_secs(1));
+        let (_, free) = running.traffic.measure(Duration::from_secs(1));
         assert!(free > 15.0, "{free}");
     });
     // The killed one has left its journal.
@@ -367,17 +341,9 @@ fn the_interface_is_as_it_was_after_the_end() {
     let plain = state_of(&cell, 1);
     furnish(&cell, 0);
     let furnished = state_of(&cell, 0);
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, None);
+    run(&cell, |running| {
         for (node, other) in [(0, 1), (1, 0)] {
-            smooth(
-                scope,
-                &cell,
-                node,
-                setup(&cell, CAPACITY_BPS, &[other]),
-                &stop,
-            );
+            running.smooth(node, CAPACITY_BPS, &[other]);
         }
         status(&cell, 0, is_held);
         let meanwhile = state_of(&cell, 0);
@@ -399,17 +365,14 @@ fn the_interface_is_as_it_was_after_the_end() {
 #[test]
 fn a_sender_alone_keeps_to_the_limit_that_was_set_by_hand() {
     let Some(cell) = cell(1) else { return };
-    let traffic = Traffic::default();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, Some(&traffic));
+    run(&cell, |running| {
         let mut setup = setup(&cell, CAPACITY_BPS, &[1]);
         setup.nodes[0].limit_bps = Some(5_000_000);
-        smooth(scope, &cell, 0, setup, &stop);
-        traffic.start(scope, &cell, REAL_TIME, OTHER);
+        running.smooth_as(0, setup);
+        running.start(REAL_TIME, OTHER);
         status(&cell, 0, is_held);
         thread::sleep(Duration::from_secs(1));
-        let (lost, megabits) = traffic.measure(Duration::from_secs(2));
+        let (lost, megabits) = running.traffic.measure(Duration::from_secs(2));
         assert!((3.0..5.5).contains(&megabits), "{megabits} Mbit/s");
         assert_eq!(lost, 0.0);
     });
@@ -418,27 +381,20 @@ fn a_sender_alone_keeps_to_the_limit_that_was_set_by_hand() {
 #[test]
 fn several_transmit_queues_are_held_as_one() {
     let Some(cell) = cell(2) else { return };
-    let run = |node, line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        cell.run(node, words[0], &words[1..]).unwrap()
-    };
     for node in 0..2 {
-        run(node, "ethtool -L taut0 tx 2");
+        command(&cell, node, "ethtool -L taut0 tx 2").unwrap();
     }
-    run(1, "tc qdisc add dev taut0 root handle 1: mq");
+    command(&cell, 1, "tc qdisc add dev taut0 root handle 1: mq").unwrap();
     let before = [0, 1].map(|node| state_of(&cell, node));
-    let traffic = Traffic::default();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, Some(&traffic));
-        smooth(scope, &cell, 2, setup(&cell, 10_000_000, &[0, 1]), &stop);
-        traffic.start(scope, &cell, REAL_TIME / 10.0, OTHER);
+    run(&cell, |running| {
+        running.smooth(2, 10_000_000, &[0, 1]);
+        running.start(REAL_TIME / 10.0, OTHER);
         for (node, holding) in [(0, "root"), (1, "ifb")] {
-            smooth(scope, &cell, node, setup(&cell, CAPACITY_BPS, &[2]), &stop);
+            running.smooth(node, CAPACITY_BPS, &[2]);
             assert_eq!(status(&cell, node, is_held).holding, holding);
         }
         thread::sleep(Duration::from_secs(1));
-        let (_, megabits) = traffic.measure(Duration::from_secs(2));
+        let (_, megabits) = running.traffic.measure(Duration::from_secs(2));
         assert!((4.0..10.0).contains(&megabits), "{megabits} Mbit/s");
     });
     assert_eq!([0, 1].map(|node| state_of(&cell, node)), before);
@@ -447,14 +403,11 @@ fn several_transmit_queues_are_held_as_one() {
 #[test]
 fn a_filter_of_somebody_else_that_came_meanwhile_stays() {
     let Some(cell) = cell(1) else { return };
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, None);
-        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[1]), &stop);
+    run(&cell, |running| {
+        running.smooth(0, CAPACITY_BPS, &[1]);
         status(&cell, 0, |_| true);
-        let line = "filter add dev taut0 ingress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:9";
-        let words: Vec<&str> = line.split(' ').collect();
-        cell.run(0, "tc", &words).unwrap();
+        let line = "tc filter add dev taut0 ingress protocol ip pref 7 u32 match ip dport 9 0xffff classid 1:9";
+        command(&cell, 0, line).unwrap();
     });
     let left = state_of(&cell, 0);
     assert!(left.contains("clsact") && left.contains("pref 7"), "{left}");
@@ -548,11 +501,9 @@ fn a_smoother_in_a_container_is_known_and_ended_by_its_number_here() {
 #[test]
 fn grants_of_a_node_that_is_no_neighbour_do_not_count() {
     let Some(cell) = cell(2) else { return };
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, None);
-        smooth(scope, &cell, 0, setup(&cell, CAPACITY_BPS, &[2]), &stop);
-        smooth(scope, &cell, 1, setup(&cell, 1_000_000, &[0]), &stop);
+    run(&cell, |running| {
+        running.smooth(0, CAPACITY_BPS, &[2]);
+        running.smooth(1, 1_000_000, &[0]);
         let status = status(&cell, 0, |status| status.strange_messages > 3);
         assert!(!is_held(&status), "{status:?}");
     });
@@ -561,26 +512,17 @@ fn grants_of_a_node_that_is_no_neighbour_do_not_count() {
 #[test]
 fn an_interface_that_goes_down_and_is_renamed_is_smoothed_on() {
     let Some(cell) = cell(1) else { return };
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, None);
+    run(&cell, |running| {
         for (node, other) in [(0, 1), (1, 0)] {
-            smooth(
-                scope,
-                &cell,
-                node,
-                setup(&cell, CAPACITY_BPS, &[other]),
-                &stop,
-            );
+            running.smooth(node, CAPACITY_BPS, &[other]);
         }
         status(&cell, 0, is_held);
         for line in [
-            "link set taut0 down",
-            "link set taut0 name other0",
-            "link set other0 up",
+            "ip link set taut0 down",
+            "ip link set taut0 name other0",
+            "ip link set other0 up",
         ] {
-            let words: Vec<&str> = line.split(' ').collect();
-            cell.run(0, "ip", &words).unwrap();
+            command(&cell, 0, line).unwrap();
             thread::sleep(Duration::from_millis(300));
         }
         let seconds = status(&cell, 0, |_| true).seconds;
@@ -633,14 +575,18 @@ fn grants_go_on_while_somebody_holds_the_lock_of_interfaces() {
     let is_over = AtomicBool::new(false);
     let (cell, is_over) = (&cell, &is_over);
     thread::scope(|scope| {
-        let _ends = Ends(&stop, Some(&traffic));
+        let running = Running {
+            scope,
+            cell,
+            traffic: &traffic,
+            stop: &stop,
+        };
         for (node, other) in [(0, 2), (2, 0)] {
-            let setup = setup(cell, CAPACITY_BPS, &[other]);
-            smooth(scope, cell, node, setup, &stop);
+            running.smooth(node, CAPACITY_BPS, &[other]);
         }
         status(cell, 0, is_held);
         // The sending half changes its class all the time, and has to wait.
-        traffic.start(scope, cell, REAL_TIME, OTHER);
+        running.start(REAL_TIME, OTHER);
         let watch = move || {
             // A thread that waits for the lock spins, and would keep this one from its CPU.
             let _ordinary = set_fifo(20);
@@ -685,24 +631,19 @@ fn grants_go_on_while_somebody_holds_the_lock_of_interfaces() {
 fn a_link_of_another_speed_is_noticed() {
     let Some(cell) = cell(1) else { return };
     // A veth has one speed; a tap has the one that it is given.
-    let run = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        cell.run(0, words[0], &words[1..])
-    };
-    if run("ip tuntap add taut1 mode tap").is_err() {
+    if command(&cell, 0, "ip tuntap add taut1 mode tap").is_err() {
         println!("SKIPPED: a tap needs /dev/net/tun");
         return;
     }
-    run("ip link set taut1 up").unwrap();
-    run("ethtool -s taut1 speed 100 duplex full").unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&stop, None);
+    command(&cell, 0, "ip link set taut1 up").unwrap();
+    command(&cell, 0, "ethtool -s taut1 speed 100 duplex full").unwrap();
+    run(&cell, |running| {
         let mut setup = setup(&cell, CAPACITY_BPS, &[1]);
         setup.interface = "taut1".to_owned();
-        smooth(scope, &cell, 0, setup, &stop);
+        running.smooth_as(0, setup);
         for (speed, expected) in [(100, CAPACITY_BPS), (10, 10_000_000), (1000, CAPACITY_BPS)] {
-            run(&format!("ethtool -s taut1 speed {speed} duplex full")).unwrap();
+            let line = format!("ethtool -s taut1 speed {speed} duplex full");
+            command(&cell, 0, &line).unwrap();
             bed::status_of(&cell, 0, "taut1", |status| status.capacity_bps == expected);
         }
     });
