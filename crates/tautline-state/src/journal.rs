@@ -792,6 +792,15 @@ mod tests {
         Journal::open_in(directory, NAME, "taut lab")
     }
 
+    /// A journal with one change.
+    fn changed() -> (TemporaryDirectory, Comm, Journal) {
+        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
+        let comm = Comm::new();
+        let (mut journal, _) = open(&scratch).unwrap();
+        journal.set(&comm.path, "after").unwrap();
+        (scratch, comm, journal)
+    }
+
     fn has_no_journal(scratch: &TemporaryDirectory) -> bool {
         let entries = scratch.directory().entries().unwrap();
         entries.iter().all(|entry| entry.name == ".lock")
@@ -862,10 +871,7 @@ mod tests {
 
     #[test]
     fn a_killed_lab_is_cleared_up_by_the_next() {
-        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
-        let comm = Comm::new();
-        let (mut journal, _) = open(&scratch).unwrap();
-        journal.set(&comm.path, "after").unwrap();
+        let (scratch, comm, mut journal) = changed();
         let files = journal.make_temporary(scratch.path(), "taut-load").unwrap();
         std::fs::write(files.path().join("file"), "").unwrap();
         let left = files.path().to_owned();
@@ -883,10 +889,7 @@ mod tests {
 
     #[test]
     fn a_journal_that_is_not_understood_is_an_error_and_stays() {
-        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
-        let comm = Comm::new();
-        let (mut journal, _) = open(&scratch).unwrap();
-        journal.set(&comm.path, "after").unwrap();
+        let (scratch, comm, mut journal) = changed();
         journal.keep().unwrap();
         let path = scratch.path().join(NAME);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -995,10 +998,7 @@ mod tests {
 
     #[test]
     fn a_kept_change_is_put_back_by_the_next() {
-        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
-        let comm = Comm::new();
-        let (mut journal, _) = open(&scratch).unwrap();
-        journal.set(&comm.path, "after").unwrap();
+        let (scratch, comm, mut journal) = changed();
         assert_eq!(journal.changes().len(), 1);
         journal.keep().unwrap();
         assert_eq!(comm.value(), "after");
@@ -1099,10 +1099,7 @@ mod tests {
 
     #[test]
     fn of_a_gone_network_the_settings_of_the_machine_are_put_back_and_no_others() {
-        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
-        let comm = Comm::new();
-        let (mut journal, _) = open(&scratch).unwrap();
-        journal.set(&comm.path, "after").unwrap();
+        let (scratch, comm, mut journal) = changed();
         // An interface that is here too, and has nothing to do with that one.
         let setting = Setting::of_interface("lo", None, "ifindex");
         let value = NewValue::Exactly("2".to_owned());
@@ -1122,10 +1119,7 @@ mod tests {
 
     #[test]
     fn a_full_journal_takes_no_more_changes_and_puts_back_those_that_it_has() {
-        let scratch = TemporaryDirectory::make("taut-journal").unwrap();
-        let comm = Comm::new();
-        let (mut journal, _) = open(&scratch).unwrap();
-        journal.set(&comm.path, "after").unwrap();
+        let (scratch, comm, mut journal) = changed();
         // As when there are a hundred thousand threads, and more.
         let filling = |bytes| Value::from("x".repeat(bytes));
         journal.set_record(filling(CHANGES_BYTES_MAX)).unwrap();
