@@ -40,8 +40,6 @@ pub(crate) struct Slot {
     has_flow: AtomicBool,
     /// A copy of a descriptor that another thread closed while its holder waits on it.
     copy: AtomicI32,
-    /// A call on a set has found a message there, and learned from it.
-    is_announced: AtomicBool,
     /// Entry of the flow in the report.
     reported: AtomicU16,
     /// Place beside its socket, if it has one.
@@ -54,7 +52,6 @@ static TABLE: [Slot; SLOTS] = [const {
         is_held: AtomicBool::new(false),
         has_flow: AtomicBool::new(false),
         copy: AtomicI32::new(NONE),
-        is_announced: AtomicBool::new(false),
         reported: AtomicU16::new(report::NONE),
         beside: Judgement::new(),
     }
@@ -163,7 +160,6 @@ pub(crate) fn closing(first: u32, last: u32) {
         }
         slot.kind.store(UNKNOWN, Relaxed);
         OWN_EVENTS[fd].iter().for_each(|own| own.store(0, Relaxed));
-        slot.is_announced.store(false, Relaxed);
         match slot.hold() {
             Some(mut held) => {
                 if slot.has_flow.load(Relaxed) {
@@ -204,18 +200,6 @@ impl Slot {
             self.close_copy();
         }
         Some(Held(self))
-    }
-
-    /// A call on a set has found a message.
-    #[inline]
-    pub(crate) fn announce(&self) {
-        self.is_announced.store(true, Relaxed);
-    }
-
-    /// Whether that has happened since the last time.
-    #[inline]
-    pub(crate) fn was_announced(&self) -> bool {
-        self.is_announced.load(Relaxed) && self.is_announced.swap(false, Relaxed)
     }
 
     /// Number under which the descriptor is to be reached by the thread that waits on it: `fd`, or that of a copy.

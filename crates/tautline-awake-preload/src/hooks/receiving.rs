@@ -55,8 +55,7 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
         0 if !options::is_off() => table::slot(fd),
         _ => None,
     };
-    // After select(2) and its kin there is nothing to wait for, and the message has been learned from.
-    let Some(slot) = slot.filter(|slot| !slot.was_announced()) else {
+    let Some(slot) = slot else {
         return call(fd);
     };
     let began = raw::now();

@@ -218,15 +218,6 @@ impl Members {
             }
         }
     }
-
-    /// The program's call has found messages: to receive them needs no wait, and teaches nothing more.
-    fn spare_receives(&self, is_ready: impl Fn(usize) -> bool) {
-        for (index, slot) in self.slots[..self.count].iter().enumerate() {
-            if let Some(slot) = slot.filter(|_| is_ready(index)) {
-                slot.announce();
-            }
-        }
-    }
 }
 
 /// Slots of a set's descriptors, predicted or not, by which other threads see that a thread waits there.
@@ -367,9 +358,6 @@ fn waited(
     let left = deadline.map(|deadline| deadline.saturating_duration_since(raw::now()));
     let result = call(left);
     let is_ready = |index| result > 0 && ready(index, result);
-    if !members.learns_later {
-        members.spare_receives(is_ready);
-    }
     match before {
         Before::Untouched => members.learn(began, is_ready),
         _ => members.learn_later(is_ready),
