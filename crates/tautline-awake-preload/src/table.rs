@@ -268,6 +268,13 @@ impl Held {
         self.0
     }
 
+    /// The program's own receive has returned with a message: learns from when it did, unless a wait for a set has.
+    pub(crate) fn received(&mut self, began: Instant, now: Instant) {
+        if !self.flow().takes_announced() {
+            self.returned(began, now);
+        }
+    }
+
     /// The program's own call has returned with a message: learns from when it did.
     pub(crate) fn returned(&mut self, began: Instant, now: Instant) {
         if options::is_watching() {

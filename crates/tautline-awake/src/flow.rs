@@ -22,6 +22,8 @@ pub struct Flow {
     counts: Counts,
     /// Arrivals in a window while no thread looks, and all of them since there were windows.
     within: (u64, u64),
+    /// A wait for a set counted an arrival that no receive has taken yet.
+    is_announced: bool,
 }
 
 /// Arrivals of a flow, by how they were found.
@@ -58,6 +60,7 @@ impl Flow {
                 looked_ns: 0,
             },
             within: (0, 0),
+            is_announced: false,
         }
     }
 
@@ -87,6 +90,21 @@ impl Flow {
             self.within.0 += u64::from((window.from..window.until).contains(&now));
             self.within.1 += 1;
         }
+    }
+
+    /// A wait for a set of descriptors found a message here, which was counted: poll(2) before recv(2).
+    pub fn announce(&mut self) {
+        self.is_announced = true;
+    }
+
+    /// Whether a message that was announced is still to be received.
+    pub fn is_announced(&self) -> bool {
+        self.is_announced
+    }
+
+    /// A receive has returned. Whether it took the message that was announced, which is counted already.
+    pub fn takes_announced(&mut self) -> bool {
+        std::mem::take(&mut self.is_announced)
     }
 
     /// An ordinary call that may have waited returned with a message.

@@ -130,7 +130,7 @@ fn learned<T: PartialOrd + From<i8>>(slot: &'static Slot, began: Instant, result
     if result > T::from(-1)
         && let Some(mut held) = slot.hold()
     {
-        held.returned(began, raw::now());
+        held.received(began, raw::now());
     }
     result
 }
@@ -141,7 +141,7 @@ fn predicted(fd: c_int, slot: &'static Slot, began: Instant) -> Option<Next> {
         return None;
     }
     let mut held = slot.hold()?;
-    if !held.flow().expects(began) || !raw::is_blocking(fd) {
+    if held.flow().is_announced() || !held.flow().expects(began) || !raw::is_blocking(fd) {
         return None;
     }
     let handling = handlers::interrupted();

@@ -195,6 +195,17 @@ impl Members {
         }
     }
 
+    /// Notes the arrivals that were counted: the program's next receive there takes them, and is no further arrival.
+    fn note_found(&self, is_ready: impl Fn(usize) -> bool) {
+        let receives = !self.learns_later;
+        for (index, slot) in self.slots[..self.count].iter().enumerate() {
+            let slot = slot.filter(|_| receives && is_ready(index));
+            if let Some(mut held) = slot.and_then(Slot::hold) {
+                held.flow().announce();
+            }
+        }
+    }
+
     /// Learns what was put off until the program's call: whether that found an arrival decides.
     fn learn_later(&self, is_ready: impl Fn(usize) -> bool) {
         let (Some((seen, at)), Some(slot)) = (self.found.take(), self.slots[0]) else {
@@ -351,6 +362,7 @@ fn waited(
         Before::Untouched => members.learn(began, is_ready),
         _ => members.learn_later(is_ready),
     }
+    members.note_found(is_ready);
     result
 }
 
