@@ -675,6 +675,15 @@ mod tests {
         let job = executive.begin(0, us(13_500)).unwrap();
         assert_eq!((job.number, job.deadline), (3, ms(13)));
 
+        // A machine that slept for an hour makes no storm of jobs.
+        let mut executive = with_policy(OverrunPolicy::CatchUp { jobs_max: 2 });
+        let caught = Action::CatchingUp {
+            releases: 2,
+            skipped: 3_599_997,
+        };
+        let hour = Duration::from_secs(3_600);
+        assert_eq!(first_job(&mut executive, hour), Some(caught));
+
         let mut executive = with_policy(OverrunPolicy::Stop);
         assert_eq!(first_job(&mut executive, lasts), Some(Action::Stopped));
         assert_eq!(executive.next_release(0, LATER), None);

@@ -15,22 +15,9 @@
 //! holds its deadline is the bound of every job. Phases are left out: the bound holds for all of them. The jobs of a
 //! task that is awake before its releases have `C' + E` and `J' + E` for all others ([`TaskSet::awake`]).
 //!
-//! SCHED_FIFO runs tasks of one priority in the order in which they became ready. So a job that becomes ready at `t`
-//! after the beginning of a busy time waits for jobs of its own priority that are ready by then, and not for later ones
-//! (the analysis of FP/FIFO by Martin, Minet and George):
-//!
-//! ```text
-//! q(t) = B + O + ⌊(t + J) / T⌋ · C + Σ (⌊(t + J') / T'⌋ + 1) · C' + Σ (⌊(q + J") / T"⌋ + 1) · C" + receive(q)
-//! W(t) = B + (⌊(t + J) / T⌋ + 1) · C + Σ (⌊(q + J') / T'⌋ + 1) · C' + Σ ⌈(W + J") / T"⌉ · C" + receive(W)
-//! R = J + max (W(t) - t)
-//! ```
-//!
-//! `'` are the others of this priority, `"` those above, and `O` is the machine's overhead. At `q` the job has the CPU
-//! for the first time. If another thread then holds the executive's lock, the job queues once more, behind those that
-//! are ready by then. A job that can wait for other locks, and a program, whose process queues by itself, can wait for
-//! any job of their priority: there the first recurrence is the bound.
+//! SCHED_FIFO runs tasks of one priority in the order in which they became ready. The bound counts the others of the
+//! task's own priority as more urgent, which holds in whichever order they come.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::task::{TaskSet, ns};
@@ -85,9 +72,6 @@ const WINDOW_PERIODS_MAX: u64 = 8;
 /// Most steps of one recurrence. Lower: sets with very different periods would be refused although they hold. Higher:
 /// a hostile file could keep the analysis busy for minutes.
 pub(crate) const STEPS_MAX: u32 = 200_000;
-/// Most moments at which a job of a task is looked at among others of its priority. Lower: more of them are taken for
-/// more urgent ones. Higher: a set of many equal tasks that nearly fills the CPU takes seconds.
-const MOMENTS_MAX: u64 = 1_000;
 
 /// Response of one task of a mode under fixed priorities.
 pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResponse {
@@ -106,7 +90,7 @@ pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResp
     let others = |window: u64| {
         let tasks = set.members(mode).filter(urgent);
         tasks.fold(0, |sum: u64, other| {
-            sum.saturating_add(Load::of(set, other).before(window))
+            sum.saturating_add(load(set, other, window))
         })
     };
     let base = ns(charged) + ns(blocking);
@@ -115,11 +99,6 @@ pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResp
         base.saturating_add(others(window))
             .saturating_add(receive(window))
     });
-    let in_order = Queue::of(set, mode, task, &receive).and_then(|queue| queue.longest());
-    let window = match (window, in_order) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    };
     let parts = window.unwrap_or_default();
     let received = receive(parts);
     TaskResponse {
@@ -135,142 +114,14 @@ pub(crate) fn fixed_priority(set: &TaskSet, mode: &str, task: usize) -> TaskResp
     }
 }
 
-/// A task among others of its priority, first in, first out.
-struct Queue<'a, R> {
-    own: Load,
-    equals: Vec<Load>,
-    above: Vec<Load>,
-    blocking: u64,
-    overhead: u64,
-    receive: &'a R,
-    /// Longest busy time that is looked at.
-    busy_max: u64,
-}
-
-/// Jobs of a task, in nanoseconds.
-#[derive(Clone, Copy)]
-struct Load {
-    period: u64,
-    jitter: u64,
-    charged: u64,
-}
-
-impl Load {
-    fn of(set: &TaskSet, task: usize) -> Load {
-        Load {
-            period: ns(set.tasks()[task].period),
-            jitter: ns(set.release_jitter(task) + set.early(task)),
-            charged: ns(set.charged(task) + set.early(task)),
-        }
-    }
-
-    /// Time of the jobs that become ready before the end of a time.
-    fn before(&self, time: u64) -> u64 {
-        let jobs = time.saturating_add(self.jitter).div_ceil(self.period);
-        jobs.saturating_mul(self.charged)
-    }
-
-    /// Time of the jobs that become ready until the end of a time, with one at its end.
-    fn until(&self, time: u64) -> u64 {
-        let jobs = time.saturating_add(self.jitter) / self.period + 1;
-        jobs.saturating_mul(self.charged)
-    }
-
-    /// Moments of a time at which one more job can become ready.
-    fn moments(&self, time: u64) -> impl Iterator<Item = u64> {
-        let (first, jitter) = (self.jitter / self.period + 1, self.jitter);
-        let last = time.saturating_add(jitter) / self.period;
-        let period = self.period;
-        (first..=last).map(move |job| job * period - jitter)
-    }
-}
-
-impl<'a, R: Fn(u64) -> u64> Queue<'a, R> {
-    /// `None` where the task has no equals, or does not queue once and in order.
-    fn of(set: &TaskSet, mode: &str, task: usize, receive: &'a R) -> Option<Self> {
-        let own = set.priority(task);
-        let loads = |is_wanted: &dyn Fn(usize) -> bool| -> Vec<Load> {
-            let wanted = set.members(mode).filter(|other| is_wanted(*other));
-            wanted.map(|other| Load::of(set, other)).collect()
-        };
-        let equals = loads(&|other| other != task && set.priority(other) == own);
-        let has_locks = set.members(mode).any(|other| {
-            set.priority(other) <= own && !set.tasks()[other].critical_section.is_zero()
-        });
-        if equals.is_empty() || has_locks || set.tasks()[task].is_program {
-            return None;
-        }
-        let above = loads(&|other| set.priority(other) > own);
-        let own = Load::of(set, task);
-        let all = equals.iter().chain(&above).chain([&own]);
-        let longest = all.map(|load| load.period).max().unwrap_or_default();
-        Some(Queue {
-            busy_max: longest.saturating_mul(WINDOW_PERIODS_MAX),
-            blocking: ns(set.machine().blocking),
-            overhead: ns(set.machine().overhead),
-            own,
-            equals,
-            above,
-            receive,
-        })
-    }
-
-    /// Longest time from the moment at which a job is ready to its end. `None` if there are too many moments to look
-    /// at.
-    fn longest(&self) -> Option<u64> {
-        let busy = self.busy()?;
-        let queued = || self.equals.iter().chain([&self.own]);
-        let moments = queued().map(|load| busy / load.period + 1).sum::<u64>();
-        if moments > MOMENTS_MAX {
-            return None;
-        }
-        let moments = queued().flat_map(|load| load.moments(busy - 1));
-        core::iter::once(0)
-            .chain(moments)
-            .try_fold(0, |longest: u64, ready| {
-                Some(longest.max(self.end(ready)? - ready))
-            })
-    }
-
-    /// Longest time for which jobs of this priority and above have the CPU without a pause.
-    fn busy(&self) -> Option<u64> {
-        let all = || self.equals.iter().chain(&self.above).chain([&self.own]);
-        let next = |time| self.sum(self.blocking, time, all().map(|load| load.before(time)));
-        fixed_point(next(1), self.busy_max, next)
-    }
-
-    /// End of the job that is ready at this moment of a busy time.
-    fn end(&self, ready: u64) -> Option<u64> {
-        let sum_of = |loads: &[Load], time| {
-            let each = loads.iter().map(|load: &Load| load.until(time));
-            each.fold(0, u64::saturating_add)
-        };
-        let own = self.own.until(ready);
-        let own_and_blocking = self.blocking.saturating_add(own);
-        let earlier = own_and_blocking.saturating_sub(self.own.charged);
-        let waits = earlier
-            .saturating_add(self.overhead)
-            .saturating_add(sum_of(&self.equals, ready));
-        let start = fixed_point(waits, self.busy_max, |time| {
-            let above = self.above.iter().map(|load| load.until(time));
-            self.sum(waits, time, above)
-        })?;
-        let queued = sum_of(&self.equals, start.max(ready));
-        let work = own_and_blocking.saturating_add(queued);
-        let end = fixed_point(work, self.busy_max, |time| {
-            let above = self.above.iter().map(|load| load.before(time));
-            self.sum(work, time, above)
-        })?;
-        Some(end.max(ready))
-    }
-
-    /// Sum of loads and receive processing.
-    fn sum(&self, base: u64, time: u64, loads: impl Iterator<Item = u64>) -> u64 {
-        loads.fold(
-            base.saturating_add((self.receive)(time)),
-            u64::saturating_add,
-        )
-    }
+/// Time that the jobs of a task take that become ready before the end of a window, in nanoseconds.
+fn load(set: &TaskSet, task: usize, window: u64) -> u64 {
+    let early = set.early(task);
+    let jitter = ns(set.release_jitter(task) + early);
+    let jobs = window
+        .saturating_add(jitter)
+        .div_ceil(ns(set.tasks()[task].period));
+    jobs.saturating_mul(ns(set.charged(task) + early))
 }
 
 /// Least solution of `window = next(window)` from `start` on; `None` if it is beyond `max`, or too many steps away.
@@ -355,64 +206,24 @@ mod tests {
         assert_eq!(a.slack(), Some(us(213)));
     }
 
-    /// Tasks of (name, period, worst case, priority).
-    fn with_priorities(tasks: &[(&str, u64, u64, u8)]) -> TaskSet {
-        let tasks = tasks.iter().map(|(name, period, worst_case, priority)| {
-            let mut task = Task::periodic(name, us(*period), us(*worst_case));
-            task.priority = Some(*priority);
+    #[test]
+    fn others_of_the_same_priority_count_as_more_urgent() {
+        let task = |name: &str, period, worst_case, priority| {
+            let mut task = Task::periodic(name, us(period), us(worst_case));
+            task.priority = Some(priority);
             task
-        });
-        let tasks = tasks.collect();
-        let (machine, scheduling) = (Machine::default(), Scheduling::Declared);
-        TaskSet::declare(scheduling, machine, Vec::new(), Vec::new(), tasks).unwrap()
-    }
-
-    #[test]
-    fn a_job_waits_for_equals_that_came_before_it_and_for_no_later_ones() {
-        let of_slow = |slow: u8| {
-            let set = with_priorities(&[
-                ("above", 500, 100, 60),
-                ("fast", 1_000, 200, 50),
-                ("slow", 4_000, 700, slow),
-            ]);
-            fixed_priority(&set, "", 2).response
         };
-        // Below: 700 + 2 · 200 + 3 · 100. Among equals the second job of `fast` comes later.
-        assert_eq!(of_slow(49), Some(us(1_400)));
-        assert_eq!(of_slow(50), Some(us(1_200)));
-    }
-
-    #[test]
-    fn a_job_queues_once_more_when_it_finds_the_lock_taken() {
-        let tasks = [
-            ("long", 2_000, 400, 50),
-            ("short", 300, 50, 50),
-            ("own", 2_000, 400, 50),
-        ];
-        let set = with_priorities(&tasks);
-        // At 450 it has the CPU, and a second job of `short` is ready.
-        assert_eq!(fixed_priority(&set, "", 2).response, Some(us(900)));
-        // With a lock that others may hold, and as a program, it waits for all that come until it ends.
-        let all = Some(us(1_000));
-        let program = set.clone().with_program(2).unwrap();
-        assert_eq!(fixed_priority(&program, "", 2).response, all);
-        let mut tasks = set.tasks().to_vec();
-        tasks[0].critical_section = us(10);
-        let machine = Machine::default();
-        let set = TaskSet::declare(Scheduling::Declared, machine, vec![], vec![], tasks);
-        assert_eq!(fixed_priority(&set.unwrap(), "", 2).response, all);
-    }
-
-    #[test]
-    fn a_busy_time_goes_on_beyond_the_first_job_of_equals() {
-        // `c` gets the CPU at 700, when the second job of `a` is ready.
-        let set = with_priorities(&[
-            ("a", 500, 350, 50),
-            ("b", 2_000, 350, 50),
-            ("c", 9_000, 200, 50),
-        ]);
-        assert_eq!(fixed_priority(&set, "", 0).response, Some(us(900)));
-        assert_eq!(fixed_priority(&set, "", 2).response, Some(us(1_250)));
+        for slow in [49, 50] {
+            let tasks = vec![
+                task("above", 500, 100, 60),
+                task("fast", 1_000, 200, 50),
+                task("slow", 4_000, 700, slow),
+            ];
+            let (machine, scheduling) = (Machine::default(), Scheduling::Declared);
+            let set = TaskSet::declare(scheduling, machine, vec![], vec![], tasks).unwrap();
+            // 700 + 2 · 200 + 3 · 100.
+            assert_eq!(responses(&set)[2], Some(us(1_400)));
+        }
     }
 
     #[test]

@@ -4,79 +4,14 @@
 use std::time::Duration;
 
 use tautline_exec::{
-    Action, Activation, Event, Executive, Machine, OverrunPolicy, Scheduling, TablePlan, Task,
-    TaskSet, Window,
+    Action, Activation, Executive, Machine, OverrunPolicy, Scheduling, TablePlan, Task, TaskSet,
+    Window,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn ms(number: u64) -> Duration {
     Duration::from_millis(number)
-}
-
-fn with(overrun: OverrunPolicy) -> Executive {
-    let mut task = Task::periodic("a", ms(4), ms(1));
-    task.overrun = overrun;
-    let mut set = TaskSet::declare(
-        Scheduling::default(),
-        Machine::default(),
-        Vec::new(),
-        vec!["run".into(), "safe".into()],
-        vec![task],
-    )
-    .unwrap();
-    if overrun == OverrunPolicy::SafeMode {
-        set = set.with_safe_mode("safe").unwrap();
-    }
-    Executive::new(&set, Duration::ZERO)
-}
-
-#[test]
-fn a_job_before_which_hours_passed_is_followed_by_the_next_release_and_no_storm() {
-    let after = HOUR * 10 + ms(1);
-    let passed = 9_000_000;
-    for (policy, wanted, next) in [
-        (
-            OverrunPolicy::Skip,
-            Action::Skipped { releases: passed },
-            ms(4),
-        ),
-        (
-            OverrunPolicy::CatchUp { jobs_max: 2 },
-            Action::CatchingUp {
-                releases: 2,
-                skipped: passed - 2,
-            },
-            Duration::ZERO,
-        ),
-    ] {
-        let mut executive = with(policy);
-        let job = executive.begin(0, after).unwrap();
-        assert_eq!((job.number, job.deadline), (1, ms(4)), "of before the gap");
-        assert_eq!(executive.finish(0, after + ms(1), ms(1)), Some(wanted));
-        let next_release = executive.next_release(0, after + ms(1)).unwrap();
-        assert!(next_release <= HOUR * 10 + next, "{next_release:?}");
-        assert_eq!(next_release.as_nanos() % ms(4).as_nanos(), 0);
-        let events: Vec<Event> = executive
-            .monitor()
-            .records()
-            .map(|record| record.event)
-            .collect();
-        let overrun = Event::Overrun { releases: passed };
-        assert_eq!(events, [Event::DeadlineMissed, overrun]);
-    }
-}
-
-#[test]
-fn a_gap_within_a_job_stops_a_task_or_brings_the_safe_mode_if_it_says_so() {
-    for (policy, wanted) in [
-        (OverrunPolicy::Stop, Action::Stopped),
-        (OverrunPolicy::SafeMode, Action::SafeMode),
-    ] {
-        let mut executive = with(policy);
-        executive.begin(0, Duration::ZERO).unwrap();
-        assert_eq!(executive.finish(0, HOUR, ms(1)), Some(wanted));
-    }
 }
 
 /// A set in its safe mode that began it once more would put off the releases of all its tasks, each time.
