@@ -171,18 +171,14 @@ impl Executive {
         parts: Logical<R, J, W, S>,
     ) -> Result<(), RunError>
     where
-        I: Default + Send + 'static,
-        O: Default + Send + 'static,
+        I: Clone + Default + Send + 'static,
+        O: Clone + Default + Send + 'static,
         R: FnMut(&mut I) + Send + 'static,
         J: FnMut(&Job, &I, &mut O) + Send + 'static,
         W: FnMut(&O) + Send + 'static,
         S: FnMut() + Send + 'static,
     {
-        let first = First {
-            inputs: [I::default(), I::default()],
-            outputs: [O::default(), O::default()],
-        };
-        self.give_logical(name, parts, first)
+        self.logical_task_from(name, parts, I::default(), O::default())
     }
 
     /// The same with first values of the inputs and outputs, for types that have no default.
@@ -208,23 +204,6 @@ impl Executive {
             inputs: [input.clone(), input],
             outputs: [output.clone(), output],
         };
-        self.give_logical(name, parts, first)
-    }
-
-    fn give_logical<I, O, R, J, W, S>(
-        &mut self,
-        name: &str,
-        parts: Logical<R, J, W, S>,
-        first: First<I, O>,
-    ) -> Result<(), RunError>
-    where
-        I: Send + 'static,
-        O: Send + 'static,
-        R: FnMut(&mut I) + Send + 'static,
-        J: FnMut(&Job, &I, &mut O) + Send + 'static,
-        W: FnMut(&O) + Send + 'static,
-        S: FnMut() + Send + 'static,
-    {
         let index = by_time(&self.set, name)?;
         let (read, write) = (Box::new(parts.read), Box::new(parts.write));
         let (side, values) = logical::sides(read, write, first, self.home.clone())?;

@@ -194,6 +194,23 @@ struct Mistake {
     remedy: String,
 }
 
+impl Mistake {
+    fn at(location: Location, message: impl Into<String>, remedy: &str) -> Mistake {
+        Mistake {
+            location,
+            subject: String::new(),
+            message: message.into(),
+            remedy: remedy.to_owned(),
+        }
+    }
+
+    /// About the task of this name.
+    fn of_task(self, name: &str) -> Mistake {
+        let subject = format!("task `{}`, ", name.escape_debug());
+        Mistake { subject, ..self }
+    }
+}
+
 impl fmt::Display for Mistake {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.location.key();
@@ -468,12 +485,11 @@ impl Document {
             .iter()
             .any(|task| task.port.is_some() || has_values(task));
         if self.node.is_some() && !has_port {
-            return Err(Mistake {
-                location: Location::Set("node"),
-                subject: String::new(),
-                message: "has no effect, because no task has a port".to_owned(),
-                remedy: "remove it, or write port = \"NAME\" for a task".to_owned(),
-            });
+            return Err(Mistake::at(
+                Location::Set("node"),
+                "has no effect, because no task has a port",
+                "remove it, or write port = \"NAME\" for a task",
+            ));
         }
         let tasks = self.task.iter().enumerate();
         tasks
@@ -507,12 +523,7 @@ impl Document {
                 } else {
                     return Ok(());
                 };
-                Err(Mistake {
-                    location: Location::Task(index, key),
-                    subject: format!("task `{}`, ", task.name.escape_debug()),
-                    message: message.to_owned(),
-                    remedy: remedy.to_owned(),
-                })
+                Err(Mistake::at(Location::Task(index, key), message, remedy).of_task(&task.name))
             })
     }
 
@@ -538,12 +549,7 @@ impl Document {
             ),
             _ => return Ok(()),
         };
-        Err(Mistake {
-            location,
-            subject: String::new(),
-            message: message.to_owned(),
-            remedy: remedy.to_owned(),
-        })
+        Err(Mistake::at(location, message, remedy))
     }
 
     /// Keys of tables have no meaning elsewhere.
@@ -556,12 +562,11 @@ impl Document {
         if scheduling == Scheduling::Table {
             return Ok(());
         }
-        Err(Mistake {
+        Err(Mistake::at(
             location,
-            subject: String::new(),
-            message: "has no effect without a table".to_owned(),
-            remedy: "remove it, or write schedule = \"table\"".to_owned(),
-        })
+            "has no effect without a table",
+            "remove it, or write schedule = \"table\"",
+        ))
     }
 }
 
@@ -572,12 +577,12 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
         },
         (Some(port), None) => Activation::Message { port },
         (Some(_), Some(_)) => {
-            return Err(Mistake {
-                location: Location::Task(index, "phase"),
-                subject: format!("task `{}`, ", entry.name),
-                message: "a task that messages activate has no phase".to_owned(),
-                remedy: "remove either `phase` or `port`".to_owned(),
-            });
+            let mistake = Mistake::at(
+                Location::Task(index, "phase"),
+                "a task that messages activate has no phase",
+                "remove either `phase` or `port`",
+            );
+            return Err(mistake.of_task(&entry.name));
         }
     };
     let overrun = overrun(index, &entry.name, entry.overrun, entry.catch_up_max)?;
@@ -600,11 +605,8 @@ fn task((index, entry): (usize, TaskEntry)) -> Result<Task, Mistake> {
 
 /// Words are parted by spaces; a program with spaces in its name needs a script around it.
 fn program((index, entry): (usize, &TaskEntry)) -> Result<Option<Program>, Mistake> {
-    let wrong = |key, message: &str, remedy: &str| Mistake {
-        location: Location::Task(index, key),
-        subject: format!("task `{}`, ", entry.name.escape_debug()),
-        message: message.to_owned(),
-        remedy: remedy.to_owned(),
+    let wrong = |key, message, remedy| {
+        Mistake::at(Location::Task(index, key), message, remedy).of_task(&entry.name)
     };
     let words = |key, text: &str| -> Result<Vec<String>, Mistake> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
@@ -643,12 +645,12 @@ fn overrun(
     jobs_max: Option<u32>,
 ) -> Result<OverrunPolicy, Mistake> {
     if jobs_max.is_some() && overrun != Some(Overrun::CatchUp) {
-        return Err(Mistake {
-            location: Location::Task(index, "catch_up_max"),
-            subject: format!("task `{}`, ", name.escape_debug()),
-            message: "has no effect unless the task catches up".to_owned(),
-            remedy: "remove it, or write overrun = \"catch-up\"".to_owned(),
-        });
+        let mistake = Mistake::at(
+            Location::Task(index, "catch_up_max"),
+            "has no effect unless the task catches up",
+            "remove it, or write overrun = \"catch-up\"",
+        );
+        return Err(mistake.of_task(name));
     }
     Ok(match overrun {
         None | Some(Overrun::Skip) => OverrunPolicy::Skip,
@@ -665,13 +667,9 @@ const GUEST_NAME_BYTES_MAX: usize = 31;
 
 /// The guest that a task works with, if it names one.
 fn guest((index, task): (usize, &TaskEntry)) -> Option<Result<TaskGuest, Mistake>> {
-    let wrong = |key, message: &str, remedy: &str| {
-        Some(Err(Mistake {
-            location: Location::Task(index, key),
-            subject: format!("task `{}`, ", task.name.escape_debug()),
-            message: message.to_owned(),
-            remedy: remedy.to_owned(),
-        }))
+    let wrong = |key, message, remedy| {
+        let mistake = Mistake::at(Location::Task(index, key), message, remedy);
+        Some(Err(mistake.of_task(&task.name)))
     };
     let Some(name) = &task.guest else {
         task.on_guest_end?;
@@ -703,11 +701,13 @@ fn windows(entries: Vec<WindowEntry>, names: &[String]) -> Result<Vec<Window>, M
     let entries = entries.into_iter().enumerate();
     let windows = entries.map(|(index, entry)| {
         let found = names.iter().position(|name| *name == entry.task);
-        let task = found.ok_or_else(|| Mistake {
-            location: Location::Window(index, "task"),
-            subject: String::new(),
-            message: format!("no task is called `{}`", entry.task.escape_debug()),
-            remedy: "name a task of the file".to_owned(),
+        let task = found.ok_or_else(|| {
+            let message = format!("no task is called `{}`", entry.task.escape_debug());
+            Mistake::at(
+                Location::Window(index, "task"),
+                message,
+                "name a task of the file",
+            )
         })?;
         Ok(Window {
             task,
@@ -719,15 +719,10 @@ fn windows(entries: Vec<WindowEntry>, names: &[String]) -> Result<Vec<Window>, M
 }
 
 fn mistake(error: &SetError, names: &[String]) -> Mistake {
-    let subject = match error.location {
-        Location::Task(index, _) => format!("task `{}`, ", names[index].escape_debug()),
-        _ => String::new(),
-    };
-    Mistake {
-        location: error.location,
-        subject,
-        message: error.fault.to_string(),
-        remedy: error.remedy().to_owned(),
+    let mistake = Mistake::at(error.location, error.fault.to_string(), error.remedy());
+    match error.location {
+        Location::Task(index, _) => mistake.of_task(&names[index]),
+        _ => mistake,
     }
 }
 

@@ -56,7 +56,7 @@ fn looks_beside(budget: Option<Duration>) -> (u64, u64) {
 }
 
 /// Times that the thread of the watchdog went to sleep, by its line in proc(5) status.
-fn watchdogs_sleeps() -> u64 {
+pub(crate) fn watchdogs_sleeps() -> u64 {
     let of_thread = |entry: std::io::Result<std::fs::DirEntry>| {
         let directory = entry.unwrap().path();
         // A thread that ends meanwhile is not the watchdog.

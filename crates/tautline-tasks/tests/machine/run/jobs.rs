@@ -131,22 +131,6 @@ fn a_panicking_task_has_no_priority_while_it_unwinds() {
 }
 
 #[test]
-fn an_integer_division_by_zero_stops_its_task_alone() {
-    let set = TaskSet::new(vec![task("divide", ms(2)), task("good", ms(2))]).unwrap();
-    let mut executive = Executive::new(set).unwrap();
-    let divide = |job: &Job| {
-        let zero = std::hint::black_box(job.number) - job.number;
-        std::hint::black_box(1 / zero);
-    };
-    executive.task("divide", divide).unwrap();
-    let (good, body) = counter();
-    executive.task("good", body).unwrap();
-    let running = executive.start(&options()).unwrap();
-    wait_until(|| count_of(&good) > 10);
-    assert!(stopped(running).tasks[0].is_stopped);
-}
-
-#[test]
 fn a_job_without_budget_left_is_demoted_and_the_others_go_on() {
     let mut greedy = Task::periodic("greedy", ms(5), us(500));
     greedy.budget = Some(ms(1));

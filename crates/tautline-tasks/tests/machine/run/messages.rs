@@ -5,18 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tautline_exec::{Activation, Job, TaskSet};
+use tautline_exec::{Job, TaskSet};
 use tautline_tasks::{Executive, MessageHead, MessageSource, OnMessage, RunError};
 
+use super::logical::now;
 use super::{by_messages, compute, count_of, counter, ms, options, stopped, task, us, wait_until};
 
 #[test]
 fn messages_activate_and_keep_their_distance() {
-    let mut command = task("command", ms(20));
-    command.activation = Activation::Message {
-        port: "command".into(),
-    };
-    let set = TaskSet::new(vec![command, task("other", ms(5))]).unwrap();
+    let set = TaskSet::new(vec![by_messages("command", ms(20)), task("other", ms(5))]).unwrap();
     let mut executive = Executive::new(set).unwrap();
     let begun = Arc::new(Mutex::new(Vec::new()));
     let jobs = begun.clone();
@@ -43,23 +40,17 @@ fn messages_activate_and_keep_their_distance() {
     );
 }
 
-/// A receiver and a sender of datagrams, and a source of what the receiver gets.
-fn datagrams() -> (UnixDatagram, MessageSource) {
+/// A sender of datagrams, and a source of those that come, with the arrival that `stamp` finds for each.
+fn datagrams(stamp: impl Fn(&[u8]) -> Duration + Send + 'static) -> (UnixDatagram, MessageSource) {
     let (receiver, sender) = UnixDatagram::pair().unwrap();
     receiver.set_nonblocking(true).unwrap();
     let descriptor = receiver.try_clone().unwrap();
     let take = move |buffer: &mut [u8]| {
         let length = receiver.recv(buffer).ok()?;
-        let arrival = monotonic();
+        let arrival = stamp(&buffer[..length]);
         Some(MessageHead { length, arrival })
     };
     (sender, MessageSource::new(descriptor, 64, take).unwrap())
-}
-
-/// `CLOCK_MONOTONIC`, the clock of arrivals and jobs.
-fn monotonic() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// A sender of exactly the period of its task, beside a more urgent task, and a source that knows the arrivals. However
@@ -75,27 +66,21 @@ fn releases_and_deadlines_follow_the_arrivals_however_late_jobs_begin() {
     executive
         .task("urgent", |_: &Job| compute(us(500)))
         .unwrap();
-    let (receiver, sender) = UnixDatagram::pair().unwrap();
-    receiver.set_nonblocking(true).unwrap();
-    let descriptor = receiver.try_clone().unwrap();
-    let take = move |buffer: &mut [u8]| {
-        let length = receiver.recv(buffer).ok()?;
-        let stamp = u64::from_ne_bytes(buffer[..length].try_into().unwrap());
-        let arrival = Duration::from_nanos(stamp);
-        Some(MessageHead { length, arrival })
-    };
-    let source = MessageSource::new(descriptor, 64, take).unwrap();
+    let (sender, source) = datagrams(|bytes| {
+        let stamp = u64::from_ne_bytes(bytes.try_into().unwrap());
+        Duration::from_nanos(stamp)
+    });
     executive.messages("command", source).unwrap();
     let begun = Arc::new(Mutex::new(Vec::with_capacity(MESSAGES as usize)));
     let jobs = begun.clone();
-    let body = move |job: &Job| jobs.lock().unwrap().push((*job, monotonic()));
+    let body = move |job: &Job| jobs.lock().unwrap().push((*job, now()));
     executive.task("command", body).unwrap();
     let running = executive.start(&options().with_cpu(0)).unwrap();
     std::thread::sleep(ms(20));
-    let start = monotonic();
+    let start = now();
     for number in 0..MESSAGES {
         let due = start + period * number;
-        std::thread::sleep(due.saturating_sub(monotonic()));
+        std::thread::sleep(due.saturating_sub(now()));
         // As if the machine were punctual.
         let stamp = due.as_nanos() as u64;
         sender.send(&stamp.to_ne_bytes()).unwrap();
@@ -126,9 +111,9 @@ fn releases_and_deadlines_follow_the_arrivals_however_late_jobs_begin() {
 fn each_message_of_a_source_activates_one_job_with_its_bytes() {
     let set = TaskSet::new(vec![by_messages("command", ms(2)), task("other", ms(5))]).unwrap();
     let mut executive = Executive::new(set).unwrap();
-    let (sender, source) = datagrams();
+    let (sender, source) = datagrams(|_| now());
     sender.send(b"before the start").unwrap();
-    let (_, wrong) = datagrams();
+    let (_, wrong) = datagrams(|_| now());
     assert!(matches!(
         executive.messages("other", wrong),
         Err(RunError::NotByMessage { .. })
@@ -171,7 +156,6 @@ fn each_message_of_a_source_activates_one_job_with_its_bytes() {
 fn a_descriptor_that_is_readable_without_a_message_does_not_take_the_cpu() {
     let set = TaskSet::new(vec![by_messages("broken", ms(2)), task("good", ms(5))]).unwrap();
     let mut executive = Executive::new(set).unwrap();
-    let (sender, _unused) = datagrams();
     let (receiver, far) = UnixDatagram::pair().unwrap();
     far.send(b"never taken").unwrap();
     let looks = Arc::new(AtomicU64::new(0));
@@ -191,5 +175,4 @@ fn a_descriptor_that_is_readable_without_a_message_does_not_take_the_cpu() {
     assert!(!summary.tasks[0].is_left);
     // A loop without a pause would look some hundred thousand times in these 100 ms.
     assert!(count_of(&looks) < 10_000, "{}", count_of(&looks));
-    drop(sender);
 }

@@ -101,6 +101,19 @@ fn by_messages(name: &str, distance: Duration) -> Task {
     command
 }
 
+/// The same task in one mode alone.
+fn in_mode(mut task: Task, mode: &str) -> Task {
+    task.modes = vec![mode.into()];
+    task
+}
+
+/// Tasks of two modes, in deadline-monotonic order. The first of the modes runs.
+fn set_of_modes(modes: [&str; 2], tasks: Vec<Task>) -> TaskSet {
+    let modes = modes.map(str::to_owned).to_vec();
+    let (scheduling, machine) = (Scheduling::default(), Machine::default());
+    TaskSet::declare(scheduling, machine, Vec::new(), modes, tasks).unwrap()
+}
+
 fn table_of(tasks: Vec<Task>, modes: Vec<String>, plan: TablePlan) -> TaskSet {
     let machine = Machine::default();
     TaskSet::declare(Scheduling::Table, machine, Vec::new(), modes, tasks)

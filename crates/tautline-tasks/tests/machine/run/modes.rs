@@ -2,29 +2,25 @@
 
 use std::sync::{Arc, Mutex};
 
-use tautline_exec::{Action, Job, Machine, OverrunPolicy, Scheduling, Task, TaskSet};
+use tautline_exec::{Action, Job, OverrunPolicy, Task};
 use tautline_tasks::Executive;
 
-use super::{compute, count_of, counter, ms, options, stopped, task, us, wait_until};
+use super::{
+    compute, count_of, counter, in_mode, ms, options, set_of_modes, stopped, task, us, wait_until,
+};
 
 #[test]
 fn an_overrun_stops_a_task_or_brings_the_safe_mode() {
-    let mut stops = Task::periodic("stops", ms(4), us(100));
-    stops.overrun = OverrunPolicy::Stop;
-    stops.modes = vec!["run".into()];
-    let mut safe = Task::periodic("safe", ms(4), us(100));
-    safe.modes = vec!["safe".into()];
-    let mut leads = Task::periodic("leads", ms(4), us(100));
-    leads.overrun = OverrunPolicy::SafeMode;
-    leads.modes = vec!["run".into()];
-    let set = TaskSet::declare(
-        Scheduling::default(),
-        Machine::default(),
-        Vec::new(),
-        vec!["run".into(), "safe".into()],
-        vec![stops, safe, leads],
-    );
-    let set = set.unwrap().with_safe_mode("safe").unwrap();
+    let of_run = |name, overrun| {
+        let mut task = in_mode(Task::periodic(name, ms(4), us(100)), "run");
+        task.overrun = overrun;
+        task
+    };
+    let stops = of_run("stops", OverrunPolicy::Stop);
+    let leads = of_run("leads", OverrunPolicy::SafeMode);
+    let safe = in_mode(Task::periodic("safe", ms(4), us(100)), "safe");
+    let set = set_of_modes(["run", "safe"], vec![stops, safe, leads]);
+    let set = set.with_safe_mode("safe").unwrap();
     let mut executive = Executive::new(set).unwrap();
     let late_in_the_third = |job: &Job| {
         if job.number == 3 {
@@ -54,18 +50,9 @@ fn an_overrun_stops_a_task_or_brings_the_safe_mode() {
 
 #[test]
 fn a_mode_is_requested_and_its_tasks_start() {
-    let mut ground = task("ground", ms(2));
-    ground.modes = vec!["ground".into()];
-    let mut flight = task("flight", ms(2));
-    flight.modes = vec!["flight".into()];
-    let set = TaskSet::declare(
-        Scheduling::default(),
-        Machine::default(),
-        Vec::new(),
-        vec!["ground".into(), "flight".into()],
-        vec![ground, flight],
-    );
-    let mut executive = Executive::new(set.unwrap()).unwrap();
+    let tasks = ["ground", "flight"].map(|mode| in_mode(task(mode, ms(2)), mode));
+    let set = set_of_modes(["ground", "flight"], tasks.to_vec());
+    let mut executive = Executive::new(set).unwrap();
     let (on_ground, body) = counter();
     executive.task("ground", body).unwrap();
     let (in_flight, body) = counter();
@@ -86,23 +73,12 @@ fn a_mode_is_requested_and_its_tasks_start() {
 /// The last job of the mode before ends in the least urgent thread, which wakes the others.
 #[test]
 fn the_most_urgent_task_of_a_mode_begins_first() {
-    let of_mode = |mut task: Task, mode: &str| {
-        task.modes = vec![mode.into()];
-        task
-    };
-    let mut leads = of_mode(Task::periodic("leads", ms(200), us(100)), "run");
+    let mut leads = in_mode(Task::periodic("leads", ms(200), us(100)), "run");
     leads.overrun = OverrunPolicy::SafeMode;
-    let long = of_mode(Task::periodic("long", ms(100), ms(40)), "safe");
-    let brief = of_mode(Task::periodic("brief", ms(50), us(100)), "safe");
-    let set = TaskSet::declare(
-        Scheduling::default(),
-        Machine::default(),
-        Vec::new(),
-        vec!["run".into(), "safe".into()],
-        vec![long, leads, brief],
-    );
-    let set = set.unwrap().with_safe_mode("safe").unwrap();
-    let mut executive = Executive::new(set).unwrap();
+    let long = in_mode(Task::periodic("long", ms(100), ms(40)), "safe");
+    let brief = in_mode(Task::periodic("brief", ms(50), us(100)), "safe");
+    let set = set_of_modes(["run", "safe"], vec![long, leads, brief]);
+    let mut executive = Executive::new(set.with_safe_mode("safe").unwrap()).unwrap();
     executive
         .task("leads", |_: &Job| std::thread::sleep(ms(210)))
         .unwrap();

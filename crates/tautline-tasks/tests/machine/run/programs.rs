@@ -5,6 +5,8 @@ use std::time::Duration;
 use tautline_exec::{Action, Event, TaskSet};
 use tautline_tasks::{Executive, Program, TaskState};
 
+use crate::watchdog::watchdogs_sleeps;
+
 use super::{ANSWERS, count_of, counter, ms, of_shells, options, script, stopped, wait_until};
 
 #[test]
@@ -34,23 +36,6 @@ fn programs_do_the_jobs_of_tasks_and_one_that_dies_stops_alone() {
         limit == "`dies`: its program ended (signal: 9 (SIGKILL)), and it was stopped"
     });
     assert!(told, "{:?}", summary.limits);
-}
-
-/// As an integer division by zero in C does.
-#[test]
-fn a_program_that_a_fault_ends_stops_alone() {
-    let divides = "while read number rest; do [ $number = 3 ] && kill -FPE $$; echo $number; done";
-    let (_place, divides) = script("divides.sh", divides);
-    let (_other, good) = script("good.sh", ANSWERS);
-    let set = TaskSet::new(vec![of_shells("divides"), of_shells("good")]).unwrap();
-    let mut executive = Executive::new(set).unwrap();
-    executive.program("divides", divides).unwrap();
-    executive.program("good", good).unwrap();
-    let running = executive.start(&options()).unwrap();
-    wait_until(|| running.task("divides").unwrap().state == TaskState::Stopped);
-    let before = running.task("good").unwrap().jobs;
-    wait_until(|| running.task("good").unwrap().jobs > before + 5);
-    assert!(!stopped(running).tasks[1].is_stopped);
 }
 
 /// A program that is stopped and goes on is late, as one that slept with the machine; nothing is made up for.
@@ -144,26 +129,12 @@ fn the_watchdog_leaves_a_job_beyond_its_budget_alone() {
     let running = executive.start(&options().with_cpu(0)).unwrap();
     let has = |file: &str| place.path().join(file).exists();
     wait_until(|| has("begun"));
-    let before = sleeps_of("taut-watchdog");
+    let before = watchdogs_sleeps();
     wait_until(|| has("done"));
-    let looks = sleeps_of("taut-watchdog").saturating_sub(before);
-    // Each 10 ms, and not each 200 us. Other tests have watchdogs, too.
+    let looks = watchdogs_sleeps() - before;
+    // Each 10 ms, and not each 200 us.
     assert!(looks < 1_000, "{looks} looks");
     stopped(running);
-}
-
-/// Times that the threads of this name have slept.
-fn sleeps_of(name: &str) -> u64 {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    let status =
-        threads.filter_map(|one| std::fs::read_to_string(one.ok()?.path().join("status")).ok());
-    let of_name = status.filter(|status| status.lines().next() == Some(&format!("Name:\t{name}")));
-    let sleeps = |status: String| {
-        let mut lines = status.lines();
-        let found = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        found.map_or(0, |count| count.trim().parse().unwrap())
-    };
-    of_name.map(sleeps).sum()
 }
 
 /// The clock of another process advances at the kernel's ticks, 1 to 10 ms, unless the watchdog takes the CPU from it.

@@ -7,8 +7,8 @@ use tautline_exec::{Action, Event, Job, OverrunPolicy, TablePlan};
 use tautline_tasks::{Executive, TaskState};
 
 use super::{
-    count_of, counter, endless_jobs, ms, of_shells, options, script, stopped, table_of, task,
-    wait_until, window_at,
+    count_of, counter, endless_jobs, in_mode, ms, of_shells, options, script, stopped, table_of,
+    task, wait_until, window_at,
 };
 
 #[test]
@@ -88,11 +88,9 @@ fn a_job_of_a_table_that_never_returns_keeps_its_window_and_no_other() {
 
 #[test]
 fn a_mode_of_a_table_has_windows_of_its_own_and_the_safe_mode_comes_at_once() {
-    let mut endless = task("endless", ms(10));
-    endless.modes = vec!["run".into()];
+    let mut endless = in_mode(task("endless", ms(10)), "run");
     endless.overrun = OverrunPolicy::SafeMode;
-    let mut safe = task("safe", ms(10));
-    safe.modes = vec!["safe".into()];
+    let safe = in_mode(task("safe", ms(10)), "safe");
     let modes = vec!["run".to_owned(), "safe".to_owned()];
     let set = table_of(vec![endless, safe], modes, TablePlan::default());
     let mut executive = Executive::new(set.with_safe_mode("safe").unwrap()).unwrap();
