@@ -10,7 +10,7 @@
 //! `TAUTLINE_TASK_SETS=1000000` simulates more sets than the usual 20,000 (`make task-sets`);
 //! `TAUTLINE_TASK_SEED=17` simulates one again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::panic;
 use std::time::Duration;
@@ -54,7 +54,9 @@ fn no_admitted_set_misses_a_deadline() {
                 cause.unwrap_or_else(|| "panic".to_owned())
             )
         });
-        tally.add(&one);
+        one.0
+            .into_iter()
+            .for_each(|(event, number)| tally.add(event, number));
     }
     println!("sets {seeds:?}: {tally:?}");
     if seeds.end - seeds.start >= SETS_DEFAULT {
@@ -378,62 +380,36 @@ impl<'a> VirtualTable<'a> {
     }
 }
 
-/// Events of the runs, so that no promise holds only because nothing happened.
+/// Events of the runs by name, so that no promise holds only because nothing happened.
 #[derive(Debug, Default)]
-struct Tally {
-    admitted: u64,
-    refused: u64,
-    jobs: u64,
-    preemptions: u64,
-    /// Jobs that took their whole bound, to the nanosecond.
-    at_the_bound: u64,
-    /// Refused sets that missed a deadline in simulation.
-    refused_rightly: u64,
-    demoted: u64,
-    overruns: u64,
-    in_background: u64,
-    blocked: u64,
-    frames: u64,
-    /// Messages that were released after their arrival.
-    delayed: u64,
-    /// Jobs of messages that began while another one was waiting.
-    queued: u64,
-}
+struct Tally(BTreeMap<&'static str, u64>);
 
 impl Tally {
-    fn add(&mut self, other: &Tally) {
-        self.admitted += other.admitted;
-        self.refused += other.refused;
-        self.jobs += other.jobs;
-        self.preemptions += other.preemptions;
-        self.at_the_bound += other.at_the_bound;
-        self.refused_rightly += other.refused_rightly;
-        self.demoted += other.demoted;
-        self.overruns += other.overruns;
-        self.in_background += other.in_background;
-        self.blocked += other.blocked;
-        self.frames += other.frames;
-        self.delayed += other.delayed;
-        self.queued += other.queued;
+    fn count(&mut self, event: &'static str, has_happened: bool) {
+        self.add(event, has_happened.into());
+    }
+
+    fn add(&mut self, event: &'static str, number: u64) {
+        *self.0.entry(event).or_default() += number;
     }
 
     fn assert_that_everything_happened(&self) {
-        let thousand = 1_000;
-        for (name, count) in [
-            ("admitted", self.admitted),
-            ("refused", self.refused),
-            ("preemptions", self.preemptions),
-            ("jobs at the bound", self.at_the_bound),
-            ("refused sets that missed", self.refused_rightly),
-            ("demoted", self.demoted),
-            ("overruns", self.overruns),
-            ("in the background", self.in_background),
-            ("blocked", self.blocked),
-            ("frames", self.frames),
-            ("messages released later", self.delayed),
-            ("messages in a queue", self.queued),
+        for event in [
+            "admitted",
+            "refused",
+            "preemptions",
+            "jobs that took their whole bound, to the nanosecond",
+            "refused sets that missed a deadline",
+            "demoted",
+            "overruns",
+            "in the background",
+            "blocked",
+            "frames",
+            "messages released after their arrival",
+            "jobs of messages begun while another one waited",
         ] {
-            assert!(count >= thousand, "{name}: {count} of {thousand}");
+            let count = self.0.get(event).copied().unwrap_or_default();
+            assert!(count >= 1_000, "{event}: {count}");
         }
     }
 }
@@ -446,13 +422,13 @@ fn one_set(seed: u64) -> Tally {
     let analysis = Analysis::of(&set, "").unwrap();
     let mut tally = Tally::default();
     if analysis.is_admitted(&set) {
-        tally.admitted = 1;
+        tally.count("admitted", true);
         let bounds = bounds(&set, &analysis);
         let missed =
             Simulation::new(&set, &mut random, is_exact, &mut tally).run(&bounds, is_exact);
         assert!(!missed, "an admitted set missed a deadline: {set:#?}");
     } else {
-        tally.refused = 1;
+        tally.count("refused", true);
         if is_exact {
             let mut ignored = Tally::default();
             let none = vec![None; set.tasks().len()];
@@ -461,7 +437,7 @@ fn one_set(seed: u64) -> Tally {
                 missed,
                 "a set without jitter and blocking was refused and holds: {set:#?}"
             );
-            tally.refused_rightly = 1;
+            tally.count("refused sets that missed a deadline", true);
         }
     }
     tally
@@ -735,7 +711,8 @@ impl<'a> Simulation<'a> {
                 continue;
             }
             let order = self.work[index].order;
-            self.tally.preemptions += u64::from(last.is_some_and(|last| last != order));
+            let preempts = last.is_some_and(|last| last != order);
+            self.tally.count("preemptions", preempts);
             last = self.execute(index, next).then_some(order);
             if last.is_none() {
                 self.end(index, bounds, is_exact);
@@ -764,7 +741,7 @@ impl<'a> Simulation<'a> {
                 self.frames[index] = (from, burst);
                 let priority = one.priority.map_or(INTERRUPT, u32::from);
                 self.push_work(None, priority, self.now, ns(one.worst_case));
-                self.tally.frames += 1;
+                self.tally.count("frames", true);
             }
         }
     }
@@ -871,14 +848,17 @@ impl<'a> Simulation<'a> {
                     "{job:?}"
                 );
                 sender.earliest = ns(job.release) + ns(declared.period);
-                self.tally.delayed += u64::from(release > arrival);
-                self.tally.queued += u64::from(!sender.waiting.is_empty());
+                let is_delayed = release > arrival;
+                let is_queued = !sender.waiting.is_empty();
+                let tally = &mut self.tally;
+                tally.count("messages released after their arrival", is_delayed);
+                tally.count("jobs of messages begun while another one waited", is_queued);
                 job
             }
             false => self.executive.begin(task, now).expect("it is due"),
         };
         self.has_begun[task] = true;
-        self.tally.in_background += u64::from(job.is_background);
+        self.tally.count("in the background", job.is_background);
         let work = &mut self.work[index];
         work.is_background = job.is_background;
         work.job = Some(job);
@@ -929,12 +909,10 @@ impl<'a> Simulation<'a> {
             .collect();
         let work = &mut self.work[index];
         let is_critical = work.effective_priority() == CEILING;
-        self.tally.blocked += u64::from(
-            is_critical
-                && others
-                    .iter()
-                    .any(|other| *other > work.priority && work.priority < CEILING),
-        );
+        let mut others = others.into_iter();
+        let blocks =
+            is_critical && others.any(|other| other > work.priority && work.priority < CEILING);
+        self.tally.count("blocked", blocks);
         let mut until = (next - self.now).min(work.total - work.done);
         for edge in [work.critical.0, work.critical.1] {
             if edge > work.done {
@@ -958,7 +936,7 @@ impl<'a> Simulation<'a> {
                 .check(task, Duration::from_nanos(self.now), used);
             if action == Some(Action::Demoted) {
                 work.is_background = true;
-                self.tally.demoted += 1;
+                self.tally.count("demoted", true);
             }
         }
         self.work[index].done < self.work[index].total
@@ -967,12 +945,12 @@ impl<'a> Simulation<'a> {
     fn end(&mut self, index: usize, bounds: &[Option<u64>], is_exact: bool) {
         let work = self.work.remove(index);
         let Some(task) = work.task else { return };
-        self.tally.jobs += 1;
+        self.tally.count("jobs", true);
         let now = Duration::from_nanos(self.now);
         let action = self
             .executive
             .finish(task, now, Duration::from_nanos(work.done));
-        self.tally.overruns += u64::from(action.is_some());
+        self.tally.count("overruns", action.is_some());
         if self.misbehaves[task] {
             return;
         }
@@ -992,7 +970,11 @@ impl<'a> Simulation<'a> {
                 "task {task}: a job took {response}, bound {bound}: {:#?}",
                 self.set
             );
-            self.tally.at_the_bound += u64::from(is_exact && response == bound);
+            let is_at_it = is_exact && response == bound;
+            self.tally.count(
+                "jobs that took their whole bound, to the nanosecond",
+                is_at_it,
+            );
             assert!(
                 !is_exact || !job.release.is_zero() || response == bound,
                 "task {task}: all released together, and the bound {bound} is not reached: {response}"
