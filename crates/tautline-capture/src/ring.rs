@@ -2,14 +2,20 @@
 //! read. Several may read one ring; its writers never wait.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
 
 use aya::maps::{Array, Map, MapData, MapInfo};
 use aya::programs::ProgramInfo;
-use tautline_shm::tap::{FRAME_BYTES, HEAD_BYTES, RING_BYTES, SLOTS, WAY_SENT, slot_of};
+use tautline_shm::tap::{
+    FRAME_BYTES, HEAD_BYTES, HEAD_WORD, LENGTH_WORD, RING_BYTES, SLOTS, TIME_WORD, UNTIL_WORD,
+    WAY_SENT, slot_of,
+};
+use tautline_state::mapping::Mapping;
 
 use crate::batch::Way;
 use crate::error::CaptureError;
-use crate::sys::{self, SharedWords};
+use crate::sys;
 
 /// Names of the programs that receive for nodes.
 const RECEIVERS: [&str; 4] = [
@@ -43,7 +49,8 @@ const WRITER_NS: u64 = 20_000_000;
 /// A ring that is read.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    words: SharedWords,
+    /// The memory, which demux, senders and readers share.
+    memory: Mapping,
     /// Position of the next frame.
     next: u64,
     /// Since when its slot has not been written, though positions behind it were taken.
@@ -72,11 +79,11 @@ impl Ring {
         let Map::Array(data) = &map else {
             return Ok(None);
         };
-        let words = SharedWords::map(data.fd().as_fd(), RING_BYTES)
+        let memory = Mapping::shared(data.fd().as_fd(), RING_BYTES, 0)
             .map_err(CaptureError::of("map the ring of copies"))?;
         let ring = Self {
-            next: words.head(),
-            words,
+            next: head(&memory),
+            memory,
             waiting_since_ns: None,
             lost: 0,
             is_behind_sockets: program.name_as_str() == Some(AT_TRAFFIC_CONTROL),
@@ -87,7 +94,8 @@ impl Ring {
 
     /// Asks for copies for a while.
     pub(crate) fn ask(&self) {
-        self.words.ask_until(sys::monotonic() + LEASE_NS);
+        // Unless a longer request stands. Pairs with nothing: writers of frames see it in time, since it is repeated.
+        self.memory.words()[UNTIL_WORD].fetch_max(sys::monotonic() + LEASE_NS, Relaxed);
     }
 
     /// Whether a packet socket has seen already what is received.
@@ -105,8 +113,7 @@ impl Ring {
     pub(crate) fn next(&mut self, buffer: &mut Vec<u8>) -> Option<Copied> {
         let before = self.lost;
         for _ in 0..SLOTS {
-            let head = self.words.head();
-            let ahead = head.wrapping_sub(self.next);
+            let ahead = head(&self.memory).wrapping_sub(self.next);
             if ahead == 0 {
                 return None;
             }
@@ -117,19 +124,25 @@ impl Ring {
             }
             let turn = self.next.wrapping_add(1);
             let slot = slot_of(self.next);
-            if self.words.turn(slot) != turn {
+            let first = slot / 8;
+            // Acquire: pairs with the store by which the slot's writer releases it.
+            if self.memory.load(first, Acquire) != turn {
                 if self.is_still_written() {
                     return None;
                 }
                 self.skip(1);
                 continue;
             }
-            let (time_ns, [length, rest]) = self.words.slot_head(slot);
-            let kept = (rest & 0xffff) as usize;
+            let time_ns = self.memory.load(first + TIME_WORD, Relaxed);
+            let lengths = self.memory.load(first + LENGTH_WORD, Relaxed).to_ne_bytes();
+            // Of the frame; of the bytes that are kept; and its way.
+            let [l0, l1, l2, l3, k0, k1, w0, w1] = lengths;
+            let kept = usize::from(u16::from_ne_bytes([k0, k1]));
             buffer.resize(kept.min(FRAME_BYTES), 0);
-            self.words.copy_out(slot + HEAD_BYTES, buffer);
-            // Whole if no writer began to overwrite it meanwhile.
-            if self.words.turn_after_copy(slot) != turn {
+            self.memory.copy_out(slot + HEAD_BYTES, buffer);
+            // Whole if no writer began to overwrite it meanwhile: the copy must not move behind this.
+            fence(Acquire);
+            if self.memory.load(first, Relaxed) != turn {
                 self.skip(1);
                 continue;
             }
@@ -137,8 +150,8 @@ impl Ring {
             self.waiting_since_ns = None;
             return Some(Copied {
                 time_ns,
-                length: length as usize,
-                way: match (rest >> 16) as u16 {
+                length: u32::from_ne_bytes([l0, l1, l2, l3]) as usize,
+                way: match u16::from_ne_bytes([w0, w1]) {
                     WAY_SENT => Way::Sent,
                     _ => Way::Received,
                 },
@@ -160,6 +173,11 @@ impl Ring {
         let since = *self.waiting_since_ns.get_or_insert(now);
         now.saturating_sub(since) < WRITER_NS
     }
+}
+
+/// Positions taken so far. Pairs with the addition by which a writer takes one.
+fn head(memory: &Mapping) -> u64 {
+    memory.load(HEAD_WORD, Acquire)
 }
 
 /// The program with a number, if it receives for a node.
@@ -224,7 +242,7 @@ mod tests {
     /// A ring in memory of this process alone, which is written here as its writers do, and as none should.
     fn ring() -> Ring {
         Ring {
-            words: SharedWords::anonymous(RING_BYTES),
+            memory: Mapping::anonymous(RING_BYTES).unwrap(),
             next: 0,
             waiting_since_ns: None,
             lost: 0,
@@ -234,13 +252,15 @@ mod tests {
 
     fn write(ring: &Ring, position: u64, kept: u16, byte: u8) {
         let slot = slot_of(position);
-        ring.words.write(slot + HEAD_BYTES, &[byte; 8]);
-        ring.words.write(slot + 8, &(position * 10).to_ne_bytes());
-        ring.words.write(slot + 16, &u32::from(kept).to_ne_bytes());
-        ring.words.write(slot + 20, &kept.to_ne_bytes());
-        ring.words.write(slot + 22, &WAY_SENT.to_ne_bytes());
-        ring.words.write(slot, &(position + 1).to_ne_bytes());
-        ring.words.write(64, &(position + 1).to_ne_bytes());
+        ring.memory.copy_in(slot + HEAD_BYTES, &[byte; 8]);
+        ring.memory
+            .copy_in(slot + 8, &(position * 10).to_ne_bytes());
+        ring.memory
+            .copy_in(slot + 16, &u32::from(kept).to_ne_bytes());
+        ring.memory.copy_in(slot + 20, &kept.to_ne_bytes());
+        ring.memory.copy_in(slot + 22, &WAY_SENT.to_ne_bytes());
+        ring.memory.copy_in(slot, &(position + 1).to_ne_bytes());
+        ring.memory.copy_in(64, &(position + 1).to_ne_bytes());
     }
 
     #[test]
@@ -286,12 +306,12 @@ mod tests {
     #[test]
     fn a_ring_of_nonsense_ends() {
         let (mut ring, mut buffer) = (ring(), Vec::new());
-        ring.words.write(64, &u64::MAX.to_ne_bytes());
+        ring.memory.copy_in(64, &u64::MAX.to_ne_bytes());
         for slot in 0..SLOTS {
             let at = slot_of(slot);
-            ring.words
-                .write(at, &(u64::MAX - SLOTS + slot).to_ne_bytes());
-            ring.words.write(at + 16, &[0xff; 8]);
+            ring.memory
+                .copy_in(at, &(u64::MAX - SLOTS + slot).to_ne_bytes());
+            ring.memory.copy_in(at + 16, &[0xff; 8]);
         }
         for _ in 0..2 * SLOTS {
             ring.waiting_since_ns = Some(0);

@@ -1,141 +1,14 @@
-//! System calls and shared memory: the ring of copies, a packet socket, clocks.
-#![allow(unsafe_code)] // Memory that others write, and the control messages of a packet socket, have no safe form.
+//! System calls: a packet socket, clocks.
+#![allow(unsafe_code)] // The control messages of a packet socket have no safe form.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::fence;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use tautline_shm::tap::{HEAD_WORD, LENGTH_WORD, TIME_WORD, UNTIL_WORD};
 use tautline_state::socket::{self, statement};
 
 use crate::batch::Way;
-
-/// The memory of a ring of copies, which demux, senders and readers share.
-#[derive(Debug)]
-pub(crate) struct SharedWords {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: the mapping is plain memory that stays where it is until dropped, and is accessed by atomics and by copies.
-unsafe impl Send for SharedWords {}
-
-impl SharedWords {
-    pub(crate) fn map(array: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                array,
-                0,
-            )
-        }?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at null"))?;
-        Ok(Self { base, bytes })
-    }
-
-    /// Zeroed memory of this process alone.
-    #[cfg(test)]
-    pub(crate) fn anonymous(bytes: usize) -> Self {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE)
-        };
-        let base = NonNull::new(base.unwrap().cast()).unwrap();
-        Self { base, bytes }
-    }
-
-    /// Writes as a sender does.
-    #[cfg(test)]
-    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: the range is within the mapping, which only this thread uses.
-        unsafe {
-            let to = self.base.as_ptr().add(offset);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
-    }
-
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(
-            offset.is_multiple_of(8) && offset + 8 <= self.bytes,
-            "word outside the ring"
-        );
-        // SAFETY: within the mapping and aligned, as was just checked; any bits are a valid integer, and
-        // writers write it atomically.
-        unsafe { self.base.add(offset).cast::<AtomicU64>().as_ref() }
-    }
-
-    /// Requests copies up to a time, unless a longer request stands.
-    pub(crate) fn ask_until(&self, until_ns: u64) {
-        // Pairs with nothing: writers of frames see it in time, since it is repeated.
-        self.word(UNTIL_WORD * 8).fetch_max(until_ns, Relaxed);
-    }
-
-    /// Positions taken so far. Pairs with the addition by which a writer takes one.
-    pub(crate) fn head(&self) -> u64 {
-        self.word(HEAD_WORD * 8).load(Acquire)
-    }
-
-    /// Turn of a slot. Pairs with the store by which its writer releases it.
-    pub(crate) fn turn(&self, slot: usize) -> u64 {
-        self.word(slot).load(Acquire)
-    }
-
-    /// The turn after the bytes of the slot were copied; the copy must not move behind this.
-    pub(crate) fn turn_after_copy(&self, slot: usize) -> u64 {
-        fence(Acquire);
-        self.word(slot).load(Relaxed)
-    }
-
-    /// Time and lengths of a slot.
-    pub(crate) fn slot_head(&self, slot: usize) -> (u64, [u32; 2]) {
-        let time_ns = self.word(slot + TIME_WORD * 8).load(Relaxed);
-        let bytes = self
-            .word(slot + LENGTH_WORD * 8)
-            .load(Relaxed)
-            .to_ne_bytes();
-        let half = |at: usize| {
-            u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        // The second holds two numbers of 16 bits, in the machine's order.
-        let (kept, way) = (
-            u16::from_ne_bytes([bytes[4], bytes[5]]),
-            u16::from_ne_bytes([bytes[6], bytes[7]]),
-        );
-        (time_ns, [half(0), u32::from(kept) | u32::from(way) << 16])
-    }
-
-    /// Copies bytes that may change meanwhile; the turn says whether they are whole.
-    pub(crate) fn copy_out(&self, offset: usize, buffer: &mut [u8]) {
-        assert!(
-            offset <= self.bytes && buffer.len() <= self.bytes - offset,
-            "bytes outside the ring"
-        );
-        // SAFETY: the range is within the mapping, as was just checked; the buffer is not part of it.
-        unsafe {
-            let from = self.base.as_ptr().add(offset);
-            std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len());
-        }
-    }
-}
-
-impl Drop for SharedWords {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and its users borrow `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
-}
 
 /// Now on `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic() -> u64 {

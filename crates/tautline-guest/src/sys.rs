@@ -1,17 +1,16 @@
-//! System calls without a safe form: shared mappings, and what runs between fork and exec.
+//! System calls without a safe form: regions in shared memory, and what runs between fork and exec.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Signal;
 use tautline_shm::vbus::window::Region;
 use tautline_state::child::end_with_thread;
+use tautline_state::mapping::Mapping;
 
 /// A memory without a name that a virtual machine can map; it keeps its size.
 pub(crate) fn memory_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
@@ -22,57 +21,12 @@ pub(crate) fn memory_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Part of a shared memory, mapped.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: plain memory that stays where it is until dropped, and is accessed through a `Region` alone.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps `bytes` bytes at an offset, resident from the start.
-    pub(crate) fn new(
-        file: &OwnedFd,
-        offset: u64,
-        bytes: usize,
-        is_writable: bool,
-    ) -> io::Result<Mapping> {
-        let access = if is_writable {
-            ProtFlags::READ | ProtFlags::WRITE
-        } else {
-            ProtFlags::READ
-        };
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, access, flags, file, offset) }?;
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { base, bytes })
-    }
-
-    /// Its size.
-    pub(crate) fn len(&self) -> u64 {
-        self.bytes as u64
-    }
-
-    /// The region that lies in it.
-    pub(crate) fn region(&self) -> Region<'_> {
-        // SAFETY: as many mapped bytes, aligned to a page, that stay as long as `self`; the side of the region writes
-        // through it, and a read-only mapping is not written.
-        unsafe { Region::at(self.base.as_ptr(), self.bytes) }.expect("a plan has room for a head")
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`; regions end before, with their borrow.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
+/// The region that lies in a mapping.
+pub(crate) fn region(mapping: &Mapping) -> Region<'_> {
+    // SAFETY: as many mapped bytes, aligned to a page, that stay as long as they are borrowed; the side of the region
+    // writes through it, and a read-only mapping is not written.
+    let region = unsafe { Region::at(mapping.base().as_ptr(), mapping.bytes()) };
+    region.expect("a plan has room for a head")
 }
 
 /// CLOSE_RANGE_CLOEXEC of linux/close_range.h; not in every libc.

@@ -1,13 +1,14 @@
 //! Linux's side of a window.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use tautline_shm::vbus::layout::NAME_BYTES;
 use tautline_shm::vbus::window::{Address, Plan, Region, Side};
+use tautline_state::mapping::Mapping;
 
-use crate::sys::{Mapping, memory_file};
+use crate::sys::{memory_file, region};
 
 /// Both regions, in a memory that a virtual machine maps: Linux's first. The guest's is mapped read-only here.
 #[derive(Debug)]
@@ -25,12 +26,11 @@ impl Window {
         let bytes = (plan.window_bytes() as u64).next_power_of_two();
         let file = memory_file("taut-window", bytes)?;
         let window = Window {
-            own: Mapping::new(&file, 0, own_bytes, true)?,
-            guests: Mapping::new(
-                &file,
-                own_bytes as u64,
+            own: Mapping::shared(file.as_fd(), own_bytes, 0)?,
+            guests: Mapping::shared_read_only(
+                file.as_fd(),
                 plan.region_bytes(Side::Guest),
-                false,
+                own_bytes,
             )?,
             file,
         };
@@ -47,17 +47,17 @@ impl Window {
 
     /// Sizes of Linux's region and of the guest's, which follows in that memory.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.own.len(), self.guests.len())
+        (self.own.bytes() as u64, self.guests.bytes() as u64)
     }
 
     /// Linux's region.
     pub(crate) fn own(&self) -> Region<'_> {
-        self.own.region()
+        region(&self.own)
     }
 
     /// The guest's.
     pub(crate) fn guests(&self) -> Region<'_> {
-        self.guests.region()
+        region(&self.guests)
     }
 
     /// Linux is alive.

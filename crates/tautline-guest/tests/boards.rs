@@ -3,17 +3,18 @@
 #![allow(unsafe_code)] // Maps the board's memory.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use tautline_shm::vbus::layout::MessageHead;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::window::{
     Address, Connection, Direction, Plan, Receiving, Region, Sending, Side,
 };
 use tautline_state::child::KilledOnDrop;
+use tautline_state::mapping::Mapping;
 
 /// Far longer than anything takes; only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,35 +133,6 @@ fn succeeds(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {complained}");
 }
 
-/// The window's part of the file.
-struct Mapped(*mut u8);
-
-impl Mapped {
-    fn of(file: &File) -> Mapped {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let null = std::ptr::null_mut();
-        // SAFETY: the kernel chooses a free address.
-        let start = unsafe {
-            mmap(
-                null,
-                WINDOW_BYTES,
-                access,
-                MapFlags::SHARED,
-                file,
-                WINDOW_AT,
-            )
-        };
-        Mapped(start.expect("a file can be mapped").cast())
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `of`; the regions of a test end before it.
-        let _ = unsafe { munmap(self.0.cast(), WINDOW_BYTES) };
-    }
-}
-
 /// Waits until something is there, or panics with what was waited for.
 fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
@@ -198,14 +170,15 @@ fn answers(board: &Board) {
         shape,
     });
     let plan = Plan::new(&both).unwrap();
-    let mapped = Mapped::of(&file);
+    let mapped = Mapping::shared(file.as_fd(), WINDOW_BYTES, WINDOW_AT as usize).unwrap();
+    let base = mapped.base().as_ptr();
     assert!(plan.window_bytes() <= WINDOW_BYTES);
     let linux_bytes = plan.region_bytes(Side::Linux);
     // SAFETY: within the mapping, which outlives the regions; they are accessed by these alone, and by the board.
     let (own, guests) = unsafe {
-        let guests = mapped.0.add(linux_bytes);
+        let guests = base.add(linux_bytes);
         (
-            Region::at(mapped.0, linux_bytes).unwrap(),
+            Region::at(base, linux_bytes).unwrap(),
             Region::at(guests, plan.region_bytes(Side::Guest)).unwrap(),
         )
     };

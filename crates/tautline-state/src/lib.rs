@@ -19,12 +19,13 @@
 //! * [`policy`], [`memory`] and [`privilege`]: scheduling of threads, locked memory, capabilities that are given up;
 //!   [`namespace_cookie`]: network namespaces by number.
 //! * [`socket`]: packet sockets, their filters, and options of sockets.
+//! * [`mapping`]: memory that is mapped, shared or not.
 //! * [`fork`]: the process to which a handle belongs, so that its copy in a forked child is known.
 //! * [`text`]: text of others, made safe for display. [`units`]: times and sizes as users write them.
 //! * [`untrusted`]: connections with processes that are not trusted. [`query`]: state that a running program reports to
 //!   queries. [`Event`]: a descriptor that one thread makes readable for another. [`lock`]: mutexes after a panic.
 //!
-//! This crate does not depend on nodes, ports or the lab, and is not in the path of messages.
+//! This crate does not depend on nodes, ports or the lab. Only [`mapping`] is in the path of messages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -41,6 +42,7 @@ pub mod interface;
 #[cfg(feature = "interrupt")]
 pub mod interrupt;
 pub mod journal;
+pub mod mapping;
 pub mod memory;
 mod namespace;
 pub mod netdev;

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tautline_state::fork::OwnerProcess;
+use tautline_state::mapping::Mapping;
 use tautline_state::{Directory, EntryKind, Owner, StateError};
 
 use crate::figures::{BLOCK_WORDS, Figures, Interval, TaskState, Time, Times, TracedJob};
-use crate::sys::Words;
 
 /// Directory below the runtime directory.
 const DIRECTORY: &str = "tasks";
@@ -77,7 +77,7 @@ pub struct TaskDescription {
 
 /// Memory of a run.
 pub(crate) struct RunFile {
-    words: Words,
+    memory: Mapping,
     first_block: usize,
     /// Name in the directory; none if there is no such directory, and only this process sees the figures.
     entry: Option<(Directory, String)>,
@@ -93,20 +93,21 @@ impl RunFile {
         let first_block = HEADER_WORDS + bytes.len().div_ceil(size_of::<u64>());
         let length = first_block + description.tasks.len() * BLOCK_WORDS;
         let made = shared_file(&bytes, length);
-        let (words, entry, file, refused) = match made {
+        let bytes = length * size_of::<u64>();
+        let (memory, entry, file, refused) = match made {
             Ok((file, directory, name)) => {
-                let words = Words::of_file(&file, length)?;
-                (words, Some((directory, name)), Some(file), None)
+                let memory = Mapping::shared(file.as_fd(), bytes, 0)?;
+                (memory, Some((directory, name)), Some(file), None)
             }
             Err(error) => (
-                Words::private(length)?,
+                Mapping::anonymous(bytes)?,
                 None,
                 None,
                 Some(format!("`taut task show` does not see this run: {error}")),
             ),
         };
         let run_file = RunFile {
-            words,
+            memory,
             first_block,
             entry,
             _file: file,
@@ -117,12 +118,12 @@ impl RunFile {
 
     /// Figures of a task.
     pub(crate) fn figures(&self, task: usize) -> Figures<'_> {
-        block(&self.words, self.first_block, task)
+        block(self.memory.words(), self.first_block, task)
     }
 
     /// Tells which mode runs.
     pub(crate) fn set_mode(&self, mode: usize) {
-        self.words[MODE_WORD].store(mode as u64, Ordering::Relaxed);
+        self.memory.store(MODE_WORD, mode as u64, Ordering::Relaxed);
     }
 }
 

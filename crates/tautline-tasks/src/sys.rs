@@ -1,17 +1,13 @@
-//! System calls that the executive needs: policies and clocks of other threads, a mutex whose holder inherits the
-//! priority of who waits, and memory of a file.
+//! System calls that the executive needs: policies and clocks of other threads, and a mutex whose holder inherits the
+//! priority of who waits.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::AsFd;
-use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::CpuSet;
 use tautline_state::policy::{set_deadline, set_policy};
 
@@ -100,63 +96,6 @@ pub(crate) fn stay_on(cpu: usize) -> bool {
         let mut only = CpuSet::new();
         only.set(cpu);
         rustix::thread::sched_setaffinity(None, &only).is_ok()
-    }
-}
-
-/// Words that are mapped: of a file, for other processes to read, or of this process alone. Zero at first.
-pub(crate) struct Words {
-    start: NonNull<AtomicU64>,
-    length: usize,
-}
-
-// SAFETY: the words are atomic, and the mapping lives as long as the value.
-unsafe impl Send for Words {}
-// SAFETY: as above.
-unsafe impl Sync for Words {}
-
-impl Words {
-    /// The first words of a file, which has as many. The caller keeps it from being cut short.
-    pub(crate) fn of_file(file: impl AsFd, length: usize) -> io::Result<Words> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let bytes = length * size_of::<AtomicU64>();
-        let null = std::ptr::null_mut();
-        // SAFETY: the kernel chooses a free address.
-        let start = unsafe { rustix::mm::mmap(null, bytes, access, MapFlags::SHARED, file, 0) }?;
-        Ok(Words::at(start, length))
-    }
-
-    /// Words of this process.
-    pub(crate) fn private(length: usize) -> io::Result<Words> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let bytes = length * size_of::<AtomicU64>();
-        let null = std::ptr::null_mut();
-        // SAFETY: the kernel chooses a free address.
-        let start = unsafe { rustix::mm::mmap_anonymous(null, bytes, access, MapFlags::PRIVATE) }?;
-        Ok(Words::at(start, length))
-    }
-
-    fn at(start: *mut std::ffi::c_void, length: usize) -> Words {
-        Words {
-            start: NonNull::new(start.cast()).expect("the kernel maps nothing at zero"),
-            length,
-        }
-    }
-}
-
-impl Deref for Words {
-    type Target = [AtomicU64];
-
-    fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: so many words are mapped at a page's start, readable and writable, until `drop`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        let bytes = self.length * size_of::<AtomicU64>();
-        // SAFETY: mapped when the value was made; no reference is left. It cannot fail for this range.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), bytes) };
     }
 }
 

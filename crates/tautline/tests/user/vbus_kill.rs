@@ -1,13 +1,12 @@
 //! Processes on a bus are killed at random points, and what the others receive is held against what was
 //! sent: no message torn, twice, out of order within its priority, from an earlier life, or lost
 //! without being counted. `TAUTLINE_KILLS` sets how many of each kind are killed (`make vbus-kills`).
-#![allow(unsafe_code)] // A page that a child writes and its parent reads when it is dead.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant as Clock};
 
 use crate::common::{PATIENCE, bus, child, port};
@@ -19,6 +18,7 @@ use tautline::status::PortStatus;
 use tautline::{
     Destination, Node, NodeConfig, Priority, QueuingPort, SendError, Wait, bus_neighbour,
 };
+use tautline_state::mapping::Mapping;
 
 /// Where the bus is, and of which round a child is.
 const BUS: &str = "TAUTLINE_TEST_BUS";
@@ -269,49 +269,20 @@ fn killed_producers_lose_and_repeat_nothing() {
     assert!(!path.exists(), "the bus is left behind");
 }
 
-/// Record of the messages that a child has received, where its parent finds it when it is dead.
-struct Ledger {
-    page: *const AtomicU64,
-}
-
-impl Ledger {
+/// Record of the messages that a child has received, where its parent finds it when it is dead: one word of a file.
+fn ledger(file: &Path) -> Mapping {
     const BYTES: usize = 4096;
-
-    fn map(file: &Path) -> Self {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(file)
-            .unwrap();
-        file.set_len(Self::BYTES as u64).unwrap();
-        // SAFETY: a fresh mapping of a file that is as long, at an address of the kernel's choice.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                Self::BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        assert_ne!(page, libc::MAP_FAILED);
-        Self { page: page.cast() }
-    }
-
-    fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < Self::BYTES / 8);
-        // SAFETY: the page is mapped until the process ends, and accessed as atomics alone.
-        unsafe { &*self.page.add(index) }
-    }
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(file).unwrap();
+    file.set_len(BYTES as u64).unwrap();
+    Mapping::shared(file.as_fd(), BYTES, 0).unwrap()
 }
 
 /// Receives without end and notes how many.
 fn consume() -> ! {
     let (path, round) = from_environment();
-    let ledger = Ledger::map(&path.with_extension("ledger"));
+    let ledger = ledger(&path.with_extension("ledger"));
     let node = open(&path, "killed");
     let mut receiver = node.queuing(port(12)).options(&options()).open().unwrap();
     let mut buffer = [0; MESSAGE_BYTES_MAX];
@@ -329,8 +300,7 @@ fn consume() -> ! {
             assert_eq!((life, count), (last_life, last_count + 1));
         }
         last[class] = Some((life, count));
-        let received = ledger.word(0);
-        received.store(received.load(Relaxed) + 1, Relaxed);
+        ledger.add(0, 1, Relaxed);
         if random.next_u32().is_multiple_of(512) {
             std::thread::yield_now();
         }
@@ -374,7 +344,7 @@ fn what_a_killed_consumer_had_not_taken_is_counted() {
     let mut random = Random::seed_from_u64(seed);
     let path = PathBuf::from(bus("kill-consumer").name);
     let file = path.with_extension("ledger");
-    let ledger = Ledger::map(&file);
+    let ledger = ledger(&file);
     let node = open(&path, "tested");
     let mut sending = node.queuing(port(11)).options(&options()).open().unwrap();
     let to = sending.destination("killed", port(12)).unwrap();
@@ -387,7 +357,7 @@ fn what_a_killed_consumer_had_not_taken_is_counted() {
     let mut taken_on = 0;
     for round in 1..=kills() {
         let before = node.status().ports[0].undelivered;
-        ledger.word(0).store(0, Relaxed);
+        ledger.store(0, 0, Relaxed);
         let child = spawn(TEST, "consumer", &path, round);
         let mut sent = 0;
         let mut send = |sender: &mut Sender| {
@@ -414,7 +384,7 @@ fn what_a_killed_consumer_had_not_taken_is_counted() {
         end(child);
         wait_until("its death is not seen", || send(&mut sender).is_none());
         let undelivered = node.status().ports[0].undelivered - before;
-        let received = ledger.word(0).load(Relaxed);
+        let received = ledger.load(0, Relaxed);
         // It notes a message a moment after it has taken it.
         assert!(
             (received..=received + 1).contains(&(sent - undelivered)),
