@@ -87,40 +87,11 @@ pub struct Message {
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
-    /// Not as long as messages are.
-    Length {
-        /// Their number.
-        bytes: usize,
-    },
-    /// Not a message of V-Bus.
-    NotBus,
-    /// Of another version.
-    OtherVersion {
-        /// Its version.
-        version: u16,
-    },
-    /// For nothing that this version knows.
-    UnknownStep {
-        /// Its number.
-        step: u16,
-    },
-    /// The node's name is not one.
-    BadName,
+    /// Of another version, whose messages this one cannot read.
+    OtherVersion,
+    /// Not a message of V-Bus, or one with a length, a step or a name that no message has.
+    Malformed,
 }
-
-impl core::fmt::Display for HandshakeError {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Length { bytes } => write!(formatter, "{bytes} bytes, not {MESSAGE_BYTES}"),
-            Self::NotBus => write!(formatter, "not a message of V-Bus"),
-            Self::OtherVersion { version } => write!(formatter, "version {version}, not {VERSION}"),
-            Self::UnknownStep { step } => write!(formatter, "step {step} is not known"),
-            Self::BadName => write!(formatter, "not a node's name"),
-        }
-    }
-}
-
-impl core::error::Error for HandshakeError {}
 
 impl Message {
     /// A message with its step and sender only.
@@ -162,16 +133,13 @@ impl Message {
     /// # Errors
     /// [`HandshakeError`].
     pub fn with_declaration(bytes: &[u8]) -> Result<(Self, &[u8]), HandshakeError> {
-        let length = HandshakeError::Length { bytes: bytes.len() };
-        let Some((message, text)) = bytes.split_at_checked(MESSAGE_BYTES) else {
-            return Err(length);
-        };
+        let (message, text) = bytes.split_at(bytes.len().min(MESSAGE_BYTES));
         let message = Self::from_bytes(message)?;
         let may_follow =
             message.step == Step::Refused && message.reason == Refusal::OtherType as u32;
         match text.is_empty() || may_follow {
             true => Ok((message, text)),
-            false => Err(length),
+            false => Err(HandshakeError::Malformed),
         }
     }
 
@@ -180,22 +148,18 @@ impl Message {
     /// # Errors
     /// [`HandshakeError`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let bytes: &[u8; MESSAGE_BYTES] = bytes
-            .try_into()
-            .map_err(|_| HandshakeError::Length { bytes: bytes.len() })?;
+        let bytes: &[u8; MESSAGE_BYTES] =
+            bytes.try_into().map_err(|_| HandshakeError::Malformed)?;
         if u32::from_ne_bytes(part(bytes, 0)) != MAGIC {
-            return Err(HandshakeError::NotBus);
+            return Err(HandshakeError::Malformed);
         }
-        let version = u16::from_ne_bytes(part(bytes, 4));
-        if version != VERSION {
-            return Err(HandshakeError::OtherVersion { version });
+        if u16::from_ne_bytes(part(bytes, 4)) != VERSION {
+            return Err(HandshakeError::OtherVersion);
         }
         let node = part(bytes, 40);
-        if !is_name(&node) {
-            return Err(HandshakeError::BadName);
-        }
+        let step = step(u16::from_ne_bytes(part(bytes, 6))).filter(|_| is_name(&node));
         Ok(Self {
-            step: step(u16::from_ne_bytes(part(bytes, 6)))?,
+            step: step.ok_or(HandshakeError::Malformed)?,
             epoch: u64::from_ne_bytes(part(bytes, 8)),
             index: u32::from_ne_bytes(part(bytes, 16)),
             reason: u32::from_ne_bytes(part(bytes, 20)),
@@ -212,8 +176,8 @@ fn part<const N: usize>(bytes: &[u8; MESSAGE_BYTES], at: usize) -> [u8; N] {
     core::array::from_fn(|index| bytes[at + index])
 }
 
-fn step(number: u16) -> Result<Step, HandshakeError> {
-    Ok(match number {
+fn step(number: u16) -> Option<Step> {
+    Some(match number {
         1 => Step::Connect,
         2 => Step::Offer,
         3 => Step::Here,
@@ -223,7 +187,7 @@ fn step(number: u16) -> Result<Step, HandshakeError> {
         7 => Step::View,
         8 => Step::End,
         9 => Step::Follow,
-        step => return Err(HandshakeError::UnknownStep { step }),
+        _ => return None,
     })
 }
 
@@ -275,23 +239,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_message_is_named() {
+    fn what_is_not_a_message_is_refused() {
+        let malformed = HandshakeError::Malformed;
         let good = Message::new(Step::Connect, name("a"), 1, 2).to_bytes();
-        let wrong = |place: usize, value: u8| {
+        assert_eq!(Message::from_bytes(&good[..71]), Err(malformed));
+        assert_eq!(Message::with_declaration(&good[..71]), Err(malformed));
+        for (place, value, expected) in [
+            (0, 0, malformed), // magic
+            (4, 2, HandshakeError::OtherVersion),
+            (6, 10, malformed), // step
+            (40, 0, malformed), // node
+            (40, b'/', malformed),
+            (40, b'.', malformed),
+            (42, b'x', malformed),
+            (71, 1, malformed),
+        ] {
             let mut bytes = good;
             bytes[place] = value;
-            Message::from_bytes(&bytes).unwrap_err()
-        };
-        assert_eq!(
-            Message::from_bytes(&good[..71]),
-            Err(HandshakeError::Length { bytes: 71 })
-        );
-        assert_eq!(wrong(0, 0), HandshakeError::NotBus);
-        assert_eq!(wrong(4, 2), HandshakeError::OtherVersion { version: 2 });
-        assert_eq!(wrong(6, 10), HandshakeError::UnknownStep { step: 10 });
-        for (place, value) in [(40, 0), (40, b'/'), (40, b'.'), (42, b'x'), (71, 1)] {
-            assert_eq!(wrong(place, value), HandshakeError::BadName);
+            assert_eq!(Message::from_bytes(&bytes), Err(expected), "{place}");
         }
+        assert!(is_name(&name("robot-1_arm.left")));
+        assert!(!is_name(&[b'a'; NAME_BYTES]), "nothing ends it");
+    }
+
+    #[test]
+    fn a_declaration_follows_a_refusal_for_the_type_alone() {
         let with_text = |message: Message| {
             let bytes = [&message.to_bytes()[..], b"T { a: u8 }"].concat();
             Message::with_declaration(&bytes).map(|(message, text)| (message, text.to_vec()))
@@ -303,12 +275,9 @@ mod tests {
         let told = (refused(6), b"T { a: u8 }".to_vec());
         assert_eq!(with_text(told.0), Ok(told));
         for other in [refused(5), Message::new(Step::Here, name("a"), 1, 2)] {
-            assert_eq!(with_text(other), Err(HandshakeError::Length { bytes: 83 }));
+            assert_eq!(with_text(other), Err(HandshakeError::Malformed));
             let alone = other.to_bytes();
             assert_eq!(Message::with_declaration(&alone), Ok((other, &[][..])));
         }
-        assert!(Message::with_declaration(&good[..71]).is_err());
-        assert!(is_name(&name("robot-1_arm.left")));
-        assert!(!is_name(&[b'a'; NAME_BYTES]), "nothing ends it");
     }
 }

@@ -63,8 +63,9 @@ pub struct IdentityWords {
     pub words: [AtomicU64; IDENTITY_BYTES / 8],
 }
 
-/// [`IdentityWords`], read.
+/// [`IdentityWords`], read. The fields lie in memory as they stand here, with nothing between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Identity {
     /// [`MAGIC`].
     pub magic: u32,
@@ -249,78 +250,28 @@ impl Identity {
     /// the new one last, with Release; a reader reads it first, with Acquire.
     pub const EPOCH_WORD: usize = 1;
 
-    /// The identity as it lies in memory.
+    /// The words of the identity as it lies in memory.
     #[must_use]
-    pub fn to_bytes(&self) -> [u8; IDENTITY_BYTES] {
-        let mut bytes = [0; IDENTITY_BYTES];
-        let mut at = 0;
-        let mut put = |field: &[u8]| {
-            bytes[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
-        };
-        put(&self.magic.to_ne_bytes());
-        put(&self.version.to_ne_bytes());
-        put(&self.role.to_ne_bytes());
-        put(&self.epoch.to_ne_bytes());
-        put(&self.memory_bytes.to_ne_bytes());
-        put(&self.kind.to_ne_bytes());
-        put(&self.port.to_ne_bytes());
-        put(&self.peer_port.to_ne_bytes());
-        put(&self.class_count.to_ne_bytes());
-        put(&self.depth.to_ne_bytes());
-        put(&self.message_bytes_max.to_ne_bytes());
-        put(&self.slot_bytes.to_ne_bytes());
-        put(&self.class_bytes.to_ne_bytes());
-        put(&self.first_slot.to_ne_bytes());
-        put(&self.process.to_ne_bytes());
-        put(&self.made_ns.to_ne_bytes());
-        put(&self.node);
-        put(&self.peer_node);
-        bytes
+    pub fn to_words(self) -> [u64; IDENTITY_BYTES / 8] {
+        // SAFETY: as many bytes, all of them of fields: these have 128 bytes without padding.
+        unsafe { core::mem::transmute(self) }
     }
 
-    /// The identity in these bytes, whatever they say; [`crate::vbus::shape::check`] judges.
+    /// The identity in these words, whatever they say; [`crate::vbus::shape::check`] judges.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8; IDENTITY_BYTES]) -> Self {
-        let mut rest = &bytes[..];
-        Self {
-            magic: u32::from_ne_bytes(take(&mut rest)),
-            version: u16::from_ne_bytes(take(&mut rest)),
-            role: u16::from_ne_bytes(take(&mut rest)),
-            epoch: u64::from_ne_bytes(take(&mut rest)),
-            memory_bytes: u64::from_ne_bytes(take(&mut rest)),
-            kind: u16::from_ne_bytes(take(&mut rest)),
-            port: u16::from_ne_bytes(take(&mut rest)),
-            peer_port: u16::from_ne_bytes(take(&mut rest)),
-            class_count: u16::from_ne_bytes(take(&mut rest)),
-            depth: u32::from_ne_bytes(take(&mut rest)),
-            message_bytes_max: u32::from_ne_bytes(take(&mut rest)),
-            slot_bytes: u32::from_ne_bytes(take(&mut rest)),
-            class_bytes: u32::from_ne_bytes(take(&mut rest)),
-            first_slot: u32::from_ne_bytes(take(&mut rest)),
-            process: u32::from_ne_bytes(take(&mut rest)),
-            made_ns: u64::from_ne_bytes(take(&mut rest)),
-            node: take(&mut rest),
-            peer_node: take(&mut rest),
-        }
+    pub fn from_words(words: [u64; IDENTITY_BYTES / 8]) -> Self {
+        // SAFETY: as many bytes, and all fields are integers and bytes, of which every pattern is valid.
+        unsafe { core::mem::transmute(words) }
     }
-}
-
-/// The next `N` bytes. The fields of an identity together are exactly its bytes.
-fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
-    let (field, after) = rest.split_first_chunk().expect("fields fill the identity");
-    *rest = after;
-    *field
 }
 
 impl IdentityWords {
     /// Owner: writes the identity of the memory. The epoch comes last: a reader that sees it sees all that was
     /// written before.
     pub fn announce(&self, identity: &Identity) {
-        let bytes = identity.to_bytes();
-        for (place, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+        for (place, word) in identity.to_words().into_iter().enumerate() {
             if place != Identity::EPOCH_WORD {
-                self.words[place].store(u64::from_ne_bytes(*word), Relaxed);
+                self.words[place].store(word, Relaxed);
             }
         }
         // Release: partner is the Acquire in `epoch`.
@@ -343,13 +294,10 @@ impl IdentityWords {
     #[must_use]
     pub fn read(&self) -> Identity {
         let epoch = self.epoch();
-        let mut bytes = [0; IDENTITY_BYTES];
-        for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *word = self.words[place].load(Relaxed).to_ne_bytes();
-        }
+        let words = core::array::from_fn(|place| self.words[place].load(Relaxed));
         Identity {
             epoch,
-            ..Identity::from_bytes(&bytes)
+            ..Identity::from_words(words)
         }
     }
 }

@@ -66,11 +66,6 @@ pub enum LayoutError {
         /// Its role.
         role: u16,
     },
-    /// It belongs to another connection, or to an earlier one.
-    OtherEpoch {
-        /// Its epoch.
-        epoch: u64,
-    },
     /// The identity is impossible, or not the one that was asked for.
     OtherShape {
         /// The first field that is wrong.
@@ -89,9 +84,6 @@ impl core::fmt::Display for LayoutError {
                 write!(formatter, "layout version {version}, not {VERSION}")
             }
             Self::OtherRole { role } => write!(formatter, "role {role}"),
-            Self::OtherEpoch { epoch } => {
-                write!(formatter, "epoch {epoch:#x} of another connection")
-            }
             Self::OtherShape { field, value } => write!(formatter, "{field} is {value}"),
         }
     }
@@ -328,6 +320,11 @@ mod tests {
         message_bytes_max: 8,
     };
 
+    fn bytes_of(identity: Identity) -> Vec<u8> {
+        let words = identity.to_words().into_iter();
+        words.flat_map(u64::to_ne_bytes).collect()
+    }
+
     #[test]
     fn the_bytes_are_those_of_the_documentation() {
         let mut identity = SMALL.producer_identity();
@@ -338,7 +335,7 @@ mod tests {
         identity.made_ns = 9;
         identity.node[..2].copy_from_slice(b"ab");
         identity.peer_node[..2].copy_from_slice(b"cd");
-        let bytes = identity.to_bytes();
+        let bytes = bytes_of(identity);
         if cfg!(target_endian = "little") {
             let expected: [u8; 68] = [
                 b'1', b'B', b'L', b'T', 2, 0, 1, 0, // magic, version, role
@@ -354,10 +351,10 @@ mod tests {
             assert_eq!(bytes[..68], expected);
         }
         assert_eq!(bytes[96..98], *b"cd");
-        assert_eq!(Identity::from_bytes(&bytes), identity);
+        assert_eq!(Identity::from_words(identity.to_words()), identity);
         assert_eq!(check(&identity, ROLE_PRODUCER, 4096), Ok(SMALL));
         let published = SMALL.publisher_identity();
-        assert_eq!(published.to_bytes()[..8], *b"1BLT\x02\0\x03\0");
+        assert_eq!(bytes_of(published)[..8], *b"1BLT\x02\0\x03\0");
         assert_eq!(check(&published, ROLE_PUBLISHER, 4096), Ok(SMALL));
         assert_eq!(
             check(&published, ROLE_PRODUCER, 4096),
@@ -368,55 +365,42 @@ mod tests {
     #[test]
     fn every_wrong_field_is_found() {
         let good = SMALL.producer_identity();
-        let wrong = |change: fn(&mut Identity)| {
+        let shape = |field, value| LayoutError::OtherShape { field, value };
+        let wrong: [(fn(&mut Identity), LayoutError); 13] = [
+            (|one| one.magic = 7, LayoutError::NotBus { magic: 7 }),
+            (
+                |one| one.version = 1,
+                LayoutError::OtherVersion { version: 1 },
+            ),
+            (
+                |one| one.role = ROLE_CONSUMER,
+                LayoutError::OtherRole { role: 2 },
+            ),
+            (|one| one.kind = 3, shape("kind", 3)),
+            (|one| one.depth = 3, shape("depth", 3)),
+            (|one| one.depth = 0, shape("depth", 0)),
+            (|one| one.depth = 1 << 31, shape("depth", 1 << 31)),
+            (
+                |one| one.message_bytes_max = u32::MAX,
+                shape("message_bytes_max", u32::MAX.into()),
+            ),
+            (|one| one.class_count = 9, shape("class_count", 9)),
+            (|one| one.slot_bytes = 63, shape("slot_bytes", 63)),
+            (|one| one.class_bytes = 0, shape("class_bytes", 0)),
+            (
+                |one| one.first_slot = u32::MAX,
+                shape("first_slot", u32::MAX.into()),
+            ),
+            (
+                |one| one.memory_bytes = 1 << 60,
+                shape("memory_bytes", 1 << 60),
+            ),
+        ];
+        for (change, error) in wrong {
             let mut identity = good;
             change(&mut identity);
-            check(&identity, ROLE_PRODUCER, 4096).unwrap_err()
-        };
-        let shape = |field, value| LayoutError::OtherShape { field, value };
-        assert_eq!(
-            wrong(|identity| identity.magic = 7),
-            LayoutError::NotBus { magic: 7 }
-        );
-        assert_eq!(
-            wrong(|identity| identity.version = 1),
-            LayoutError::OtherVersion { version: 1 }
-        );
-        assert_eq!(
-            wrong(|identity| identity.role = ROLE_CONSUMER),
-            LayoutError::OtherRole { role: 2 }
-        );
-        assert_eq!(wrong(|identity| identity.kind = 3), shape("kind", 3));
-        assert_eq!(wrong(|identity| identity.depth = 3), shape("depth", 3));
-        assert_eq!(wrong(|identity| identity.depth = 0), shape("depth", 0));
-        assert_eq!(
-            wrong(|identity| identity.depth = 1 << 31),
-            shape("depth", 1 << 31)
-        );
-        assert_eq!(
-            wrong(|identity| identity.message_bytes_max = u32::MAX),
-            shape("message_bytes_max", u32::MAX.into())
-        );
-        assert_eq!(
-            wrong(|identity| identity.class_count = 9),
-            shape("class_count", 9)
-        );
-        assert_eq!(
-            wrong(|identity| identity.slot_bytes = 63),
-            shape("slot_bytes", 63)
-        );
-        assert_eq!(
-            wrong(|identity| identity.class_bytes = 0),
-            shape("class_bytes", 0)
-        );
-        assert_eq!(
-            wrong(|identity| identity.first_slot = u32::MAX),
-            shape("first_slot", u32::MAX.into())
-        );
-        assert_eq!(
-            wrong(|identity| identity.memory_bytes = 1 << 60),
-            shape("memory_bytes", 1 << 60)
-        );
+            assert_eq!(check(&identity, ROLE_PRODUCER, 4096), Err(error));
+        }
         assert_eq!(
             check(&good, ROLE_PRODUCER, 4095),
             Err(LayoutError::TooSmall { bytes: 4095 })

@@ -114,8 +114,9 @@ const GENERATION_WORD: usize = 1;
 /// Word of the other side's generation.
 const PEER_GENERATION_WORD: usize = 3;
 
-/// Statements of a region about itself.
+/// Statements of a region about itself. The fields lie in memory as they stand here, with nothing between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Facts {
     /// [`MAGIC`].
     pub magic: u32,
@@ -135,39 +136,19 @@ pub struct Facts {
     pub connection_count: u32,
     /// Silence of the other side, in milliseconds, that this side takes for its death; 0: any is accepted.
     pub silence_max_ms: u32,
+    /// Zero.
+    pub rest: [u64; 2],
 }
 
 impl Facts {
     fn to_words(self) -> [u64; 8] {
-        [
-            word32(
-                self.magic,
-                u32::from(self.version) | u32::from(self.side) << 16,
-            ),
-            self.generation,
-            self.region_bytes,
-            self.peer_generation,
-            self.window_bytes,
-            word32(self.connection_count, self.silence_max_ms),
-            0,
-            0,
-        ]
+        // SAFETY: as many bytes, all of them of fields: these have 64 bytes without padding.
+        unsafe { core::mem::transmute(self) }
     }
 
     fn from_words(words: [u64; 8]) -> Self {
-        let (magic, rest) = halves(words[0]);
-        let (connection_count, silence_max_ms) = halves(words[5]);
-        Facts {
-            magic,
-            version: rest as u16,
-            side: (rest >> 16) as u16,
-            generation: words[1],
-            region_bytes: words[2],
-            peer_generation: words[3],
-            window_bytes: words[4],
-            connection_count,
-            silence_max_ms,
-        }
+        // SAFETY: as many bytes, and all fields are integers, of which every pattern is valid.
+        unsafe { core::mem::transmute(words) }
     }
 }
 
@@ -466,6 +447,7 @@ impl<'m> Region<'m> {
             window_bytes: plan.window_bytes() as u64,
             connection_count: plan.count as u32,
             silence_max_ms,
+            rest: [0; 2],
         };
         self.head.facts[GENERATION_WORD].store(0, Relaxed);
         for (index, word) in facts.to_words().into_iter().enumerate() {

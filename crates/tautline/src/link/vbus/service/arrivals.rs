@@ -107,7 +107,7 @@ impl Worker {
                     Err(reason) => Some(reason),
                 }
             }
-            (Err(HandshakeError::OtherVersion { .. }), _) => Some(Refusal::Version),
+            (Err(HandshakeError::OtherVersion), _) => Some(Refusal::Version),
             _ => Some(Refusal::NotHere),
         };
         if let Some(reason) = refusal {
