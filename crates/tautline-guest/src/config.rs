@@ -145,6 +145,12 @@ impl PortConfig {
             priority_max: priority_max(),
         }
     }
+
+    /// Whether the guest may send from this port to a port of a peer.
+    pub(crate) fn may_send_to(&self, peer: &str, port: PortNumber) -> bool {
+        let is_meant = |one: &PeerPort| one.peer.as_str() == peer && one.port == port;
+        self.to.is_empty() || self.to.iter().any(is_meant)
+    }
 }
 
 /// A guest.

@@ -367,7 +367,6 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use tautline_state::TemporaryDirectory;
-    use tautline_testbed::send_lingering;
 
     use super::*;
 
@@ -403,40 +402,6 @@ mod tests {
         assert!(matches!(none, Err(GuestError::Absent(of)) if of == "leg"));
         let asked = find_among(None, of_users, "arm", Question::Status);
         assert!(matches!(asked, Err(GuestError::Silent(of)) if of == "arm"));
-    }
-
-    #[test]
-    fn nobody_waits_for_who_answers_a_byte_now_and_then() {
-        let temporary = temporary();
-        let directory = temporary.directory();
-        let listener = listener(directory, "drip");
-        let answers = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            // Ends when the asker has given up.
-            while stream.write_all(b" ").is_ok() {
-                std::thread::sleep(ANSWER_MAX / 10);
-            }
-        });
-        let asked = Instant::now();
-        assert!(is_silent(directory, "drip"));
-        assert!(asked.elapsed() < ANSWER_MAX * 3, "{:?}", asked.elapsed());
-        answers.join().unwrap();
-    }
-
-    #[test]
-    fn nobody_waits_for_who_answers_with_a_descriptor_that_lingers() {
-        let temporary = temporary();
-        let directory = temporary.directory();
-        let listener = listener(directory, "lingers");
-        let answers = std::thread::spawn(move || {
-            let (stream, _) = listener.accept().unwrap();
-            let other = send_lingering(&stream, b"{");
-            (stream, other)
-        });
-        let asked = Instant::now();
-        assert!(is_silent(directory, "lingers"));
-        assert!(asked.elapsed() < ANSWER_MAX * 3, "{:?}", asked.elapsed());
-        drop(answers.join().unwrap());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! * `image`: the program that the guest runs, checked before it starts.
 //! * `window`: Linux's side of the shared memory; `relay`: messages between window and node; `peers`: names that the
 //!   guest can use.
-//! * `reach`: ports that the guest may send to; `log`: its lines, in a file.
+//! * `permissions`: ports that the guest may send to; `log`: its lines, in a file.
 //! * `monitor`: the virtual machine, by QEMU or KVM; `doorbell`: its interrupts to and from Linux.
 //! * [`run`]: lives of the guest, one after the other, as its restart policy says.
 //! * [`control`]: the guests of a machine, as other processes see them.

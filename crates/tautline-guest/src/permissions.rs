@@ -1,9 +1,7 @@
-//! Limits of what a guest sends: to which ports of which peers, and how urgently.
+//! Ports of peers, as a guest's file names those that it may send to.
 
 use serde::Deserialize;
-use tautline::{NodeName, PortNumber, Priority};
-
-use crate::config::PortConfig;
+use tautline::{NodeName, PortNumber};
 
 /// Port of a peer, as `motor:8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -27,32 +25,6 @@ impl TryFrom<String> for PeerPort {
             peer: peer.parse().map_err(|_| wrong())?,
             port: port.ok_or_else(wrong)?,
         })
-    }
-}
-
-/// Limits of what a port of the guest sends.
-#[derive(Debug)]
-pub(crate) struct Reach {
-    /// Empty: all peers that the guest knows.
-    to: Vec<PeerPort>,
-    priority_max: u8,
-}
-
-impl Reach {
-    pub(crate) fn of(config: &PortConfig) -> Reach {
-        Reach {
-            to: config.to.clone(),
-            priority_max: config.priority_max,
-        }
-    }
-
-    pub(crate) fn has_port(&self, peer: &str, port: PortNumber) -> bool {
-        let is_meant = |one: &PeerPort| one.peer.as_str() == peer && one.port == port;
-        self.to.is_empty() || self.to.iter().any(is_meant)
-    }
-
-    pub(crate) fn has_priority(&self, priority: Priority) -> bool {
-        priority.get() <= self.priority_max
     }
 }
 

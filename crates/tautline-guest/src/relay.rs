@@ -26,7 +26,6 @@ use crate::error::GuestError;
 use crate::figures::{PortCounters, count};
 use crate::log::Log;
 use crate::peers::Peers;
-use crate::permissions::Reach;
 use crate::window::Window;
 
 /// Messages of a port in one direction before the next port has its turn. Lower: more turns. Higher: a port that
@@ -169,7 +168,6 @@ struct ToLinux {
     ways: Vec<(Address, Option<Destination>)>,
     /// Message in `buffer` that waits for its peer.
     parked: Option<Parked>,
-    reach: Reach,
     /// Takes all messages, if there is one.
     log: Option<Log>,
 }
@@ -404,7 +402,6 @@ impl Port {
                 buffer: vec![0; bytes],
                 ways: Vec::with_capacity(WAYS_MAX),
                 parked: None,
-                reach: Reach::of(config),
                 log: None,
             }),
             counters: Arc::clone(counters),
@@ -548,7 +545,7 @@ impl Port {
                 }
             };
             let counters = &self.counters;
-            match way.pass_on(&message, &mut self.half, peers) {
+            match way.pass_on(&message, &self.config, &mut self.half, peers) {
                 Passed::Sent => count(&counters.to_linux),
                 Passed::Dropped => count(&counters.to_linux_dropped),
                 Passed::Malformed => count(&counters.malformed),
@@ -593,7 +590,13 @@ impl From<Result<(), SendError>> for Passed {
 
 impl ToLinux {
     /// Passes the message in `buffer` on.
-    fn pass_on(&mut self, parked: &Parked, half: &mut Half, peers: &Peers) -> Passed {
+    fn pass_on(
+        &mut self,
+        parked: &Parked,
+        config: &PortConfig,
+        half: &mut Half,
+        peers: &Peers,
+    ) -> Passed {
         let Some((address, length)) = parked.copied else {
             return Passed::Malformed;
         };
@@ -604,7 +607,7 @@ impl ToLinux {
                 false => Passed::Dropped,
             };
         }
-        if !self.reach.has_priority(parked.priority) {
+        if parked.priority.get() > config.priority_max {
             return Passed::Refused;
         }
         let known = self.ways.iter().find(|way| way.0 == address);
@@ -615,7 +618,7 @@ impl ToLinux {
         let Some((peer, port)) = peers.find(address) else {
             return Passed::Malformed;
         };
-        if !self.reach.has_port(&peer.name, port) {
+        if !config.may_send_to(&peer.name, port) {
             return Passed::Refused;
         }
         // A port that was not there in its time is not waited for again.
