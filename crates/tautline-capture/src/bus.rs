@@ -22,7 +22,7 @@ const PORT_MESSAGES_MAX: usize = 1024;
 /// Bytes before the names in the head of a message in a file.
 const HEAD_FIXED_BYTES: usize = 14;
 /// Bytes of the longest head: with two names.
-pub const BUS_HEAD_BYTES: usize = HEAD_FIXED_BYTES + 2 * 63;
+const BUS_HEAD_BYTES: usize = HEAD_FIXED_BYTES + 2 * 63;
 const HEAD_VERSION: u8 = 1;
 
 /// Copies the messages of a bus.
@@ -59,18 +59,6 @@ impl BusTap {
         };
         tap.refresh();
         tap
-    }
-
-    /// Path of the bus.
-    #[must_use]
-    pub fn bus(&self) -> &str {
-        &self.bus
-    }
-
-    /// Ports that are watched.
-    #[must_use]
-    pub fn ports(&self) -> usize {
-        self.taps.len()
     }
 
     /// Sentences about what is not seen, each once.

@@ -1,9 +1,8 @@
 //! Frames and messages of this machine, copied while they pass, as files. Observed processes do nothing for it.
 //!
-//! * [`NetworkTap`] copies the frames of one interface: those that the demux takes before Linux sees them, those that
-//!   are sent past the queueing discipline, and ours among those that Linux handles.
-//! * [`BusTap`] copies the messages of buses.
-//! * [`Tap`] is either, or the reads of a port.
+//! * [`Tap`] copies the frames of one interface (those that the demux takes before Linux sees them, those that are sent
+//!   past the queueing discipline, and ours among those that Linux handles), the messages of a bus ([`BusTap`]), or the
+//!   reads of a port.
 //! * All fill a [`Batch`], which puts them in the order of time.
 //! * [`KnownNodes`] has the fields of messages and the names of senders and receivers, as far as nodes report them.
 //! * [`pcapng`] writes them for Wireshark, [`recording`] the messages in them as MCAP.
@@ -28,11 +27,11 @@ mod sys;
 mod tap;
 
 pub use batch::{Batch, Item, Origin, Way};
-pub use bus::{BUS_HEAD_BYTES, BusMessage, BusTap, bus_message};
+pub use bus::{BusMessage, BusTap, bus_message};
 pub use error::CaptureError;
-pub use network::{NetworkTap, up_interfaces};
+pub use network::up_interfaces;
 pub use nodes::{FlowFacts, FlowNames, KnownNodes};
-pub use reads::{MessageRead, READ_BYTES, ReadTap};
+pub use reads::MessageRead;
 pub use tap::{Tap, pause_after, stand_back};
 /// EtherType of nodes whose configuration has no other.
 pub use tautline_proto::wire::ETHERTYPE_DEFAULT;

@@ -39,7 +39,7 @@ const IFLA_IFNAME: u16 = 3;
 
 /// Copies the frames of one interface.
 #[derive(Debug)]
-pub struct NetworkTap {
+pub(crate) struct NetworkTap {
     /// Name in the kernel, not necessarily UTF-8.
     interface: OsString,
     /// Name for display.
@@ -63,10 +63,7 @@ pub struct NetworkTap {
 
 impl NetworkTap {
     /// Begins to copy the frames of an interface. `ethertype` is that of the nodes.
-    ///
-    /// # Errors
-    /// [`CaptureError`].
-    pub fn open(interface: impl AsRef<OsStr>, ethertype: u16) -> Result<Self, CaptureError> {
+    pub(crate) fn open(interface: impl AsRef<OsStr>, ethertype: u16) -> Result<Self, CaptureError> {
         let interface = interface.as_ref();
         let name = interface.to_string_lossy().into_owned();
         let found = find(interface).map_err(CaptureError::of("look at the interface"))?;
@@ -94,28 +91,24 @@ impl NetworkTap {
     }
 
     /// Name of the interface.
-    #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Sentences about what is not seen, each once.
-    pub fn take_notes(&mut self) -> Vec<String> {
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
     /// Frames that were lost so far because they were not read in time.
-    pub fn lost(&mut self) -> u64 {
+    pub(crate) fn lost(&mut self) -> u64 {
         self.lost += self.socket.lost();
         let in_rings = self.rings.values().map(Ring::lost);
         in_rings.fold(self.lost, u64::saturating_add)
     }
 
     /// Copies the frames that have passed since the last look. Never waits.
-    ///
-    /// # Errors
-    /// The packet socket's: the interface has gone.
-    pub fn look(&mut self, origin: Origin, batch: &mut Batch) -> Result<(), CaptureError> {
+    pub(crate) fn look(&mut self, origin: Origin, batch: &mut Batch) -> Result<(), CaptureError> {
         for ring in self.rings.values_mut() {
             let mut lost = 0;
             for _ in 0..RING_FRAMES_MAX {

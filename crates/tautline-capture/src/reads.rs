@@ -29,11 +29,11 @@ const KIND_TAUTLINE: u8 = 0;
 const KIND_UDP: u8 = 1;
 const KIND_RAW: u8 = 2;
 /// Bytes of a read in a file; docs/reference/capture.md has the fields.
-pub const READ_BYTES: usize = 24;
+const READ_BYTES: usize = 24;
 
 /// Source of the reads of a port.
 #[derive(Debug)]
-pub struct ReadTap {
+pub(crate) struct ReadTap {
     port: PortKey,
     told: Receiver<Told>,
     lost: u64,
@@ -98,10 +98,7 @@ impl MessageRead {
 
 impl ReadTap {
     /// Begins to watch the reads of the ports with this key, of all nodes that this user may ask.
-    ///
-    /// # Errors
-    /// Those of asking, and of starting a thread.
-    pub fn open(port: PortKey) -> io::Result<ReadTap> {
+    pub(crate) fn open(port: PortKey) -> io::Result<ReadTap> {
         let mut watch = ReadWatch::new(port);
         // From here on reads are noted.
         watch.look()?;
@@ -123,10 +120,7 @@ impl ReadTap {
     }
 
     /// Copies what has been told since the last look.
-    ///
-    /// # Errors
-    /// Those of asking.
-    pub fn look(&mut self, origin: Origin, batch: &mut Batch) -> io::Result<()> {
+    pub(crate) fn look(&mut self, origin: Origin, batch: &mut Batch) -> io::Result<()> {
         while let Ok((_, told)) = self.told.try_recv() {
             self.take(told?, origin, batch);
         }
@@ -134,10 +128,7 @@ impl ReadTap {
     }
 
     /// The reads at the end, with the answers of nodes that are asked from now on. Waits for their answers.
-    ///
-    /// # Errors
-    /// Those of asking.
-    pub fn look_last(&mut self, origin: Origin, batch: &mut Batch) -> io::Result<()> {
+    pub(crate) fn look_last(&mut self, origin: Origin, batch: &mut Batch) -> io::Result<()> {
         let now = Instant::now();
         while let Ok((asked, told)) = self.told.recv_timeout(LAST_WAIT_MAX) {
             self.take(told?, origin, batch);
@@ -169,8 +160,7 @@ impl ReadTap {
     }
 
     /// Reads that were not told.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 }

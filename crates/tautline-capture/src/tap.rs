@@ -40,7 +40,7 @@ enum Kind {
 }
 
 impl Tap {
-    /// Begins to copy the frames of an interface; see [`NetworkTap::open`].
+    /// Begins to copy the frames of an interface. `ethertype` is that of the nodes.
     ///
     /// # Errors
     /// [`CaptureError`].
