@@ -25,11 +25,11 @@ impl Bell for Box<BusPort> {
     }
 
     fn arm(&mut self) {
-        (**self).arm(false);
+        self.bus_receiver.arm(false);
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        (**self).wait(timeout)
+        self.bus_receiver.wait(timeout)
     }
 
     fn run_due_processing(&mut self) {
@@ -52,12 +52,7 @@ impl Core for Box<BusPort> {
                 self.add(name, to, statistics)?
             }
         };
-        let wait = self.peer_wait();
-        let configured = (!wait.is_zero()).then(|| clock::monotonic() + wait);
-        match deadline.or(configured) {
-            Some(deadline) => self.wait_for_peer(destination, deadline)?,
-            None => self.wait_for_attempt(destination)?,
-        }
+        self.wait_for_peer(destination, deadline)?;
         Ok(destination)
     }
 
@@ -123,11 +118,11 @@ impl Core for Box<BusPort> {
     }
 
     fn arm_descriptor(&mut self) {
-        (**self).arm(true);
+        self.bus_receiver.arm(true);
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some((**self).descriptor())
+        Some(self.bus_receiver.shared.descriptor())
     }
 }
 
@@ -141,13 +136,23 @@ impl QueueCore for Box<BusPort> {
         notify: bool,
         buffer: &mut [u8],
     ) -> Result<Option<Message>, ReceiveError> {
-        match self.find(notify) {
-            Some(found) => {
-                count(self, statistics, &found);
-                Ok(Some((**self).take(found, buffer)))
-            }
-            None => Ok(None),
-        }
+        let Some(found) = self.find(notify) else {
+            return Ok(None);
+        };
+        count(self, statistics, &found);
+        let FoundMessage { head, place } = found;
+        let length = head.length as usize;
+        let bytes = self.bus_receiver.bytes(place, length);
+        bytes.copy_out(0, &mut buffer[..length]);
+        let message = Message {
+            length,
+            priority: Priority::ALL[place.class],
+            source: self.bus_receiver.sender(place),
+            arrival: Instant::from_nanos(head.arrival_ns),
+            sequence: head.sequence,
+        };
+        self.bus_receiver.release(place);
+        Ok(Some(message))
     }
 
     #[inline(always)]
@@ -253,7 +258,25 @@ impl ValueCore for Box<BusPort> {
         buffer: &mut [u8],
         period: Duration,
     ) -> Result<Option<Sample>, ReceiveError> {
-        Ok(self.take_value(place, buffer, period))
+        let now = self.now();
+        let Some(handed) = self.bus_receiver.hand(place) else {
+            return Ok(None);
+        };
+        let length = handed.head.length as usize;
+        handed.bytes.copy_out(0, &mut buffer[..length]);
+        let arrival = Instant::from_nanos(handed.head.arrival_ns);
+        let age = now.saturating_duration_since(arrival);
+        Ok(Some(Sample {
+            length,
+            priority: Priority::ALL[handed.head.class as usize],
+            source: handed.from.source(),
+            arrival,
+            age,
+            valid: age <= period,
+            sequence: handed.head.sequence,
+            overwritten: handed.overwritten,
+            new: handed.new,
+        }))
     }
 
     #[inline(always)]
@@ -263,6 +286,14 @@ impl ValueCore for Box<BusPort> {
         place: usize,
         _bytes_max: usize,
     ) -> Result<Option<LentSample<'_>>, ReceiveError> {
-        Ok(self.lend_value(place))
+        Ok(self.bus_receiver.hand(place).map(|handed| LentSample {
+            bytes: handed.bytes,
+            priority: Priority::ALL[handed.head.class as usize],
+            source: handed.from.source(),
+            arrival: Instant::from_nanos(handed.head.arrival_ns),
+            sequence: handed.head.sequence,
+            overwritten: handed.overwritten,
+            new: handed.new,
+        }))
     }
 }

@@ -262,7 +262,7 @@ fn bus_status(base: PortStatus, bus_receiver: &ReceiverShared) -> (Arrivals, Por
     let (kind, depth, sources) = match bus_receiver.shape.kind {
         Kind::Queuing { depth } => (PortKind::Queuing, Some(depth), None),
         Kind::Sampling => {
-            let sources = bus_receiver.sources_max() as u32;
+            let sources = bus_receiver.sources as u32;
             (PortKind::Sampling, None, Some(sources))
         }
     };

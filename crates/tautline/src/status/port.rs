@@ -157,11 +157,11 @@ pub struct ReaderStatus {
 
 impl From<&Reader> for ReaderStatus {
     fn from(reader: &Reader) -> Self {
-        let (node, port) = reader.name();
+        let (node, port) = (reader.node, reader.port);
         Self {
             address: Address::Bus(node),
             port,
-            process: reader.process(),
+            process: reader.process,
             sleeps: reader.sleeps(),
             overwritten: reader.overwritten(),
         }

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Release};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::shape::{Kind, Shape};
 
+use super::service::HANDSHAKE_LIMIT;
+use super::types::Peer;
 use crate::error::PortError;
 use crate::kind::PortKind;
 use crate::sys::clock;
@@ -105,23 +106,34 @@ impl ConnectState {
         self.state().obstacle.clone()
     }
 
-    /// Waits until the connection is there, or is refused; whether it is there.
-    pub(super) fn wait_connected(&self, deadline: Instant) -> bool {
-        let limit = deadline.saturating_duration_since(clock::monotonic());
-        let state = self.state();
-        let waited = self.changed.wait_timeout_while(state, limit, |state| {
-            !state.connected && state.obstacle.is_none()
-        });
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.connected
-    }
-
-    /// Waits until the first attempt has come to something.
-    pub(super) fn wait_settled(&self, limit: Duration) {
-        let state = self.state();
+    /// Waits until the peer is there: until `deadline` at most, or without one until the first attempt has ended.
+    ///
+    /// # Errors
+    /// The obstacle, if there is one; [`PortError::PeerAbsent`] after `deadline`.
+    pub(super) fn wait(
+        &self,
+        (node, port): Peer,
+        deadline: Option<Instant>,
+    ) -> Result<(), PortError> {
+        let limit = match deadline {
+            Some(deadline) => deadline.saturating_duration_since(clock::monotonic()),
+            None => HANDSHAKE_LIMIT,
+        };
+        let goes_on = |state: &mut State| match deadline {
+            Some(_) => !state.connected && state.obstacle.is_none(),
+            None => !state.settled,
+        };
         let waited = self
             .changed
-            .wait_timeout_while(state, limit, |state| !state.settled);
-        drop(waited);
+            .wait_timeout_while(self.state(), limit, goes_on);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match &state.obstacle {
+            Some(obstacle) => Err(obstacle.clone().error(node.as_str(), port)),
+            None if deadline.is_some() && !state.connected => Err(PortError::PeerAbsent {
+                name: node.to_string(),
+                port,
+            }),
+            None => Ok(()),
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! service thread decides who sends which of them when.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{
@@ -19,6 +19,7 @@ use super::incoming::{Incoming, ReceiverShared};
 use super::peer::{PeerSocket, is_trusted};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
+use super::types::Peer;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::sys::clock;
@@ -237,43 +238,34 @@ pub(super) fn make(
 
 /// Consumer: shows its memories to a watcher.
 pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Result<()> {
-    let view = Message {
-        index: INDEX_CONSUMER,
-        memory_bytes: consumer_bytes() as u64,
-        ..greeting(Step::View, bus_receiver)
-    };
-    unix::send(socket.as_fd(), &view.to_bytes(), &[bus_receiver.file()])?;
-    for incoming in bus_receiver.live() {
+    let own = greeting(Step::View, bus_receiver);
+    let view = |index: u32, bytes: usize, file: BorrowedFd<'_>, message: Message| {
         let view = Message {
-            epoch: incoming.epoch,
-            index: incoming.index() as u32,
-            peer_port: bus_receiver.number.get(),
-            memory_bytes: incoming.shape().producer_bytes() as u64,
-            ..Message::new(
-                Step::View,
-                incoming.node.bytes(),
-                incoming.port.get(),
-                incoming.process,
-            )
+            index,
+            memory_bytes: bytes as u64,
+            ..message
         };
-        unix::send(socket.as_fd(), &view.to_bytes(), &[incoming.file()])?;
+        unix::send(socket.as_fd(), &view.to_bytes(), &[file])
+    };
+    let of_peer = |(node, port): Peer, process: u32, epoch: u64| Message {
+        epoch,
+        ..Message::new(Step::View, node.bytes(), port.get(), process)
+    };
+    view(INDEX_CONSUMER, consumer_bytes(), bus_receiver.file(), own)?;
+    for incoming in bus_receiver.live() {
+        let peer = (incoming.node, incoming.port);
+        let message = Message {
+            peer_port: bus_receiver.number.get(),
+            ..of_peer(peer, incoming.process, incoming.epoch)
+        };
+        let bytes = incoming.shape.producer_bytes();
+        view(incoming.index as u32, bytes, incoming.file(), message)?;
     }
     if let Some(publisher) = bus_receiver.published() {
-        let view = Message {
-            index: INDEX_PUBLISHED,
-            memory_bytes: publisher.bytes() as u64,
-            ..greeting(Step::View, bus_receiver)
-        };
-        unix::send(socket.as_fd(), &view.to_bytes(), &[publisher.file()])?;
+        view(INDEX_PUBLISHED, publisher.bytes(), publisher.file(), own)?;
         for reader in publisher.readers() {
-            let (node, port) = reader.name();
-            let view = Message {
-                epoch: reader.epoch,
-                index: INDEX_READER,
-                memory_bytes: consumer_bytes() as u64,
-                ..Message::new(Step::View, node.bytes(), port.get(), reader.process())
-            };
-            unix::send(socket.as_fd(), &view.to_bytes(), &[reader.file()])?;
+            let message = of_peer((reader.node, reader.port), reader.process, reader.epoch);
+            view(INDEX_READER, consumer_bytes(), reader.file(), message)?;
         }
     }
     let end = greeting(Step::End, bus_receiver);

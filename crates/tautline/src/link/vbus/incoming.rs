@@ -19,9 +19,9 @@ use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
 use tautline_state::Event;
 
+use super::backlog::{Backlog, earlier};
 use super::epoch;
 use super::latest_value::copy_newest;
-use super::publish_times::{PublishTimes, earlier};
 use super::publisher::PublisherShared;
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
@@ -44,15 +44,16 @@ pub(super) type Copies = [Box<[u64]>; 2];
 #[derive(Debug)]
 pub(crate) struct Incoming {
     memory: ProducerView,
-    shape: Shape,
+    /// Shape of its memory.
+    pub(super) shape: Shape,
     /// Room for copies if the peer publishes for many; the port's thread takes it and gives it back, so that it neither
     /// allocates nor frees.
     copies: Mutex<Option<Copies>>,
     /// Whether the peer publishes for many.
     is_for_many: bool,
     /// Messages that the peer had published for others before this port followed it, and its word of the newest value.
-    published_before: [u64; CLASS_COUNT],
-    latest_before: u64,
+    pub(super) published_before: [u64; CLASS_COUNT],
+    pub(super) latest_before: u64,
     pub(super) index: usize,
     pub(crate) node: NodeName,
     pub(crate) port: PortNumber,
@@ -108,15 +109,6 @@ impl Incoming {
         self.memory.memory()
     }
 
-    pub(crate) fn index(&self) -> usize {
-        self.index
-    }
-
-    /// Shape of its memory.
-    pub(super) fn shape(&self) -> Shape {
-        self.shape
-    }
-
     /// Messages or values that the peer says it has published since the port received from it.
     fn published(&self) -> u64 {
         let published = self.memory().head.published.count.iter();
@@ -124,11 +116,6 @@ impl Incoming {
             .zip(self.published_before)
             .map(|(count, before)| count.load(Relaxed).wrapping_sub(before));
         since.fold(0, u64::wrapping_add)
-    }
-
-    /// Messages of each class that the peer had published when the port began to follow it.
-    pub(super) fn published_before(&self) -> [u64; CLASS_COUNT] {
-        self.published_before
     }
 
     /// Bytes of the port's memory that the connection takes: of copies.
@@ -139,11 +126,6 @@ impl Incoming {
             (true, Kind::Queuing { .. }) => words * 8,
             (true, Kind::Sampling) => words * 16,
         }
-    }
-
-    /// The peer's word of the newest value when the port began to follow it.
-    pub(super) fn latest_before(&self) -> u64 {
-        self.latest_before
     }
 
     /// Port's thread: room for copies, if the peer publishes for many.
@@ -214,7 +196,7 @@ pub(crate) struct ReceiverShared {
     pub(crate) number: PortNumber,
     pub(crate) shape: Shape,
     /// Sources that a sampling port keeps a value of; 1: the last of all.
-    sources: usize,
+    pub(crate) sources: usize,
     /// Types of the port's messages.
     pub(crate) types: Arc<BusTypes>,
     own: ConsumerView,
@@ -385,11 +367,6 @@ impl ReceiverShared {
         self.own.mapping().is_resident()
     }
 
-    /// Sources that a sampling port keeps a value of.
-    pub(crate) fn sources_max(&self) -> usize {
-        self.sources
-    }
-
     /// Whether a peer that the port has not seen yet has published a value.
     #[cold]
     pub(super) fn has_unseen_value(&self) -> bool {
@@ -446,23 +423,14 @@ impl ReceiverShared {
             let memory = incoming.memory();
             figures.memory_bytes += incoming.memory.mapping().bytes() + incoming.copies_bytes();
             add(&mut figures.totals, incoming, &entries[incoming.index]);
-            let taken = &entries[incoming.index].taken.taken;
-            let classes = memory.head.published.count.iter().zip(taken);
-            for (queued, (published, taken)) in figures.queued.iter_mut().zip(classes) {
-                let waiting = (published.load(Relaxed) as u32).wrapping_sub(taken.load(Relaxed));
-                if let Kind::Queuing { depth } = incoming.shape.kind {
-                    *queued += match incoming.is_for_many {
-                        // It may have been lapped.
-                        true => u64::from(waiting.min(depth - 1)),
-                        false if waiting <= depth => u64::from(waiting),
-                        false => 0,
-                    };
-                }
+            let entry = &entries[incoming.index];
+            let backlog = Backlog::of(incoming.shape.kind, incoming.is_for_many, memory, entry);
+            for (queued, more) in figures.queued.iter_mut().zip(backlog.queued) {
+                *queued += u64::from(more);
             }
-            let stamps = PublishTimes::of(incoming.shape.kind, memory, &entries[incoming.index]);
-            figures.newest_ns = figures.newest_ns.max(stamps.newest_ns);
+            figures.newest_ns = figures.newest_ns.max(backlog.newest_ns);
             figures.oldest_waiting_ns =
-                earlier(figures.oldest_waiting_ns, stamps.oldest_waiting_ns);
+                earlier(figures.oldest_waiting_ns, backlog.oldest_waiting_ns);
             let connections = control.connections.iter();
             let mut known = connections
                 .filter(|(node, port, _)| (*node, *port) == (incoming.node, incoming.port));

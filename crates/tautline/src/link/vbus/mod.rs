@@ -7,10 +7,11 @@
 //! * `service` is the one thread of a node that makes connections and sees them end.
 //! * `observe` looks at it all without taking part.
 //! * `receiver` and `sender` are the two ends of a connection, in the thread of a port.
-//! * `publisher` publishes once for many; `following` is a reader's way to it.
+//! * `publisher` publishes once for many; `subscription` is a reader's way to it.
 
 mod access;
 mod ask;
+mod backlog;
 pub(crate) mod config;
 mod connect_state;
 mod directory;
@@ -22,7 +23,6 @@ mod mark;
 pub mod observe;
 mod peer;
 mod place;
-mod publish_times;
 mod publisher;
 mod receiver;
 mod sender;
@@ -32,7 +32,6 @@ mod types;
 mod view;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,18 +49,16 @@ pub(crate) use self::incoming::{PeerFigures, ReceiverShared, wrapping_sum};
 pub(crate) use self::publisher::{Publisher, Reader};
 pub(crate) use self::receiver::{BusReceiver, FoundMessage, SlotRef};
 pub(crate) use self::sender::BusSender;
-use self::service::{Command, HANDSHAKE_LIMIT, Service};
+use self::service::{Command, Service};
 use self::subscription::Subscription;
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PortHalf, PortRequest,
     RawFrames, Route,
 };
 use crate::address::{Address, NodeName, Source};
-use crate::error::{OpenError, OptionsError, PortError, ReceiveError, SendError};
+use crate::error::{OpenError, OptionsError, PortError, SendError};
 use crate::limits::DESTINATIONS_MAX;
-use crate::message::{
-    Destination, LentSample, Message, Numbering, Outgoing, PortIdentity, Sample, bytes_of,
-};
+use crate::message::{Destination, Numbering, Outgoing, PortIdentity, bytes_of};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
@@ -238,8 +235,6 @@ fn node_named(name: &str) -> Result<NodeName, PortError> {
 /// The way to one port of one peer, and the numbering of what went there.
 #[derive(Debug)]
 struct Flow {
-    name: String,
-    to: PortNumber,
     bus_sender: BusSender,
     numbering: Numbering,
 }
@@ -250,18 +245,6 @@ impl Flow {
     fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
         let sequence = self.numbering.take();
         self.bus_sender.send(priority, sequence, message)
-    }
-
-    /// An error if the peer's port declares another type.
-    fn same_type(&self) -> Result<(), PortError> {
-        match self.bus_sender.difference() {
-            None => Ok(()),
-            Some(difference) => Err(PortError::PeerOtherType {
-                name: self.name.clone(),
-                port: self.to,
-                difference,
-            }),
-        }
     }
 }
 
@@ -298,27 +281,10 @@ impl BusPort {
         statistics.latency.record(arrival, self.now());
     }
 
-    /// As [`super::PortLink::arm`].
-    pub(crate) fn arm(&mut self, for_descriptor: bool) {
-        self.bus_receiver.arm(for_descriptor);
-    }
-
-    /// As [`super::PortLink::wait`].
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
-        self.bus_receiver.wait(timeout)
-    }
-
-    /// As [`super::PortLink::descriptor`].
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bus_receiver.shared.descriptor()
-    }
-}
-
-impl BusPort {
     /// The destination that is this port, if there is one.
     pub(crate) fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
-        let is_meant = |flow: &Flow| flow.to == to && flow.name == name;
-        let place = self.flows.iter().position(is_meant)?;
+        let mut flows = self.flows.iter();
+        let place = flows.position(|flow| flow.bus_sender.leads_to(name, to))?;
         Some(self.identity.destination(place))
     }
 
@@ -347,8 +313,6 @@ impl BusPort {
         let from = self.bus_receiver.shared.number;
         let known = (&self.bus_receiver.shared.types, statistics);
         Flow {
-            name: node.to_string(),
-            to,
             bus_sender: BusSender::new(&self.service.handle, from, node, to, known),
             numbering: Numbering::default(),
         }
@@ -361,7 +325,7 @@ impl BusPort {
         (node, port): (NodeName, PortNumber),
         statistics: &Arc<Statistics>,
     ) -> (usize, bool) {
-        let is_meant = |(_, flow): &(u64, Flow)| flow.to == port && flow.name == node.as_str();
+        let is_meant = |(_, flow): &(u64, Flow)| flow.bus_sender.leads_to(node.as_str(), port);
         if let Some(known) = self.answered.iter().position(is_meant) {
             return (known, false);
         }
@@ -402,11 +366,13 @@ impl BusPort {
             }
         };
         if is_new && deadline.is_none() {
-            flow.bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
+            // The send says the same.
+            let _absent = flow.bus_sender.wait(None);
         }
         let mut result = flow.send(priority, message);
-        if let (Err(SendError::PeerGone), Some(deadline)) = (result, deadline)
-            && flow.bus_sender.wait_for_peer(deadline)
+        if result == Err(SendError::PeerGone)
+            && deadline.is_some()
+            && flow.bus_sender.wait(deadline).is_ok()
         {
             flow.numbering.give_back();
             result = flow.send(priority, message);
@@ -447,39 +413,24 @@ impl BusPort {
                 begun
             }
         };
-        following.wait(self.wait)
+        let deadline = self.configured_deadline();
+        following.attempt.wait((node, port), deadline)
     }
 
-    /// Time that the port waits for a peer that is not there, when it resolves it.
-    pub(crate) fn peer_wait(&self) -> Duration {
-        self.wait
+    /// End of the wait for a peer that the port resolves now; `None` if the configuration has no wait.
+    fn configured_deadline(&self) -> Option<Instant> {
+        (!self.wait.is_zero()).then(|| clock::monotonic() + self.wait)
     }
 
-    /// Waits until the first attempt to reach the port at the end of this way has ended. An error if that port declares
-    /// another type.
-    pub(crate) fn wait_for_attempt(&self, to: Destination) -> Result<(), PortError> {
-        let Some(flow) = self.flows.get(to.index()) else {
-            return Ok(());
-        };
-        flow.bus_sender.wait_for_attempt(HANDSHAKE_LIMIT);
-        flow.same_type()
-    }
-
-    /// Waits until the port at the end of this way is there.
+    /// Waits until the port at the end of this way is there: until `deadline`, or else for as long as the configuration
+    /// says, or until the first attempt has ended. An error if that port declares another type.
     pub(crate) fn wait_for_peer(
         &self,
         to: Destination,
-        deadline: Instant,
+        deadline: Option<Instant>,
     ) -> Result<(), PortError> {
-        let flow = &self.flows[to.index()];
-        if flow.bus_sender.wait_for_peer(deadline) {
-            return Ok(());
-        }
-        flow.same_type()?;
-        Err(PortError::PeerAbsent {
-            name: flow.name.clone(),
-            port: flow.to,
-        })
+        let deadline = deadline.or_else(|| self.configured_deadline());
+        self.flows[to.index()].bus_sender.wait(deadline)
     }
 
     /// Sends one message.
@@ -585,30 +536,8 @@ impl BusPort {
     #[cold]
     #[inline(never)]
     fn find_armed(&mut self) -> Option<FoundMessage> {
-        self.arm(true);
+        self.bus_receiver.arm(true);
         self.bus_receiver.find()
-    }
-
-    /// A message that was found, copied into `buffer`, which holds the port's largest.
-    #[inline(always)]
-    pub(crate) fn take(
-        &mut self,
-        FoundMessage { head, place }: FoundMessage,
-        buffer: &mut [u8],
-    ) -> Message {
-        let length = head.length as usize;
-        self.bus_receiver
-            .bytes(place, length)
-            .copy_out(0, &mut buffer[..length]);
-        let message = Message {
-            length,
-            priority: Priority::ALL[place.class],
-            source: self.bus_receiver.sender(place),
-            arrival: Instant::from_nanos(head.arrival_ns),
-            sequence: head.sequence,
-        };
-        self.bus_receiver.release(place);
-        message
     }
 
     /// A message that was lent. Out of line, so that dropping one is a few instructions.
@@ -628,51 +557,8 @@ impl BusPort {
 
     #[cold]
     fn refresh_armed(&mut self) {
-        self.arm(true);
+        self.bus_receiver.arm(true);
         self.bus_receiver.refresh_values();
-    }
-
-    /// The value in a place where it lies.
-    #[inline(always)]
-    pub(crate) fn lend_value(&mut self, place: usize) -> Option<LentSample<'_>> {
-        let handed = self.bus_receiver.hand(place)?;
-        Some(LentSample {
-            bytes: handed.bytes,
-            priority: Priority::ALL[handed.head.class as usize],
-            source: handed.from.source(),
-            arrival: Instant::from_nanos(handed.head.arrival_ns),
-            sequence: handed.head.sequence,
-            overwritten: handed.overwritten,
-            new: handed.new,
-        })
-    }
-
-    /// The value in a place, copied into `buffer`, which holds the port's largest; valid if it is not older than
-    /// `period`.
-    #[inline(always)]
-    pub(crate) fn take_value(
-        &mut self,
-        place: usize,
-        buffer: &mut [u8],
-        period: Duration,
-    ) -> Option<Sample> {
-        let now = self.now();
-        let handed = self.bus_receiver.hand(place)?;
-        let length = handed.head.length as usize;
-        handed.bytes.copy_out(0, &mut buffer[..length]);
-        let arrival = Instant::from_nanos(handed.head.arrival_ns);
-        let age = now.saturating_duration_since(arrival);
-        Some(Sample {
-            length,
-            priority: Priority::ALL[handed.head.class as usize],
-            source: handed.from.source(),
-            arrival,
-            age,
-            valid: age <= period,
-            sequence: handed.head.sequence,
-            overwritten: handed.overwritten,
-            new: handed.new,
-        })
     }
 }
 

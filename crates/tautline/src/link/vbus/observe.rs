@@ -26,9 +26,9 @@ use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX, Shape, consumer_by
 use tautline_shm::vbus::wait::WAKE_MODE;
 
 use super::ask::ask;
+use super::backlog::{Backlog, newest_stamp};
 use super::directory::{bases, clear_bus, connect_in, nodes, open_to_watch, path_of};
 use super::latest_value::copy_newest;
-use super::publish_times::{PublishTimes, newest_stamp};
 use super::publisher::READERS_MAX;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
@@ -535,20 +535,8 @@ impl Observer {
         let read = |line: &tautline_shm::vbus::layout::PerClassLine| {
             std::array::from_fn(|class| line.count[class].load(Relaxed))
         };
-        let published: [u64; CLASS_COUNT] = read(&memory.head.published);
         let age = |stamp_ns: u64| now_ns.saturating_sub(stamp_ns);
-        let stamps = PublishTimes::of(watched.shape.kind, memory, entry);
-        let mut queued = [0; CLASS_COUNT];
-        if let Kind::Queuing { depth } = watched.shape.kind {
-            for class in 0..CLASS_COUNT {
-                let taken = entry.taken.taken[class].load(Relaxed);
-                // Either word may be of a moment later, or anything.
-                let waits = (published[class] as u32).wrapping_sub(taken);
-                if (1..=depth).contains(&waits) {
-                    queued[class] = waits;
-                }
-            }
-        }
+        let backlog = Backlog::of(watched.shape.kind, watched.is_for_many, memory, entry);
         ProducerFigures {
             from: PortName {
                 node: watched.node,
@@ -556,14 +544,14 @@ impl Observer {
             },
             process: watched.process,
             epoch: watched.epoch,
-            published,
+            published: read(&memory.head.published),
             dropped_full: read(&memory.head.dropped_full),
-            queued,
+            queued: backlog.queued,
             corrupt: entry.taken.corrupt.load(Relaxed),
             overwritten: entry.taken.overwritten.load(Relaxed),
             kicks: tautline_shm::vbus::wait::kicks(&memory.head.kick),
-            newest_age_ns: stamps.newest_ns.map(age),
-            longest_wait_ns: stamps.oldest_waiting_ns.map(age),
+            newest_age_ns: backlog.newest_ns.map(age),
+            longest_wait_ns: backlog.oldest_waiting_ns.map(age),
         }
     }
 }

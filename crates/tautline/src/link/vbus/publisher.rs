@@ -38,9 +38,9 @@ pub(crate) struct Reader {
     /// Which of the entries in its memory is for this port, and the epoch that it has offered there.
     pub(super) index: usize,
     pub(super) epoch: u64,
-    pub(super) node: NodeName,
-    pub(super) port: PortNumber,
-    pub(super) process: u32,
+    pub(crate) node: NodeName,
+    pub(crate) port: PortNumber,
+    pub(crate) process: u32,
 }
 
 impl Reader {
@@ -59,14 +59,6 @@ impl Reader {
     pub(crate) fn overwritten(&self) -> u64 {
         let entry = &self.memory.memory().connections[self.index];
         entry.taken.overwritten.load(Relaxed)
-    }
-
-    pub(crate) fn name(&self) -> (NodeName, PortNumber) {
-        (self.node, self.port)
-    }
-
-    pub(crate) fn process(&self) -> u32 {
-        self.process
     }
 }
 

@@ -109,7 +109,7 @@ impl Connection {
     fn copy(&mut self, shared: &ReceiverShared, class: usize) -> Option<MessageHead> {
         let (follower, copies) = (self.follower.as_mut()?, self.copies.as_mut()?);
         let memory = self.incoming.memory();
-        let largest = self.incoming.shape().message_bytes_max;
+        let largest = self.incoming.shape.message_bytes_max;
         let followed = follower.copy(memory.head, memory.slots, class, largest, &mut copies[0]);
         if followed.overwritten > 0 {
             let entry = &shared.memory().connections[self.incoming.index];
@@ -181,12 +181,12 @@ impl BusReceiver {
         for incoming in self.shared.control().arrivals.drain(..) {
             let copies = incoming.take_copies();
             let cell = match copies {
-                Some(_) => cell::Reader::of_many(incoming.latest_before()),
+                Some(_) => cell::Reader::of_many(incoming.latest_before),
                 None => cell::Reader::new(),
             };
-            let follower = match (&copies, incoming.shape().kind) {
+            let follower = match (&copies, incoming.shape.kind) {
                 (Some(_), Kind::Queuing { depth }) => {
-                    Some(ring::Follower::new(depth, incoming.published_before()))
+                    Some(ring::Follower::new(depth, incoming.published_before))
                 }
                 _ => None,
             };

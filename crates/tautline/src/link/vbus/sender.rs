@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
@@ -14,12 +13,12 @@ use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
 use tautline_state::Event;
 
-use super::connect_state::{ConnectState, Obstacle};
+use super::connect_state::ConnectState;
 use super::service::{Command, ServiceHandle};
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
-use crate::error::SendError;
+use crate::error::{PortError, SendError};
 use crate::message::Numbering;
 use crate::statistics::Statistics;
 use crate::sys::shared::{SharedMemory, wake};
@@ -123,11 +122,6 @@ impl SenderShared {
         *self.established() = established;
         self.attempt.set(is_there);
     }
-
-    /// Service: the peer declares another type.
-    pub(crate) fn differ(&self, difference: String) {
-        self.attempt.refuse(Obstacle::Type(difference));
-    }
 }
 
 /// Where the producer is in a connection.
@@ -207,22 +201,15 @@ impl BusSender {
         }
     }
 
-    /// First difference of the declared types, while the peer refuses for that.
-    pub(crate) fn difference(&self) -> Option<String> {
-        match self.shared.attempt.obstacle() {
-            Some(Obstacle::Type(difference)) => Some(difference),
-            _ => None,
-        }
+    /// Whether this is the way to this port.
+    pub(crate) fn leads_to(&self, name: &str, to: PortNumber) -> bool {
+        self.shared.to == to && self.shared.node.as_str() == name
     }
 
-    /// Waits until the first attempt has come to something or nothing.
-    pub(crate) fn wait_for_attempt(&self, limit: Duration) {
-        self.shared.attempt.wait_settled(limit);
-    }
-
-    /// Waits until the peer's port is there; whether it is.
-    pub(crate) fn wait_for_peer(&self, deadline: Instant) -> bool {
-        self.shared.attempt.wait_connected(deadline)
+    /// Waits until the peer's port is there; see [`ConnectState::wait`].
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<(), PortError> {
+        let peer = (self.shared.node, self.shared.to);
+        self.shared.attempt.wait(peer, deadline)
     }
 
     #[cold]

@@ -24,6 +24,7 @@ use tautline_state::untrusted::UntrustedListener;
 use self::entries::Entries;
 use super::access::Access;
 use super::config::BusConfig;
+use super::connect_state::Obstacle;
 use super::directory::Directory;
 use super::entry::{Connecting, Entry, ReaderEntry};
 use super::handover::make;
@@ -440,7 +441,8 @@ impl Worker {
                 let peer = (bus_sender.node, bus_sender.to);
                 let greeting = self.own_greeting(Step::Refused, bus_sender);
                 let types = &bus_sender.types;
-                bus_sender.differ(types.refused(socket, peer, greeting, text));
+                let difference = types.refused(socket, peer, greeting, text);
+                bus_sender.attempt.refuse(Obstacle::Type(difference));
                 // It looks whether the peer has begun anew, with this type, as after every refusal.
             }
             (Ok((message, _)), None) if message.step == Step::Offer => {

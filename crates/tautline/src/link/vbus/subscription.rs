@@ -2,17 +2,13 @@
 //! publisher comes back; the values then come like those of any sender.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 
 use super::connect_state::ConnectState;
 use super::incoming::ReceiverShared;
-use super::service::{Command, HANDSHAKE_LIMIT, ServiceHandle};
+use super::service::{Command, ServiceHandle};
 use crate::address::NodeName;
-use crate::error::PortError;
-use crate::sys::clock;
 
 /// State that the reading port's thread and the service thread share.
 #[derive(Debug)]
@@ -41,26 +37,5 @@ impl Subscription {
         });
         service.command(Command::Follow(Arc::clone(&following)));
         following
-    }
-
-    /// Waits until the publisher is there, for `wait` at most; without a wait, until the first attempt has ended.
-    pub(super) fn wait(&self, wait: Duration) -> Result<(), PortError> {
-        let name = self.node.as_str();
-        if wait.is_zero() {
-            self.attempt.wait_settled(HANDSHAKE_LIMIT);
-        } else if !self.wait_until(clock::monotonic() + wait) && self.attempt.obstacle().is_none() {
-            return Err(PortError::PeerAbsent {
-                name: name.to_owned(),
-                port: self.port,
-            });
-        }
-        match self.attempt.obstacle() {
-            Some(obstacle) => Err(obstacle.error(name, self.port)),
-            None => Ok(()),
-        }
-    }
-
-    fn wait_until(&self, deadline: Instant) -> bool {
-        self.attempt.wait_connected(deadline)
     }
 }

@@ -73,10 +73,10 @@ impl BusTypes {
     /// A peer declares another type.
     fn note(&self, (node, port): Peer, direction: Direction) {
         let mut list = self.list();
-        let known = |one: &&mut TypeDifference| {
-            (one.address, one.port, one.direction) == (Address::Bus(node), port, direction)
-        };
-        if let Some(one) = list.iter_mut().find(known) {
+        if let Some(one) = list
+            .iter_mut()
+            .find(|one| is_about(one, (node, port), direction))
+        {
             one.refused += 1;
         } else if list.len() < DIFFERENCES_MAX {
             list.push(TypeDifference {
@@ -90,7 +90,7 @@ impl BusTypes {
     }
 
     /// A peer that was noted has told its declaration; the first difference.
-    fn explain(&self, (node, port): Peer, direction: Direction, text: &[u8]) -> Option<String> {
+    fn explain(&self, peer: Peer, direction: Direction, text: &[u8]) -> Option<String> {
         let own = match direction {
             Direction::Sends => self.sends.as_ref(),
             Direction::Receives => self.receives.as_ref(),
@@ -98,21 +98,15 @@ impl BusTypes {
         let theirs: Declaration = std::str::from_utf8(text).ok()?.parse().ok()?;
         let difference = own?.difference(&theirs)?;
         let mut list = self.list();
-        let known = |one: &&mut TypeDifference| {
-            (one.address, one.port, one.direction) == (Address::Bus(node), port, direction)
-        };
-        if let Some(one) = list.iter_mut().find(known) {
+        if let Some(one) = list.iter_mut().find(|one| is_about(one, peer, direction)) {
             one.difference = Some(difference.clone());
         }
         Some(difference)
     }
 
     /// A peer has connected: it declares the same by now, or nothing.
-    pub(super) fn agree(&self, (node, port): Peer, direction: Direction) {
-        let is_other = |one: &TypeDifference| {
-            (one.address, one.port, one.direction) != (Address::Bus(node), port, direction)
-        };
-        self.list().retain(is_other);
+    pub(super) fn agree(&self, peer: Peer, direction: Direction) {
+        self.list().retain(|one| !is_about(one, peer, direction));
     }
 
     /// Consumer: refuses a producer for its type, and tells its own.
@@ -147,6 +141,10 @@ impl BusTypes {
         self.explain(peer, Direction::Sends, text)
             .unwrap_or_else(|| UNTOLD.to_owned())
     }
+}
+
+fn is_about(one: &TypeDifference, (node, port): Peer, direction: Direction) -> bool {
+    (one.address, one.port, one.direction) == (Address::Bus(node), port, direction)
 }
 
 /// Sends a refusal with a declaration.

@@ -139,7 +139,7 @@ impl Connection {
             return;
         };
         let memory = self.incoming.memory();
-        let largest = self.incoming.shape().message_bytes_max;
+        let largest = self.incoming.shape.message_bytes_max;
         let other = match self.held.place {
             Place::OfMany(index) => 1 - index,
             _ => 0,
@@ -182,7 +182,7 @@ impl BusReceiver {
         if !gone.held.any {
             return false;
         }
-        if self.shared.sources_max() == 1 {
+        if self.shared.sources == 1 {
             return newest == Some(place);
         }
         let source = self.source(place);
@@ -276,7 +276,7 @@ impl BusReceiver {
         let arrivals =
             (0..self.connections.len()).filter_map(|place| Some((self.value(place)?.0, place)));
         let (_, newest) = arrivals.max()?;
-        if self.shared.sources_max() == 1 {
+        if self.shared.sources == 1 {
             let mut replaced = 0;
             for (place, connection) in self.connections.iter_mut().enumerate() {
                 let held = &mut connection.held;

@@ -183,7 +183,7 @@ fn let_in(arrival: Arriving, incoming: Arc<super::super::incoming::Incoming>) ->
     bus_receiver.connect(&incoming);
     let accepted = Message {
         epoch: incoming.epoch,
-        index: incoming.index() as u32,
+        index: incoming.index as u32,
         ..greeting(Step::Accepted, &bus_receiver)
     };
     // If it is gone, it hangs up too.

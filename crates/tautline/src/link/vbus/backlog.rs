@@ -1,5 +1,5 @@
-//! When messages in the memory of a sender were published. A peer writes there what it likes, and may write now: the
-//! stamps are for people to look at, and may be of a moment later.
+//! Messages that wait in the memory of a sender, and times of publication. A peer writes there what it likes, and may
+//! write now: the figures are for people to look at, and may be of a moment later.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -9,34 +9,49 @@ use tautline_shm::vbus::shape::Kind;
 
 use super::latest_value::newest_cell;
 
-/// Times of publication, CLOCK_MONOTONIC nanoseconds.
+/// Backlog of one connection. Times are of CLOCK_MONOTONIC, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PublishTimes {
-    /// Of the newest message or value.
+pub(super) struct Backlog {
+    /// Messages that wait, per class.
+    pub(super) queued: [u32; CLASS_COUNT],
+    /// Publication of the newest message or value.
     pub(super) newest_ns: Option<u64>,
-    /// Of the message that has waited longest.
+    /// Publication of the message that has waited longest.
     pub(super) oldest_waiting_ns: Option<u64>,
 }
 
-impl PublishTimes {
-    /// The times of one connection of a receiver of this kind.
-    pub(super) fn of(kind: Kind, memory: ProducerMemory<'_>, entry: &ConnectionEntry) -> Self {
-        let mut stamps = Self {
+impl Backlog {
+    /// The backlog of one connection of a receiver of this kind; `is_for_many`: its peer publishes for others, too.
+    pub(super) fn of(
+        kind: Kind,
+        is_for_many: bool,
+        memory: ProducerMemory<'_>,
+        entry: &ConnectionEntry,
+    ) -> Self {
+        let mut backlog = Self {
             newest_ns: newest_stamp(kind, memory),
-            oldest_waiting_ns: None,
+            ..Self::default()
         };
         let Kind::Queuing { depth } = kind else {
-            return stamps;
+            return backlog;
         };
         for class in 0..CLASS_COUNT {
             let published = memory.head.published.count[class].load(Relaxed) as u32;
             let taken = entry.taken.taken[class].load(Relaxed);
-            if (1..=depth).contains(&published.wrapping_sub(taken)) {
+            let waiting = published.wrapping_sub(taken);
+            backlog.queued[class] = match is_for_many {
+                // The port may have been lapped.
+                true => waiting.min(depth - 1),
+                // Either word may be of a moment later, or anything.
+                false if waiting <= depth => waiting,
+                false => 0,
+            };
+            if (1..=depth).contains(&waiting) {
                 let oldest = stamp(memory.slots.slot(class, taken));
-                stamps.oldest_waiting_ns = earlier(stamps.oldest_waiting_ns, Some(oldest));
+                backlog.oldest_waiting_ns = earlier(backlog.oldest_waiting_ns, Some(oldest));
             }
         }
-        stamps
+        backlog
     }
 }
 
