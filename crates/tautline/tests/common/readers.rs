@@ -1,7 +1,7 @@
 //! A node `camera` that publishes for many, and those who read.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
@@ -91,8 +91,8 @@ pub trait Many: Sized {
     fn publish(&mut self, readers: Destination, number: u64);
     /// The number of the next message or value, which must come from the camera.
     fn next(&mut self) -> u64;
-    /// The number of the next message or value, if it is there.
-    fn poll(&mut self) -> Option<u64>;
+    /// The number of the next message or value, if it is there; `lost` counts those that were replaced before.
+    fn poll(&mut self, lost: &mut u64) -> Option<u64>;
     fn begin(&mut self) -> Destination;
     fn follow_camera(&mut self) -> Result<(), PortError>;
     fn sleep_at_once(&mut self);
@@ -128,6 +128,55 @@ fn camera<P: Many>(config: &BusConfig) -> (Node, P, Destination) {
     (node, publisher, readers)
 }
 
+fn follower<P: Many>(config: &BusConfig, name: &str) -> (Node, P) {
+    let node = open(config, name);
+    let mut reader = P::open(&node, 6);
+    reader.follow_camera().unwrap();
+    (node, reader)
+}
+
+/// A writer that never pauses, and readers of which one is slow: none takes anything torn or holds the writer.
+pub fn a_slow_reader_harms_nobody<P: Many + Send>(config: &BusConfig) {
+    let (_node, mut publisher, readers) = camera::<P>(config);
+    let viewers = [0, 1, 2].map(|index| follower::<P>(config, &format!("viewer{index}")));
+    let (ended, published) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for (index, (node, mut reader)) in viewers.into_iter().enumerate() {
+            let (ended, published) = (&ended, &published);
+            scope.spawn(move || {
+                let (mut last, mut seen, mut lost) = (0, 0, 0);
+                loop {
+                    let is_over = ended.load(SeqCst);
+                    match reader.poll(&mut lost) {
+                        Some(number) => {
+                            assert!(number > last, "went back from {last} to {number}");
+                            last = number;
+                            seen += 1;
+                        }
+                        None if is_over => break,
+                        None => {}
+                    }
+                    if index == 0 && !is_over {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                assert_eq!(last, published.load(SeqCst), "the last one is there");
+                assert_eq!(seen + lost, last, "each was seen or counted");
+                assert!(index > 0 || lost > 0, "it was slow");
+                drop(node);
+            });
+        }
+        let started = Clock::now();
+        let mut number = 0;
+        while started.elapsed() < Duration::from_millis(300) || number < 1_000 {
+            number += 1;
+            publisher.publish(readers, number);
+        }
+        published.store(number, SeqCst);
+        ended.store(true, SeqCst);
+    });
+}
+
 /// All readers sleep before each message: two by futex, one on its descriptor.
 pub fn sleepers_are_woken<P: Many>(config: &BusConfig) {
     const MESSAGES: u64 = 300;
@@ -137,9 +186,7 @@ pub fn sleepers_are_woken<P: Many>(config: &BusConfig) {
         for index in 0..3 {
             let taken = &taken;
             scope.spawn(move || {
-                let node = open(config, &format!("viewer{index}"));
-                let mut reader = P::open(&node, 6);
-                reader.follow_camera().unwrap();
+                let (_node, mut reader) = follower::<P>(config, &format!("viewer{index}"));
                 reader.sleep_at_once();
                 if index == 2 {
                     let _armed = reader.woken_by();
@@ -166,7 +213,7 @@ pub fn sleepers_are_woken<P: Many>(config: &BusConfig) {
 
 fn polled<P: Many>(reader: &mut P) -> u64 {
     loop {
-        if let Some(found) = reader.poll() {
+        if let Some(found) = reader.poll(&mut 0) {
             return found;
         }
         let descriptor = reader.woken_by();
@@ -180,9 +227,7 @@ fn polled<P: Many>(reader: &mut P) -> u64 {
 pub fn the_dead_harm_nobody<P: Many>(test: &str, after: impl Fn(&mut P, u64)) {
     match role() {
         Some((what, config)) if what == "viewer" => {
-            let node = open(&config, "killed");
-            let mut reader = P::open(&node, 6);
-            reader.follow_camera().unwrap();
+            let (_node, mut reader) = follower::<P>(&config, "killed");
             reader.sleep_at_once();
             println!("{}", child::READY);
             loop {

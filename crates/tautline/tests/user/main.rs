@@ -12,7 +12,6 @@ mod vbus_hostile;
 mod vbus_kill;
 mod vbus_large;
 mod vbus_readers;
-mod vbus_readers_hostile;
 mod vbus_readers_messages;
 mod vbus_start;
 mod watched;

@@ -1,12 +1,10 @@
 //! One memory that many read: a sampling port on a bus publishes once, and each reader is bounded by itself.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::thread;
-use std::time::{Duration, Instant as Clock};
+use std::time::Duration;
 
 use crate::common::readers::{
-    Many, many, number_of, open, reader_count, sleepers_are_woken, strangers_need_an_entry,
-    the_dead_harm_nobody, value, wait_until,
+    Many, a_slow_reader_harms_nobody, many, number_of, open, reader_count, sleepers_are_woken,
+    strangers_need_an_entry, the_dead_harm_nobody, value, wait_until,
 };
 use crate::common::{PATIENCE, bus, port};
 use tautline::config::BusConfig;
@@ -205,55 +203,6 @@ fn a_port_that_publishes_later_is_found() {
     assert_eq!(next(&mut screen), (4, 0));
 }
 
-/// A writer that never pauses, and readers of which one is slow.
-#[test]
-fn no_reader_sees_a_torn_value_or_holds_the_writer() {
-    let config = bus("readers-torn");
-    let (_node, mut lens, readers) = camera(&config);
-    let screens: Vec<_> = (0..3)
-        .map(|number| follower(&config, &format!("viewer{number}"), 6))
-        .collect();
-    let ended = AtomicBool::new(false);
-    let published = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for (index, (node, mut screen)) in screens.into_iter().enumerate() {
-            let (ended, published) = (&ended, &published);
-            scope.spawn(move || {
-                let (mut last, mut seen, mut replaced) = (0, 0, 0);
-                let mut buffer = vec![0; VALUE_BYTES];
-                loop {
-                    let is_over = ended.load(SeqCst);
-                    if let Some(sample) = screen.read_into(&mut buffer).unwrap() {
-                        let number = number_of(&buffer[..sample.length]);
-                        assert!(number >= last, "went back from {last} to {number}");
-                        assert_eq!(sample.new, number > last);
-                        last = number;
-                        seen += u64::from(sample.new);
-                        replaced += sample.overwritten;
-                    }
-                    if is_over {
-                        break;
-                    }
-                    if index == 0 {
-                        thread::sleep(Duration::from_millis(3));
-                    }
-                }
-                assert_eq!(last, published.load(SeqCst), "the last value is there");
-                assert_eq!(seen + replaced, last, "each was seen or counted");
-                drop(node);
-            });
-        }
-        let started = Clock::now();
-        let mut number = 0;
-        while started.elapsed() < Duration::from_millis(300) || number < 100 {
-            number += 1;
-            publish(&mut lens, readers, number);
-        }
-        published.store(number, SeqCst);
-        ended.store(true, SeqCst);
-    });
-}
-
 impl Many for SamplingPort {
     fn open(node: &Node, number: u16) -> Self {
         sampling(node, number)
@@ -267,12 +216,18 @@ impl Many for SamplingPort {
         next(self).0
     }
 
-    fn poll(&mut self) -> Option<u64> {
+    fn poll(&mut self, lost: &mut u64) -> Option<u64> {
         let value = SamplingPort::next(self, Wait::Poll).unwrap()?;
+        *lost += value.sample().overwritten;
         Some(number_of(&value))
     }
 
     many!();
+}
+
+#[test]
+fn no_reader_sees_a_torn_value_or_holds_the_writer() {
+    a_slow_reader_harms_nobody::<SamplingPort>(&bus("readers-torn"));
 }
 
 #[test]

@@ -1,13 +1,9 @@
 //! Messages that many read: a queuing port on a bus publishes once, and each reader is bounded by itself. A reader that
 //! falls behind is lapped, and counts what it has lost.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::thread;
-use std::time::{Duration, Instant as Clock};
-
 use crate::common::readers::{
-    Many, many, number_of, open, reader_count, sleepers_are_woken, strangers_need_an_entry,
-    the_dead_harm_nobody, value, wait_until,
+    Many, a_slow_reader_harms_nobody, many, number_of, open, reader_count, sleepers_are_woken,
+    strangers_need_an_entry, the_dead_harm_nobody, value, wait_until,
 };
 use crate::common::{PATIENCE, bus, port};
 use tautline::address::Address;
@@ -307,57 +303,6 @@ fn take(log: &mut QueuingPort) -> Option<u64> {
     Some(number_of(&buffer[..message.length]))
 }
 
-/// A writer that never pauses, and readers of which one is slow.
-#[test]
-fn no_reader_takes_a_torn_message_or_holds_the_writer() {
-    let config = bus("messages-torn");
-    let (_node, mut events, readers) = camera(&config);
-    let logs: Vec<_> = (0..3)
-        .map(|number| follower(&config, &format!("viewer{number}")))
-        .collect();
-    let ended = AtomicBool::new(false);
-    let published = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for (index, (node, mut log)) in logs.into_iter().enumerate() {
-            let (ended, published) = (&ended, &published);
-            scope.spawn(move || {
-                let (mut last, mut seen) = (0, 0);
-                loop {
-                    let is_over = ended.load(SeqCst);
-                    let found = match seen % 2 {
-                        0 => next_lent(&mut log),
-                        _ => take(&mut log),
-                    };
-                    match found {
-                        Some(number) => {
-                            assert!(number > last, "went back from {last} to {number}");
-                            last = number;
-                            seen += 1;
-                        }
-                        None if is_over => break,
-                        None => {}
-                    }
-                    if index == 0 && !is_over {
-                        thread::sleep(Duration::from_millis(1));
-                    }
-                }
-                assert_eq!(last, published.load(SeqCst), "the last message is there");
-                assert_eq!(seen + log.overwritten(), last, "each was seen or counted");
-                assert!(index > 0 || log.overwritten() > 0, "it was slow");
-                drop(node);
-            });
-        }
-        let started = Clock::now();
-        let mut number = 0;
-        while started.elapsed() < Duration::from_millis(300) || number < 1_000 {
-            number += 1;
-            publish(&mut events, readers, Priority::NORMAL, number);
-        }
-        published.store(number, SeqCst);
-        ended.store(true, SeqCst);
-    });
-}
-
 impl Many for QueuingPort {
     fn open(node: &Node, number: u16) -> Self {
         queuing(node, number)
@@ -371,11 +316,18 @@ impl Many for QueuingPort {
         next(self)
     }
 
-    fn poll(&mut self) -> Option<u64> {
-        next_lent(self)
+    fn poll(&mut self, lost: &mut u64) -> Option<u64> {
+        let found = next_lent(self);
+        *lost = self.overwritten();
+        found
     }
 
     many!();
+}
+
+#[test]
+fn no_reader_takes_a_torn_message_or_holds_the_writer() {
+    a_slow_reader_harms_nobody::<QueuingPort>(&bus("messages-torn"));
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! The bus that is attacked, and the attacker's tools.
 
 use std::fs::{self, Permissions};
-use std::io::{IoSlice, IoSliceMut, Write};
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant as Clock};
 
+use crate::common::readers::{role, with_group};
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use rustix::net::{
@@ -22,8 +22,8 @@ use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::{Node, NodeConfig, Priority, QueuingPort, SamplingPort, Wait, bus_neighbour, now};
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 
-/// The attacker: a user without rights, in the group of the bus.
-pub(crate) const STRANGER: u32 = 65534;
+// The attacker: a user without rights, in the group of the bus.
+pub(crate) use crate::common::readers::STRANGER;
 /// A user without rights who is attacked.
 pub(crate) const VICTIM: u32 = 65533;
 
@@ -47,11 +47,7 @@ impl Drop for OwnBus {
 
 /// A bus for root and the stranger's group.
 pub(crate) fn shared_bus(test: &str) -> OwnBus {
-    OwnBus(BusConfig {
-        mode: 0o770,
-        group: Some(STRANGER.to_string()),
-        ..bus(test)
-    })
+    OwnBus(with_group(bus(test)))
 }
 
 pub(crate) fn is_root(test: &str) -> bool {
@@ -109,14 +105,8 @@ pub(crate) fn shared_bus_with_victim(test: &str) -> (OwnBus, Node, QueuingPort) 
 
 /// The stranger's part of a test: its role, and the bus that it attacks.
 pub(crate) fn attacker() -> Option<(String, BusConfig)> {
-    let role = child::role()?;
-    let (what, path) = role.split_once(':')?;
-    let config = BusConfig {
-        mode: 0o770,
-        group: Some(STRANGER.to_string()),
-        ..BusConfig::new(path, "stranger".parse().unwrap())
-    };
-    Some((what.to_owned(), config))
+    let (what, config) = role()?;
+    Some((what, with_group(config)))
 }
 
 pub(crate) fn attack(test: &str, what: &str, config: &BusConfig) -> child::Helper {
@@ -261,20 +251,6 @@ pub(crate) fn message(step: Step, as_node: &str, number: u16) -> Message {
         peer_port: number,
         ..Message::new(step, node, 3, std::process::id())
     }
-}
-
-/// A TCP socket whose last close takes a minute: its buffer is full, and its peer reads nothing.
-pub(crate) fn lingering() -> OwnedFd {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
-    stream.set_nonblocking(true).unwrap();
-    while stream.write(&[0; 65536]).is_ok() {}
-    let minute = Duration::from_secs(60);
-    rustix::net::sockopt::set_socket_linger(&stream, Some(minute)).unwrap();
-    stream.set_nonblocking(false).unwrap();
-    std::mem::forget((peer, listener));
-    stream.into()
 }
 
 /// Leaves lingering sockets to the side that has them in flight. The side that closes last blocks: if the other side

@@ -18,6 +18,7 @@ use tautline::config::{BusConfig, BusRule};
 use tautline::vbus::Observer;
 use tautline::{PortError, Priority, Wait, now};
 use tautline_shm::vbus::handshake::{Message, Step};
+use tautline_testbed::lingering;
 
 #[test]
 fn a_swapped_link_changes_no_file() {
@@ -154,7 +155,9 @@ fn a_watcher_is_not_frozen_by_a_port() {
                     step: Step::View,
                     ..connect_message("stranger", 9)
                 };
-                let lingering = lingering();
+                let (lingering, other) = lingering();
+                let lingering = OwnedFd::from(lingering);
+                std::mem::forget(other);
                 let taken = send(&socket, &view, &[lingering.as_fd()]);
                 give_up(vec![lingering], taken);
                 send(&socket, &view, &[]);
