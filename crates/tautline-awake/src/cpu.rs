@@ -69,8 +69,9 @@ impl Looker {
             return None;
         }
         // SAFETY: the place is taken by this thread.
-        let available = unsafe { (*cpu.share.get()).available(now) };
-        let available = available.min(thread::available(now));
+        let share = unsafe { &mut *cpu.share.get() };
+        share.available(now);
+        let available = thread::limited(now, share);
         let looker = Self {
             cpu,
             number,

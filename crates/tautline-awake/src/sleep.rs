@@ -16,7 +16,11 @@ const SLEPT_DIVISOR: u32 = 2;
 pub fn timer_for(clock: clockid_t, end: Instant) -> Option<Instant> {
     let left = end.saturating_duration_since(raw::now_of(clock)?);
     let now = raw::now();
-    let early = early(left, thread::waking(now + left, Duration::ZERO)?)?;
+    // No more than the share when the timer goes off: after a share that ends before the sleep does, the rest is slept,
+    // and the thread is late by another wake-up.
+    let available = thread::available(now + left / SLEPT_DIVISOR);
+    let waking = thread::waking(now + left, Duration::ZERO)?;
+    let early = early(left, waking.min(available))?;
     thread::begin();
     Some(Instant::from_nanos(
         end.as_nanos().saturating_sub(early.as_nanos() as u64),

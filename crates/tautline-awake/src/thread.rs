@@ -86,6 +86,16 @@ pub fn available(at: Instant) -> Duration {
     share.available(at)
 }
 
+/// For how long the thread may look now, on a CPU with this account. Where others have looked there, the thread's own
+/// account becomes as low: it would wake up too early otherwise, again and again.
+pub(crate) fn limited(now: Instant, cpu: &Share) -> Duration {
+    with(|thread| {
+        thread.share.available(now);
+        thread.share.limit(cpu);
+        thread.share.available(now)
+    })
+}
+
 /// The thread has looked from `began` to `ended`.
 pub fn spend(began: Instant, ended: Instant) {
     with(|thread| {
