@@ -43,8 +43,8 @@ const TABLE: [Row; 16] = [
         never: "name another bus",
     },
     Row {
-        situation: "sixteen descriptors, of which a port needs more",
-        script: "prlimit --nofile=16 $TAUT recv 9 --bus $D/bus --timeout 100ms",
+        situation: "twelve descriptors, of which a port needs more",
+        script: "prlimit --nofile=12 $TAUT recv 9 --bus $D/bus --timeout 100ms",
         message: "Too many open files",
         remedy: "ulimit -n",
         never: "taut doctor",
