@@ -364,9 +364,10 @@ mod tests {
 
     #[test]
     fn every_wrong_field_is_found() {
+        type Change = fn(&mut Identity);
         let good = SMALL.producer_identity();
         let shape = |field, value| LayoutError::OtherShape { field, value };
-        let wrong: [(fn(&mut Identity), LayoutError); 13] = [
+        let wrong: [(Change, LayoutError); 13] = [
             (|one| one.magic = 7, LayoutError::NotBus { magic: 7 }),
             (
                 |one| one.version = 1,
