@@ -88,8 +88,10 @@ pub fn vbus_identity(data: &[u8]) {
     let Some((bytes, rest)) = data.split_first_chunk::<IDENTITY_BYTES>() else {
         return;
     };
-    let identity = Identity::from_bytes(bytes);
-    assert_eq!(identity.to_bytes(), *bytes);
+    let (words, _) = bytes.as_chunks();
+    let words = core::array::from_fn(|index| u64::from_ne_bytes(words[index]));
+    let identity = Identity::from_words(words);
+    assert_eq!(identity.to_words(), words);
     // How large it really is.
     let size = rest.first_chunk().map_or(identity.memory_bytes, |size| {
         u64::from(u32::from_ne_bytes(*size))
@@ -210,7 +212,13 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "vbus_identity" => [QUEUING, SAMPLING]
             .into_iter()
             .flat_map(|shape| [shape.producer_identity(), shape.consumer_identity()])
-            .map(|identity| identity.to_bytes().to_vec())
+            .map(|identity| {
+                identity
+                    .to_words()
+                    .map(u64::to_ne_bytes)
+                    .as_flattened()
+                    .to_vec()
+            })
             .collect(),
         // Turns of first slots, and all kinds of steps.
         _ => (0..5_u8)
