@@ -33,7 +33,7 @@ const LIMITS: [(Path, Limits); 2] = [
             one_way_of_floor: 1.22,
             burst_of_udp: None,
             beside_stream_of_udp: 0.665,
-            user_instructions: 1_900,
+            user_instructions: 1_910,
         },
     ),
 ];
