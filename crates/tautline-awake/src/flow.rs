@@ -79,7 +79,7 @@ impl Flow {
         self.predictor.expected(now, waking)
     }
 
-    /// The same, for a thread that will look there.
+    /// The window of [`Self::expected`], for a thread that will look there.
     pub(crate) fn window(&mut self, now: Instant, waking: Duration) -> Option<Window> {
         self.predictor.window(now, waking)
     }

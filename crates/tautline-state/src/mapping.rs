@@ -44,7 +44,7 @@ impl Mapping {
         Self::map_shared(fd, bytes, true, offset)
     }
 
-    /// The same, to look at only.
+    /// Read-only form of [`Self::shared`].
     ///
     /// # Errors
     /// The kernel's.

@@ -185,36 +185,24 @@ impl Members {
         result
     }
 
-    /// The program's call, which began after a wait that found nothing, has returned: learns from what it found.
-    fn learn(&self, began: Instant, is_ready: impl Fn(usize) -> bool) {
-        let now = raw::now();
+    /// The program's call has returned: learns from what it found, and from what was put off until it. The program's
+    /// next receive at a member of a list takes the arrival that is counted here, and is no further one.
+    fn learn(&self, before: Before, began: Instant, is_ready: impl Fn(usize) -> bool) {
+        let found = self.found.take();
         for (index, slot) in self.slots[..self.count].iter().enumerate() {
-            if let Some(mut held) = slot.filter(|_| is_ready(index)).and_then(Slot::hold) {
-                held.returned(began, now);
+            let is_ready = is_ready(index);
+            let slot = slot.filter(|_| is_ready || found.is_some());
+            let Some(mut held) = slot.and_then(Slot::hold) else {
+                continue;
+            };
+            match (found, is_ready) {
+                (Some((seen, at)), true) => held.flow().arrived(at, seen),
+                (Some(_), false) => held.flow().interrupted(),
+                (None, _) if before == Before::Untouched => held.returned(began, raw::now()),
+                (None, _) => {}
             }
-        }
-    }
-
-    /// Notes the arrivals that were counted: the program's next receive there takes them, and is no further arrival.
-    fn note_found(&self, is_ready: impl Fn(usize) -> bool) {
-        let receives = !self.learns_later;
-        for (index, slot) in self.slots[..self.count].iter().enumerate() {
-            let slot = slot.filter(|_| receives && is_ready(index));
-            if let Some(mut held) = slot.and_then(Slot::hold) {
+            if !self.learns_later {
                 held.flow().announce();
-            }
-        }
-    }
-
-    /// Learns what was put off until the program's call: whether that found an arrival decides.
-    fn learn_later(&self, is_ready: impl Fn(usize) -> bool) {
-        let (Some((seen, at)), Some(slot)) = (self.found.take(), self.slots[0]) else {
-            return;
-        };
-        if let Some(mut held) = slot.hold() {
-            match is_ready(0) {
-                true => held.flow().arrived(at, seen),
-                false => held.flow().interrupted(),
             }
         }
     }
@@ -357,12 +345,7 @@ fn waited(
     }
     let left = deadline.map(|deadline| deadline.saturating_duration_since(raw::now()));
     let result = call(left);
-    let is_ready = |index| result > 0 && ready(index, result);
-    match before {
-        Before::Untouched => members.learn(began, is_ready),
-        _ => members.learn_later(is_ready),
-    }
-    members.note_found(is_ready);
+    members.learn(before, began, |index| result > 0 && ready(index, result));
     result
 }
 

@@ -728,7 +728,7 @@ static void *close_member(void *unused)
 	return unused;
 }
 
-/* The same, and then the sender's last message comes. */
+/* Closes the member; then the last message of the sender comes. */
 static void *close_before_message(void *unused)
 {
 	close_member(unused);
