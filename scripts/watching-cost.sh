@@ -20,10 +20,10 @@ exchange() {
     awk -v a="${counts[0]}" -v b="${counts[1]}" -v n="$exchanges" 'BEGIN { printf "%.1f", (b - a) / n }'
 }
 
-printf '%-10s %10s %10s %10s %10s\n' port nothing status latencies reads
+printf '%-10s %10s %10s %10s\n' port nothing status latencies
 for kind in queuing sampling; do
     printf '%-10s' "$kind"
-    for wish in nothing status latencies reads; do
+    for wish in nothing status latencies; do
         printf ' %10s' "$(exchange "$kind" "$wish")"
     done
     echo

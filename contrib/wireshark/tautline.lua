@@ -23,12 +23,10 @@ local SEQUENCES = 2 ^ 32
 local LOSS_WINDOW = 64
 local RESTART_BEHIND = 1024
 local BUS_HEAD_BYTES = 14
-local READ_BYTES = 24
 local TRAILER_BYTES = 36
 
 local tautline = Proto("tautline", "Tautline")
 local bus = Proto("tautline_bus", "Tautline V-Bus")
-local reads = Proto("tautline_read", "Read of a Tautline message")
 
 tautline.prefs.ethertype = Pref.uint("EtherType", ETHERTYPE_DEFAULT, "EtherType of the Ethernet form")
 
@@ -107,15 +105,6 @@ local b = {
     to = ProtoField.string("tautline_bus.to", "Receiving node"),
     payload = ProtoField.bytes("tautline_bus.payload", "Payload"),
 }
-local r = {
-    version = ProtoField.uint8("tautline_read.version", "Version"),
-    kind = ProtoField.uint8("tautline_read.kind", "Kind", base.DEC, { [0] = "Tautline", [1] = "plain UDP", [2] = "raw frames" }),
-    port = ProtoField.uint16("tautline_read.port", "Port"),
-    process = ProtoField.uint32("tautline_read.process", "Process"),
-    arrival = ProtoField.absolute_time("tautline_read.arrival", "Arrival", base.UTC),
-    waited = ProtoField.uint64("tautline_read.waited", "Waited, ns"),
-}
-reads.fields = { r.version, r.kind, r.port, r.process, r.arrival, r.waited }
 bus.fields = { b.version, b.kind, b.priority, b.destination, b.source, b.sequence, b.from, b.to, b.payload }
 
 local malformed = ProtoExpert.new("tautline.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR)
@@ -532,29 +521,7 @@ function bus.dissector(tvb, pinfo, root)
     return tvb:len()
 end
 
-function reads.dissector(tvb, pinfo, root)
-    pinfo.cols.protocol = "Tautline read"
-    local tree = root:add(reads, tvb())
-    if tvb:len() < READ_BYTES or tvb(0, 1):uint() ~= 1 then
-        pinfo.cols.info = "not a read of this version"
-        return tvb:len()
-    end
-    tree:add(r.version, tvb(0, 1))
-    tree:add(r.kind, tvb(1, 1))
-    tree:add(r.port, tvb(2, 2))
-    tree:add(r.process, tvb(4, 4))
-    local arrival, waited = tvb(8, 8):uint64(), tvb(16, 8):uint64()
-    local billion = UInt64(1000000000)
-    tree:add(r.arrival, tvb(8, 8), NSTime((arrival / billion):tonumber(), (arrival % billion):tonumber()))
-    tree:add(r.waited, tvb(16, 8))
-    local kind = tvb(1, 1):uint() == 1 and "UDP port" or "port"
-    pinfo.cols.info = string.format("%s %d read by process %d, %s ns after the arrival", kind, tvb(2, 2):uint(),
-        tvb(4, 4):uint(), tostring(waited))
-    return tvb:len()
-end
-
 DissectorTable.get("wtap_encap"):add(wtap.USER0, bus)
-DissectorTable.get("wtap_encap"):add(wtap.USER1, reads)
 DissectorTable.get("udp.port"):add(string.format("%d-%d", UDP_PORT_BASE + 1, UDP_PORT_BASE + PORT_MAX), tautline)
 
 local ethertypes = DissectorTable.get("ethertype")

@@ -9,9 +9,6 @@ pub const LINK_ETHERNET: u16 = 1;
 /// the bytes.
 pub const LINK_BUS: u16 = 147;
 
-/// Reads by applications: the second of those types (`LINKTYPE_USER1`).
-pub const LINK_READS: u16 = 148;
-
 const SECTION: u32 = 0x0A0D_0D0A;
 const INTERFACE: u32 = 1;
 const NAMES: u32 = 4;

@@ -1,11 +1,9 @@
 //! A tap of any kind, as a command or a view has it, and how often one looks at it.
 
 use std::ffi::OsStr;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use tautline::PortKey;
 use tautline::vbus::PortName;
 use tautline_state::policy;
 
@@ -13,7 +11,6 @@ use crate::batch::{Batch, Origin};
 use crate::bus::BusTap;
 use crate::error::CaptureError;
 use crate::network::NetworkTap;
-use crate::reads::ReadTap;
 
 /// Longest pause between two looks at frames. Lower takes processor time from the watched programs; higher loses frames
 /// when a flow of more than 256,000 frames a second begins, because the ring has room for 1,024.
@@ -36,7 +33,6 @@ pub struct Tap {
 enum Kind {
     Network(Box<NetworkTap>),
     Bus(BusTap),
-    Reads(ReadTap),
 }
 
 impl Tap {
@@ -62,17 +58,6 @@ impl Tap {
         }
     }
 
-    /// Begins to note the reads of a port.
-    ///
-    /// # Errors
-    /// No node can be asked.
-    pub fn reads(port: PortKey) -> io::Result<Self> {
-        Ok(Self {
-            name: format!("reads of {port}"),
-            kind: Kind::Reads(ReadTap::open(port)?),
-        })
-    }
-
     /// Interface or bus.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -93,20 +78,12 @@ impl Tap {
                 tap.look(origin, batch);
                 Ok(tap.take_notes())
             }
-            Kind::Reads(tap) => {
-                // Nodes that cannot be asked are told of at the start.
-                let _not_asked = tap.look(origin, batch);
-                Ok(Vec::new())
-            }
         }
     }
 
     /// Copies what has passed since the last look, at the end.
     pub fn look_last(&mut self, origin: Origin, batch: &mut Batch) {
         match &mut self.kind {
-            Kind::Reads(tap) => {
-                let _not_asked = tap.look_last(origin, batch);
-            }
             Kind::Network(tap) => {
                 let _gone = tap.look(origin, batch);
             }
@@ -119,7 +96,6 @@ impl Tap {
         match &mut self.kind {
             Kind::Network(tap) => tap.lost(),
             Kind::Bus(tap) => tap.lost(),
-            Kind::Reads(tap) => tap.lost(),
         }
     }
 
@@ -127,12 +103,6 @@ impl Tap {
     #[must_use]
     pub fn is_bus(&self) -> bool {
         matches!(self.kind, Kind::Bus(_))
-    }
-
-    /// Whether it notes reads of applications.
-    #[must_use]
-    pub fn is_reads(&self) -> bool {
-        matches!(self.kind, Kind::Reads(_))
     }
 }
 

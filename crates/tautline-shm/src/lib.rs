@@ -36,7 +36,6 @@ pub mod out_of_order;
 pub mod peer;
 pub mod police;
 pub mod queue;
-pub mod reads;
 #[cfg(not(loom))]
 pub mod region;
 pub mod sample;

@@ -239,31 +239,6 @@ fn an_observer_sees_whole_values_and_disturbs_nobody() {
 }
 
 #[test]
-fn reads_are_told_whole_and_in_order_while_they_are_noted() {
-    use tautline_shm::reads::{Read, Reads};
-    bounded(2, || {
-        let reads = Arc::new(Reads::default());
-        let teller = spawn(&reads, move |reads| {
-            let mut told = 0;
-            let next = reads.since(0, |number, read| {
-                assert_eq!((read.arrival_ns, read.read_ns), (number, number + 10));
-                assert!(number >= told);
-                told = number;
-            });
-            assert!(told <= next);
-        });
-        for number in 0..4 {
-            reads.note(Read {
-                arrival_ns: number,
-                read_ns: number + 10,
-            });
-        }
-        teller.join().unwrap();
-        assert_eq!(reads.since(0, |_, _| {}), 4);
-    });
-}
-
-#[test]
 fn two_writers_one_gives_way() {
     bounded(2, || {
         let memory = Memory::sampling(1);

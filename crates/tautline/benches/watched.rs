@@ -2,16 +2,14 @@
 //! `scripts/watching-cost.sh` runs it; it prints nothing of its own.
 //!
 //! Arguments: `queuing` or `sampling`, how many exchanges, and what the watchers have asked for: `nothing`, `status`,
-//! `latencies` or `reads`.
+//! or `latencies`.
 
 use std::time::Duration;
 
 use tautline::config::BusConfig;
 use tautline::port::{QueuingOptions, SamplingOptions};
-use tautline::status::{ReadWatch, nodes, nodes_with_latency};
-use tautline::{
-    Node, NodeConfig, PortNumber, Priority, QueuingPort, SamplingPort, Wait, bus_neighbour,
-};
+use tautline::status::{nodes, nodes_with_latency};
+use tautline::{Node, NodeConfig, Priority, QueuingPort, SamplingPort, Wait, bus_neighbour};
 
 const RECEIVER: u16 = 11;
 const SENDER: u16 = 12;
@@ -87,14 +85,6 @@ fn watch(wish: &str) {
         "nothing" => {}
         "status" => drop(nodes().expect("a directory of nodes")),
         "latencies" => drop(nodes_with_latency().expect("a directory of nodes")),
-        "reads" => {
-            let mut watch = ReadWatch::new(
-                PortNumber::try_from(RECEIVER)
-                    .expect("a port number")
-                    .into(),
-            );
-            watch.look().expect("a directory of nodes");
-        }
         other => panic!("nobody watches for {other}"),
     }
 }

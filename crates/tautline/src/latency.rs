@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tautline_proto::time::Instant;
-use tautline_shm::reads::{Read, Reads};
 
 use crate::statistics::Counter;
 
@@ -27,8 +26,6 @@ pub(crate) struct Latency {
     is_measured: AtomicBool,
     /// Made by the status thread, before the first measurement, so that the port's thread allocates nothing.
     counts: OnceLock<Box<Counts>>,
-    /// Latencies of single reads, where they are captured. Made as `counts` is.
-    reads: OnceLock<Box<Reads>>,
 }
 
 #[derive(Debug)]
@@ -70,22 +67,6 @@ impl Latency {
         if ns > counts.max_ns.read() {
             counts.max_ns.set(ns);
         }
-        if let Some(reads) = self.reads.get() {
-            reads.note(Read {
-                arrival_ns: arrival.as_nanos(),
-                read_ns: now.as_nanos(),
-            });
-        }
-    }
-
-    /// Keeps single reads too, from now on while latencies are measured.
-    pub(crate) fn keep_reads(&self) {
-        self.reads.get_or_init(Box::default);
-    }
-
-    /// Single reads; `None` if they were never asked for.
-    pub(crate) fn reads(&self) -> Option<&Reads> {
-        self.reads.get().map(Box::as_ref)
     }
 
     /// Switches the measurement.

@@ -224,7 +224,6 @@ impl Node {
             let told = Told {
                 status: NodeInner::status,
                 status_with_values: NodeInner::status_with_values,
-                reads_since: |node, key, seen| node.ports.reads_since(key, seen),
                 measure_latency: NodeInner::measure_latency,
                 show_frames: |node, is_wanted| node.link.show_frames(is_wanted),
             };

@@ -3,7 +3,6 @@
 mod interface;
 mod node;
 mod port;
-mod reads;
 mod serve;
 
 use std::io;
@@ -22,8 +21,6 @@ pub use port::{
     DatagramStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReaderStatus,
     ReassemblyStatus, TypeStatus, ValueStatus, bucket_quantile, told_type,
 };
-pub(crate) use reads::ReadsTold;
-pub use reads::{PortReads, ReadWatch};
 pub(crate) use serve::{StatusServer, Told};
 pub use serve::{nodes, nodes_with_latency, show_frames};
 

@@ -12,12 +12,10 @@ use tautline_capture::frame::{self, Frame};
 use tautline_capture::message::Flow;
 use tautline_capture::sink::Sink;
 use tautline_capture::{
-    Batch, FlowNames, Item, KnownNodes, MessageRead, Tap, Way, bus_message, pause_after, pcapng,
-    stand_back,
+    Batch, FlowNames, Item, KnownNodes, Tap, Way, bus_message, pause_after, pcapng, stand_back,
 };
 use tautline_proto::authentication::{self, Protection, Trailer};
 use tautline_proto::wire::Header;
-use tautline_report::plot::latency_text;
 use tautline_state::text::plain;
 
 use crate::cli::{self, CommandError};
@@ -40,9 +38,6 @@ pub struct Arguments {
     /// Overwrite the file if it exists.
     #[arg(long, requires = "write")]
     overwrite: bool,
-    /// Also when the application reads each message of --port, for a reading of the clock a message.
-    #[arg(long)]
-    reads: bool,
     /// End after this many frames and messages [default: never].
     #[arg(long, value_name = "N", value_parser = units::count)]
     count: Option<u64>,
@@ -63,9 +58,6 @@ pub fn run(arguments: Arguments) -> Result<(), CommandError> {
     }
     let nodes = arguments.sources.known.ask()?;
     let mut taps = arguments.sources.open()?;
-    if arguments.reads {
-        taps.push(arguments.sources.reads()?);
-    }
     say!("capturing on {}", sources::names(&taps));
     let mut output = Output::open(&arguments, nodes, &taps)?;
     let result = copy(&arguments, &mut taps, &mut output);
@@ -129,10 +121,9 @@ impl<'a> Output<'a> {
                 .map_err(|error| cli::not_made(path, &error))?;
             sink.block(pcapng::section);
             for tap in taps {
-                let (link, about) = match (tap.is_bus(), tap.is_reads()) {
-                    (true, _) => (pcapng::LINK_BUS, "messages of a bus"),
-                    (_, true) => (pcapng::LINK_READS, "reads by applications"),
-                    _ => (pcapng::LINK_ETHERNET, "frames of Tautline"),
+                let (link, about) = match tap.is_bus() {
+                    true => (pcapng::LINK_BUS, "messages of a bus"),
+                    false => (pcapng::LINK_ETHERNET, "frames of Tautline"),
                 };
                 sink.block(|buffer| pcapng::interface(buffer, link, tap.name(), about));
             }
@@ -242,24 +233,17 @@ fn line((ethertype, nodes): (u16, &mut KnownNodes), tap: &Tap, item: &Item, byte
         "lost_before": item.lost,
     });
     let on = (tap.name(), nodes);
-    let said = match (tap.is_bus(), tap.is_reads()) {
-        (true, _) => bus_line(on, bytes, &mut json),
-        (_, true) => read_line(bytes, &mut json),
-        _ => frame_line(on, ethertype, item, bytes, &mut json),
+    let said = match tap.is_bus() {
+        true => bus_line(on, bytes, &mut json),
+        false => frame_line(on, ethertype, item, bytes, &mut json),
     };
     let (seconds, rest) = (item.time_ns / 1_000_000_000, item.time_ns % 1_000_000_000);
     let lost = match item.lost {
         0 => String::new(),
         lost => format!(" ({lost} lost before)"),
     };
-    // A read has no way of its own.
-    let way = if tap.is_reads() {
-        String::new()
-    } else {
-        format!(" {way}")
-    };
     Line {
-        text: format!("{seconds}.{rest:09} {}{way} {said}{lost}", tap.name()),
+        text: format!("{seconds}.{rest:09} {} {way} {said}{lost}", tap.name()),
         json,
     }
 }
@@ -292,26 +276,6 @@ fn with_fields(
         Some(fields) => format!("{said} {fields}"),
         None => said,
     }
-}
-
-fn read_line(bytes: &[u8], json: &mut serde_json::Value) -> String {
-    let Some(read) = MessageRead::from_bytes(bytes) else {
-        return "not a read".to_owned();
-    };
-    json["way"] = "read".into();
-    json["port"] = read.port.short().to_string().into();
-    json["process"] = read.process.into();
-    json["arrival_ns"] = read.arrival_ns.into();
-    json["waited_ns"] = read.waited_ns.into();
-    let (seconds, rest) = (
-        read.arrival_ns / 1_000_000_000,
-        read.arrival_ns % 1_000_000_000,
-    );
-    format!(
-        "process {} read what arrived at {seconds}.{rest:09}, {} later",
-        read.process,
-        latency_text(read.waited_ns)
-    )
 }
 
 fn bus_line((on, nodes): On<'_>, bytes: &[u8], json: &mut serde_json::Value) -> String {

@@ -97,32 +97,12 @@ impl SourceArguments {
         matches!(self.port, Some(WantedPort::Network(PortKey::Udp(_))))
     }
 
-    /// Source of the reads of the port that is wanted.
-    pub fn reads(&self) -> Result<Tap, CommandError> {
-        let tap = match self.port {
-            Some(WantedPort::Network(port)) => Tap::reads(port),
-            Some(WantedPort::Bus(name)) => Tap::reads(name.port.into()),
-            None => {
-                return Err(CommandError::usage(
-                    "reads are those of one port",
-                    "name it with --port",
-                ));
-            }
-        };
-        tap.map_err(|error| {
-            CommandError::failed(
-                format!("the nodes cannot be asked for reads: {error}"),
-                "see that /run/tautline belongs to root and your runtime directory to you",
-            )
-        })
-    }
-
     /// Whether a copy is of the port that is wanted.
     pub fn wants(&self, tap: &Tap, bytes: &[u8]) -> bool {
         let Some(WantedPort::Network(key)) = self.port else {
             return true;
         };
-        if tap.is_bus() || tap.is_reads() {
+        if tap.is_bus() {
             return true;
         }
         match key {

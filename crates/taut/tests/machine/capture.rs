@@ -18,7 +18,9 @@ const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const NOBODY: u32 = 65_534;
 
 /// A command whose standard output says when it is ready.
-struct Server(KilledOnDrop);
+struct Server {
+    _child: KilledOnDrop,
+}
 
 impl Server {
     fn start(command: &mut Command, words: &str) -> Server {
@@ -31,7 +33,9 @@ impl Server {
         assert!(ready, "it ended before it said {words}");
         // Its later output must find a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Server(KilledOnDrop(child))
+        Server {
+            _child: KilledOnDrop(child),
+        }
     }
 }
 
@@ -240,7 +244,7 @@ fn a_capture_and_a_recording_outlive_the_node_that_they_watch() {
 }
 
 #[test]
-fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
+fn datagrams_of_a_udp_port_are_captured_alone() {
     const COUNT: usize = 10;
     const PORT: u16 = 5_000;
     let Some(hosts) = hosts() else { return };
@@ -258,7 +262,7 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
     let (file, lines) = (scratch.0.join("f.pcapng"), scratch.0.join("lines"));
     let key = format!("udp:{PORT}");
     let json = format!("--json={}", lines.display());
-    let capture = ["capture", "-i", "taut0", "--port", &key, "--reads"];
+    let capture = ["capture", "-i", "taut0", "--port", &key];
     let mut capture = taut(&hosts, Host::A, &capture);
     let capture = capture.args([&json, "-w"]).arg(&file);
     let capture = Running::start(capture, "capturing on taut0");
@@ -282,25 +286,16 @@ fn datagrams_of_a_udp_port_are_captured_alone_with_their_reads() {
     assert_eq!(status, Some(0), "{said}");
     let lines = fs::read_to_string(lines).unwrap();
     let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
-    let (reads, datagrams): (Vec<_>, Vec<_>) = lines
-        .lines()
-        .map(line)
-        .partition(|line| line["way"] == "read");
-    assert_eq!((reads.len(), datagrams.len()), (COUNT, COUNT), "{lines}");
-    for read in reads {
-        assert_eq!(read["port"], *key, "{read}");
-        assert_eq!(read["process"], std::process::id(), "{read}");
-    }
+    let datagrams: Vec<_> = lines.lines().map(line).collect();
+    assert_eq!(datagrams.len(), COUNT, "{lines}");
     for datagram in datagrams {
         assert_eq!(datagram["to"]["udp_port"], PORT, "{datagram}");
         assert_eq!(datagram["from"]["udp_port"], from, "{datagram}");
         assert_eq!(datagram["bytes"], 33, "{datagram}");
     }
-    let Some(rows) = tshark(&file, &["tautline_read.kind", "udp.dstport"]) else {
+    let Some(rows) = tshark(&file, &["udp.dstport"]) else {
         return;
     };
-    let is_read = |row: &&BTreeMap<String, String>| row["tautline_read.kind"] == "1";
-    assert_eq!(rows.iter().filter(is_read).count(), COUNT, "{rows:?}");
     let is_frame = |row: &&BTreeMap<String, String>| row["udp.dstport"] == PORT.to_string();
     assert_eq!(rows.iter().filter(is_frame).count(), COUNT, "{rows:?}");
 }
@@ -453,72 +448,6 @@ fn a_file_says_the_types_of_ports_whose_nodes_tell_none() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("/nowhere.toml"));
-}
-
-#[test]
-fn reads_of_a_port_are_captured_beside_its_frames() {
-    const COUNT: usize = 20;
-    let Some(hosts) = hosts() else { return };
-    let scratch = Scratch::new("capture-reads");
-    let echo = ["echo", "--interface", "taut0", "--port", "70"];
-    let echo = Server::start(&mut taut(&hosts, Host::A, &echo), "answering on port");
-    let (file, lines) = (scratch.0.join("f.pcapng"), scratch.0.join("lines"));
-    let json = format!("--json={}", lines.display());
-    let capture = [
-        "capture", "-i", "taut0", "--port", "70", "--reads", &json, "-w",
-    ];
-    let mut capture = taut(&hosts, Host::A, &capture);
-    let capture = Running::start(capture.arg(&file), "capturing on taut0");
-    let own = ["--interface", "taut0", "--port", "70"];
-    let to = mac(&hosts, Host::A);
-    ping(&hosts, Host::B, &own, &to, "64", &COUNT.to_string());
-    let (status, said) = capture.end();
-    assert_eq!(status, Some(0), "{said}");
-    let lines = fs::read_to_string(lines).unwrap();
-    let lines = lines
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let (mut reads, mut arrived) = (Vec::new(), Vec::new());
-    for line in lines {
-        match line["way"].as_str() {
-            Some("read") => reads.push(line),
-            Some("in") => arrived.push(line["time_ns"].as_u64().unwrap()),
-            _ => {}
-        }
-    }
-    assert_eq!((reads.len(), arrived.len()), (COUNT, COUNT), "{said}");
-    for (read, frame_ns) in reads.iter().zip(arrived) {
-        let number = |key: &str| read[key].as_u64().unwrap();
-        assert_eq!(read["port"], "70", "{read}");
-        assert_eq!(number("process"), u64::from(echo.0.id()), "{read}");
-        assert_eq!(
-            number("time_ns"),
-            number("arrival_ns") + number("waited_ns"),
-            "{read}"
-        );
-        // The frame was copied after it was delivered; clocks are compared again and again.
-        assert!(
-            number("arrival_ns") < frame_ns + 1_000_000,
-            "{read} {frame_ns}"
-        );
-    }
-    let Some(rows) = tshark(&file, &["tautline_read.port", "tautline_read.waited"]) else {
-        return;
-    };
-    let told = rows
-        .iter()
-        .filter(|row| !row["tautline_read.port"].is_empty());
-    assert_eq!(told.clone().count(), COUNT);
-    assert!(
-        told.clone()
-            .all(|row| number(row, "tautline_read.port") == 70)
-    );
-    let output = Command::new(TAUT)
-        .args(["capture", "-i", "lo", "--reads"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("--port"));
 }
 
 #[test]

@@ -9,21 +9,6 @@ use tautline_state::fork::OwnerProcess;
 use tautline_state::lock;
 
 use super::list::OpenPort;
-use crate::latency::Latency;
-use crate::status::ReadsTold;
-
-/// Reads of a port from number `seen` on, and the number of the next. Has them measured and kept from now on.
-fn reads_since(latency: &Latency, seen: u64) -> ReadsTold {
-    latency.keep_reads();
-    latency.measure(true);
-    let mut told = ReadsTold::default();
-    if let Some(reads) = latency.reads() {
-        told.next = reads.since(seen, |number, read| {
-            told.reads.push((number, read.arrival_ns, read.read_ns));
-        });
-    }
-    told
-}
 
 /// The open ports of a node, by their keys.
 #[derive(Debug, Default)]
@@ -67,13 +52,6 @@ impl Ports {
         open.iter()
             .filter_map(|entry| line(entry.key, entry.port.as_ref()?))
             .collect()
-    }
-
-    /// Reads of a port, if it is open.
-    pub(crate) fn reads_since(&self, key: PortKey, seen: u64) -> Option<ReadsTold> {
-        let of_port = |port: &OpenPort| reads_since(&port.statistics.latency, seen);
-        let told = self.describe(|own, port| (own == key).then(|| of_port(port)));
-        told.into_iter().next()
     }
 
     /// Switches the measurement of latencies, for all ports that are open.

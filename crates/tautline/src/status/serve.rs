@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
 use serde::Serialize;
-use tautline_proto::wire::PortKey;
 use tautline_state::query::{
     Admission, Client, Clients, Limits, Next, Query, Reply, Share, StateServer, hear,
 };
 use tautline_state::{Directory, EntryKind, text};
 
 use super::NodeStatus;
-use super::reads::{self, ReadsTold};
 use crate::runtime::{self, Room};
 
 /// Clients that can wait for a node to come to them. Lower: some are refused. Higher: a stopped one keeps more waiting.
@@ -56,8 +54,6 @@ pub(crate) struct Told<N> {
     pub(crate) status: fn(&N) -> NodeStatus,
     /// Its state with the newest values of typed ports, for watchers.
     pub(crate) status_with_values: fn(&N) -> NodeStatus,
-    /// The reads of a port from a number on, which it notes from now on.
-    pub(crate) reads_since: fn(&N, PortKey, u64) -> Option<ReadsTold>,
     /// Switches the measurement of its ports' latencies.
     pub(crate) measure_latency: fn(&N, bool),
     /// Has captures see the frames that it sends, or not.
@@ -130,13 +126,11 @@ fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
         }
         let Next::Client(asker) = next else { continue };
         let request = request(&asker);
-        if !matches!(request, Request::Status | Request::Frames) {
-            watched_until = Some(Instant::now() + WATCH_TIME);
-        }
         // An asker that went away is its own affair.
         let _gone = match request {
             Request::Status => answer(&asker, &(told.status)(&node)),
             Request::Watch => {
+                watched_until = Some(Instant::now() + WATCH_TIME);
                 // Also of ports that were opened since the last request.
                 (told.measure_latency)(&node, true);
                 answer(&asker, &(told.status_with_values)(&node))
@@ -146,7 +140,6 @@ fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
                 (told.show_frames)(&node, true);
                 answer(&asker, &())
             }
-            Request::Reads(port, seen) => answer(&asker, &(told.reads_since)(&node, port, seen)),
         };
     }
 }
@@ -160,19 +153,15 @@ enum Request {
     Watch,
     /// Frames that are sent, shown to captures.
     Frames,
-    /// The reads of a port.
-    Reads(PortKey, u64),
 }
 
 /// Wishes of an asker. One who only wants the status shuts down its side at once.
 fn request(asker: &Client<'_>) -> Request {
-    let mut bytes = [0; reads::REQUEST_BYTES];
+    let mut bytes = [0; FRAMES.len()];
     match asker.question(&mut bytes, REQUEST_LIMIT, |_| true) {
         WATCH => Request::Watch,
         FRAMES => Request::Frames,
-        other => {
-            reads::wanted(other).map_or(Request::Status, |(port, seen)| Request::Reads(port, seen))
-        }
+        _ => Request::Status,
     }
 }
 

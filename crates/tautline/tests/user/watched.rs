@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tautline::config::BusConfig;
 use tautline::port::{QueuingOptions, SamplingOptions};
-use tautline::status::{LatencyStatus, PortStatus, ReadWatch, nodes, nodes_with_latency};
-use tautline::{Instant, Node, NodeConfig, PortKey, Priority, Wait, bus_neighbour, neighbour};
+use tautline::status::{LatencyStatus, PortStatus, nodes, nodes_with_latency};
+use tautline::{Node, NodeConfig, Priority, Wait, bus_neighbour, neighbour};
 
 const QUEUE: u16 = 3001;
 const VALUE: u16 = 3002;
@@ -188,36 +188,4 @@ fn datagrams_are_measured_while_they_are_watched() {
         }
         ask(true);
     }
-}
-
-#[test]
-fn reads_of_datagrams_are_told_to_whoever_asks() {
-    let _alone = alone();
-    let node = Node::open(NodeConfig::udp([127, 0, 0, 1].into())).unwrap();
-    let mut port = node.udp(UDP).open().unwrap();
-    let to = port.destination("127.0.0.1", UDP).unwrap();
-    let mut watch = ReadWatch::new(PortKey::udp(UDP).unwrap());
-    let own = |watch: &mut ReadWatch| {
-        let told = watch.look().unwrap().into_iter();
-        let own = told.filter(|told| told.process == std::process::id());
-        own.flat_map(|told| told.reads).collect::<Vec<_>>()
-    };
-    assert_eq!(own(&mut watch), [], "none is noted before somebody asks");
-    let mut buffer = [0; 1484];
-    let mut exchange = || {
-        port.send_to(to, Priority::NORMAL, &[1; 9]).unwrap();
-        let received = port.receive_into(&mut buffer, Wait::Forever);
-        received.unwrap().unwrap().arrival
-    };
-    let arrivals: Vec<Instant> = (0..COUNT).map(|_| exchange()).collect();
-    let reads = own(&mut watch);
-    let told: Vec<Instant> = reads.iter().map(|(arrival, _)| *arrival).collect();
-    assert_eq!(told, arrivals);
-    assert!(reads.iter().all(|(arrival, read)| arrival <= read));
-    assert_eq!(own(&mut watch), [], "each is told once");
-    assert_eq!(
-        own(&mut ReadWatch::new(PortKey::udp(UDP + 1).unwrap())),
-        [],
-        "of no other port"
-    );
 }
