@@ -71,7 +71,7 @@ image_taut() {
     install_command taut "$root"
     install -D -m 644 "$(found "$library")" "$root/usr/lib/tautline/$library"
     strip_of --strip-unneeded "$root/usr/lib/tautline/$library"
-    install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-node@.service contrib/systemd/taut-node@.socket
+    install -D -m 644 -t "$root/usr/lib/systemd/system" contrib/systemd/taut-node@.service
     install -D -m 644 contrib/systemd/tautline.sysusers "$root/usr/lib/sysusers.d/tautline.conf"
     install -D -m 644 contrib/systemd/tautline.tmpfiles "$root/usr/lib/tmpfiles.d/tautline.conf"
     # Configurations of control processes, /etc/tautline/INTERFACE.toml.
@@ -250,7 +250,7 @@ END
 set -e
 # An upgrade leaves control processes running: their clients work on, and a restart hands them over.
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-    systemctl stop 'taut-node@*.socket' 'taut-node@*.service' || true
+    systemctl stop 'taut-node@*.service' || true
 fi
 END
     cat >"$1/postrm" <<'END'

@@ -21,8 +21,6 @@ use tautline_state::interface::{self, Polls};
 /// Real-time priority of the threads that poll, unless another is asked for: above everything ordinary, and below what
 /// applications take. Lower is not possible with room below; higher would put it above some application.
 pub const PRIORITY_DEFAULT: u8 = 10;
-const BUSY_POLL: &str = "/proc/sys/net/core/busy_poll";
-const BUSY_READ: &str = "/proc/sys/net/core/busy_read";
 
 /// Why tuning failed. Whatever had been changed is put back.
 #[derive(Debug, thiserror::Error)]
@@ -120,38 +118,14 @@ impl Tuned {
     }
 
     fn try_apply(&mut self, wanted: &TuneConfig) -> Result<(), TuneError> {
-        let own = |attribute| Setting::of_interface(&self.interface, Some(self.index), attribute);
-        let of_interface = [
-            (
-                own("threaded"),
-                wanted.threaded.map(|on| u64::from(on).to_string()),
-            ),
-            (
-                own("napi_defer_hard_irqs"),
-                wanted.defer_hard_irqs.map(|n| n.to_string()),
-            ),
-            (
-                own("gro_flush_timeout"),
-                wanted.gro_flush_timeout_ns.map(|n| n.to_string()),
-            ),
-            (
-                Setting::File(BUSY_POLL.into()),
-                wanted.busy_poll_us.map(|n| n.to_string()),
-            ),
-            (
-                Setting::File(BUSY_READ.into()),
-                wanted.busy_read_us.map(|n| n.to_string()),
-            ),
-        ];
         let threads =
             wanted.threaded == Some(true) || wanted.priority.is_some() || wanted.cpu.is_some();
         if threads && polls(&self.interface)?.count == Some(0) {
             return Err(TuneError::NoPoll(self.interface.clone()));
         }
-        for (setting, value) in of_interface {
-            if let Some(value) = value {
-                self.change(&setting, &value)?;
-            }
+        if let Some(on) = wanted.threaded {
+            let setting = Setting::of_interface(&self.interface, Some(self.index), "threaded");
+            self.change(&setting, &u8::from(on).to_string())?;
         }
         if threads {
             self.schedule_threads(wanted)?;
@@ -290,14 +264,10 @@ pub(crate) fn journal_name(interface: &str) -> String {
     format!("tune-{namespace}-{interface}.json")
 }
 
-/// Settings of an interface and of the machine that are in force: name and value.
+/// Settings of an interface that are in force: name and value.
 pub fn current(interface: &str) -> Result<Vec<(String, String)>, TuneError> {
     let index = index(interface)?;
-    let mut settings = Vec::new();
-    for attribute in ["threaded", "napi_defer_hard_irqs", "gro_flush_timeout"] {
-        settings.push(Setting::of_interface(interface, Some(index), attribute));
-    }
-    settings.extend([BUSY_POLL, BUSY_READ].map(|path| Setting::File(path.into())));
+    let mut settings = vec![Setting::of_interface(interface, Some(index), "threaded")];
     // Where the kernel does not tell, the rest is worth showing.
     if let Ok(polls) = polls(interface) {
         let threads = polls.threads.into_iter();

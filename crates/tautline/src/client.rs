@@ -43,11 +43,6 @@ pub(crate) fn socket_name(interface_index: u32) -> String {
     format!("clients-{interface_index}")
 }
 
-/// Name of such a socket that a service manager has bound, which knows the interface by its name alone.
-pub(crate) fn activated_name(interface: &str) -> String {
-    format!("clients-{interface}")
-}
-
 /// Properties that a node's configuration wants of the demux. `None` accepts any value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DemuxWanted {
@@ -69,7 +64,7 @@ pub struct ControlProcess {
 /// if there is no such interface in this network namespace, or no control process.
 #[must_use]
 pub fn look(interface: &str) -> Option<ControlProcess> {
-    let hello = Hello::to_any(interface, interface::query(interface).ok()?.index);
+    let hello = Hello::to_any(interface::query(interface).ok()?.index);
     let mut control = hello.connect().ok()??;
     let refused = hello.say(&mut control).err();
     Some(ControlProcess {
@@ -107,7 +102,7 @@ pub fn shared_neighbours(interface: &str) -> Result<Option<SharedNeighbours>, Ne
         name: interface.to_owned(),
         known: interface::names().unwrap_or_default(),
     })?;
-    let hello = Hello::to_any(interface, found.index);
+    let hello = Hello::to_any(found.index);
     let gone = |pid| move |source| NeighbourTableError::ControlGone { pid, source };
     let Some(mut control) = hello.connect().map_err(gone(0))? else {
         return Ok(None);
@@ -147,8 +142,8 @@ pub(crate) struct Connection {
 /// Needs of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Hello {
-    /// Of the sockets where the control process may listen, in the order in which they are tried.
-    names: [String; 2],
+    /// Name of the control process's socket.
+    socket: String,
     request: Request,
 }
 
@@ -179,7 +174,7 @@ impl Connection {
         watch: Option<&Arc<InterfaceWatch>>,
     ) -> Result<Option<Self>, OpenError> {
         let hello = Hello {
-            names: names(&setup.name, setup.interface.index),
+            socket: socket_name(setup.interface.index),
             request: Request::Hello {
                 ethertype: setup.ethernet.ethertype,
                 vlan: setup.ethernet.vlan.identifier(),
@@ -301,9 +296,9 @@ fn refused(pid: i32, why: String) -> OpenError {
 
 impl Hello {
     /// To the control process of an interface, whatever its demux is like.
-    pub(crate) fn to_any(interface: &str, index: u32) -> Self {
+    fn to_any(index: u32) -> Self {
         Self {
-            names: names(interface, index),
+            socket: socket_name(index),
             request: Request::Hello {
                 ethertype: 0,
                 vlan: 0,
@@ -315,19 +310,13 @@ impl Hello {
 
     /// Nothing where no control process listens.
     pub(crate) fn connect(&self) -> io::Result<Option<Control>> {
-        let rooms = runtime::find(Room::Control);
-        let places = rooms
-            .iter()
-            .flat_map(|room| self.names.iter().map(move |name| (room, name)));
-        for (room, name) in places {
+        for room in runtime::find(Room::Control) {
             let deadline = Instant::now() + TIME_LIMIT;
-            let Some(socket) = runtime::connect(room, name, SocketType::SEQPACKET, deadline)?
-            else {
+            let kind = SocketType::SEQPACKET;
+            let Some(socket) = runtime::connect(&room, &self.socket, kind, deadline)? else {
                 continue;
             };
             let peer = socket.peer()?;
-            // The owner of the directory has bound the socket; the process that listens may be another user's, which
-            // the service manager has started.
             if runtime::believes(peer.uid) {
                 return Ok(Some(Control {
                     socket: socket.trust(),
@@ -353,10 +342,6 @@ impl Hello {
             other => Err(format!("it answered {other:?}")),
         }
     }
-}
-
-fn names(interface: &str, index: u32) -> [String; 2] {
-    [socket_name(index), activated_name(interface)]
 }
 
 impl Control {

@@ -225,43 +225,6 @@ fn listen_in(
     Ok(listener)
 }
 
-/// Takes a socket on which another process listens already, if it is what has this name in the room: told by the file
-/// that it is bound to, not by a path. From here on this process is who listens.
-pub(crate) fn adopt(
-    room: Room,
-    name: &str,
-    kind: SocketType,
-    listener: &OwnedFd,
-    backlog: i32,
-) -> io::Result<()> {
-    let own = make(room)?;
-    let listener = std::os::fd::AsFd::as_fd(listener);
-    let rooms = find(room);
-    // Root's comes first, where a service manager binds it.
-    let expected = rooms.first().unwrap_or(&own).path().join(name);
-    let wrong = |why: &str| Err(io::Error::other(format!("{why} {}", expected.display())));
-    if !unix::listens(listener, kind)? {
-        return wrong("nobody listens on it, or it is no socket for messages; expected one at");
-    }
-    let bound = rustix::fs::fstat(unix::bound_file(listener)?)?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let stat = |room| {
-        let there = rustix::fs::openat(room, name, flags, Mode::empty()).ok()?;
-        rustix::fs::fstat(there).ok()
-    };
-    let mut there = rooms.iter().filter_map(stat);
-    let is_bound =
-        |there: &rustix::fs::Stat| (bound.st_dev, bound.st_ino) == (there.st_dev, there.st_ino);
-    let Some(there) = there.find(is_bound) else {
-        return wrong("it is not bound to");
-    };
-    if there.st_uid != 0 && there.st_uid != rustix::process::geteuid().as_raw() {
-        return wrong("another user made");
-    }
-    rustix::io::ioctl_fionbio(listener, true)?;
-    unix::listen_again(listener, backlog)
-}
-
 /// Connects to a socket in a room, from which no descriptor is taken. While too many others wait to be accepted there,
 /// it waits until `deadline`; then the error is `ErrorKind::WouldBlock`. `None` if no process listens there. A link is
 /// not followed: in another user's room it would lead root to a socket that is for root alone.

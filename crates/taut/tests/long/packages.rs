@@ -220,7 +220,6 @@ fn the_debian_package_has_all_that_belongs_to_the_command() {
             "/usr/bin/taut",
             "/usr/lib/tautline/libtautline_awake_preload.so",
             "/usr/lib/systemd/system/taut-node@.service",
-            "/usr/lib/systemd/system/taut-node@.socket",
             "/usr/lib/sysusers.d/tautline.conf",
             "/usr/lib/tmpfiles.d/tautline.conf",
             "/usr/share/bash-completion/completions/taut",

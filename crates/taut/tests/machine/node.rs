@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tautline_state::child::KilledOnDrop;
+use tautline_state::journal::Journal;
+use tautline_state::setting::Setting;
 
 use rustix::process::Signal;
 use tautline_testbed::hosts::{Host, Hosts};
@@ -95,15 +96,15 @@ fn in_force(hosts: &Hosts) -> Vec<String> {
         .collect()
 }
 
-const UNTUNED: [&str; 3] = ["0", "0", "0"];
+const UNTUNED: [&str; 1] = ["0"];
 
 #[test]
 fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
     let Some(hosts) = hosts() else { return };
-    let text = "[tune]\nthreaded = true\npriority = 7\ncpu = 0\ndefer_hard_irqs = 3\n";
+    let text = "[tune]\nthreaded = true\npriority = 7\ncpu = 0\n";
     let config = Config::new("run-tunes", text);
     // The table ends with policy and CPU of the thread: `fifo 7` on 0.
-    let tuned = ["1", "3", "0", "7", "0"];
+    let tuned = ["1", "7", "0"];
     assert_eq!(in_force(&hosts), UNTUNED);
     let mut control = Control::start(&hosts, &config);
     assert_eq!(in_force(&hosts), tuned);
@@ -117,7 +118,7 @@ fn what_run_tunes_is_undone_when_it_ends_and_after_a_kill() {
     // Killed, the veth is not polled any more, and the kernel takes no such setting for it.
     let mut control = Control::start(&hosts, &config);
     control.end(Signal::KILL);
-    assert_eq!(in_force(&hosts)[..2], tuned[..2]);
+    assert_eq!(in_force(&hosts)[0], tuned[0]);
     let (status, out, error) = run(&hosts, &["node", "tune", "--undo"]);
     assert_eq!(status, Some(0), "{error}");
     assert!(out.contains("threaded set back to 0"), "{out}");
@@ -156,11 +157,11 @@ fn tune_shows_before_and_after_and_undo_puts_back() {
         assert!(out.contains(expected), "{expected} in {out}");
     }
     let tuned = in_force(&hosts);
-    assert_eq!(tuned, ["1", "0", "0", "10", "0"]);
+    assert_eq!(tuned, ["1", "10", "0"]);
     // Again, with something else: what was there before is still known.
     let (status, _, error) = tune(&["--threaded", "--priority", "20"]);
     assert_eq!(status, Some(0), "{error}");
-    assert_eq!(in_force(&hosts)[..4], ["1", "0", "0", "20"]);
+    assert_eq!(in_force(&hosts)[..2], ["1", "20"]);
     let (status, out, error) = run(&hosts, &["node", "tune", "--undo", "--interface", "taut0"]);
     assert_eq!(status, Some(0), "{error}");
     assert!(out.contains("threaded set back to 0"), "{out}");
@@ -206,6 +207,28 @@ fn tuned_journal(hosts: &Hosts, interface: &str) -> PathBuf {
     PathBuf::from(format!("/run/tautline/tune-{namespace}-{interface}.json"))
 }
 
+/// A setting of every interface, also of one that is not polled. `tune` changes only those of polled ones.
+const DEFERRED: &str = "napi_defer_hard_irqs";
+
+/// Changes it on an interface of host A, and leaves it in the journal of `tune`.
+fn defer(hosts: &Hosts, interface: &str) {
+    let journal = tuned_journal(hosts, interface);
+    let change = || {
+        let index = tautline_state::interface::index(interface).unwrap();
+        let name = journal.file_name().unwrap().to_str().unwrap();
+        let (mut journal, _) = Journal::open(name, "taut node").unwrap();
+        let setting = Setting::of_interface(interface, Some(index), DEFERRED);
+        journal.change(&setting, "3").unwrap();
+        journal.keep().unwrap();
+    };
+    hosts.inside(Host::A, change).unwrap();
+}
+
+fn deferred(hosts: &Hosts, interface: &str) -> String {
+    let read = || Setting::of_interface(interface, None, DEFERRED).read();
+    hosts.inside(Host::A, read).unwrap().unwrap()
+}
+
 #[test]
 fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
     let Some(hosts) = hosts() else { return };
@@ -213,23 +236,11 @@ fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
         let mut command = hosts.command(Host::A, "ip");
         assert!(command.args(words.split(' ')).status().unwrap().success());
     };
-    let tune = |interface: &str| {
-        let words = [
-            "node",
-            "tune",
-            "--interface",
-            interface,
-            "--defer-hard-irqs",
-            "3",
-        ];
-        let (status, _, error) = run(&hosts, &words);
-        assert_eq!(status, Some(0), "{error}");
-    };
     ip("link add tautgone type veth peer name tautpeer");
     ip("link add tautnew type veth peer name tautmore");
-    tune("tautgone");
-    tune("tautnew");
-    tune("taut0");
+    for interface in ["tautgone", "tautnew", "taut0"] {
+        defer(&hosts, interface);
+    }
     // Beside its own settings, one of the machine, which a network card would have changed.
     let machine = Machine::start();
     let gone = tuned_journal(&hosts, "tautgone");
@@ -254,16 +265,8 @@ fn of_an_interface_that_is_gone_the_rest_is_put_back_and_of_all_others_too() {
     assert_eq!(status, Some(1), "{out}{error}");
     assert!(error.contains(broken.to_str().unwrap()), "{error}");
     assert_eq!(machine.value(), "100", "{out}{error}");
-    let deferred = |interface: &str| {
-        let (status, out, error) = run(&hosts, &["node", "tune", "--interface", interface]);
-        assert_eq!(status, Some(0), "{error}");
-        let line = out
-            .lines()
-            .find(|line| line.contains("napi_defer_hard_irqs"));
-        line.unwrap().split_whitespace().last().unwrap().to_owned()
-    };
     assert_eq!(
-        ["taut0", "tautold", "tautnew"].map(deferred),
+        ["taut0", "tautold", "tautnew"].map(|interface| deferred(&hosts, interface)),
         ["0", "0", "7"],
         "{out}{error}"
     );
@@ -276,27 +279,20 @@ fn interfaces_of_one_name_in_two_network_namespaces_are_put_back_apart() {
     let (Some(first), Some(second)) = (hosts(), hosts()) else {
         return;
     };
-    let tune = [
-        "node",
-        "tune",
-        "--interface",
-        "taut0",
-        "--defer-hard-irqs",
-        "3",
-    ];
     for hosts in [&first, &second] {
-        let (status, _, error) = run(hosts, &tune);
-        assert_eq!(status, Some(0), "{error}");
+        defer(hosts, "taut0");
     }
     let undo = |hosts| {
         let (status, _, error) = run(hosts, &["node", "tune", "--undo"]);
         assert_eq!(status, Some(0), "{error}");
     };
     undo(&first);
-    assert_eq!(in_force(&first), UNTUNED);
-    assert_eq!(in_force(&second), ["0", "3", "0"]);
+    assert_eq!(
+        [&first, &second].map(|hosts| deferred(hosts, "taut0")),
+        ["0", "3"]
+    );
     undo(&second);
-    assert_eq!(in_force(&second), UNTUNED);
+    assert_eq!(deferred(&second, "taut0"), "0");
 }
 
 #[test]
@@ -311,8 +307,6 @@ fn a_value_that_the_kernel_refuses_undoes_the_rest() {
         "--interface",
         "taut0",
         "--threaded",
-        "--defer-hard-irqs",
-        "2",
         "--cpu",
         "1000",
     ];
@@ -429,104 +423,6 @@ fn neighbours_of_the_file_are_shown_and_found_by_clients() {
     );
 }
 
-/// A socket of the kind of a control socket, bound to a path, on which this process listens.
-fn listen_at(path: &Path) -> OwnedFd {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
-    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-    let _old = fs::remove_file(path);
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    rustix::net::listen(&socket, 10).unwrap();
-    socket
-}
-
-/// The directory of control sockets of the first host, made as a service manager makes it.
-fn control_room(hosts: &Hosts) -> PathBuf {
-    let cookie = hosts.inside(Host::A, tautline_state::own_network_namespace);
-    let cookie = cookie.unwrap().unwrap();
-    let room = PathBuf::from(format!("/run/tautline/net-{cookie}/control"));
-    fs::create_dir_all(&room).unwrap();
-    room
-}
-
-/// The control process as a service manager starts it: the socket is descriptor 3.
-fn activated(hosts: &Hosts, config: &Config, listener: OwnedFd) -> Command {
-    let mut command = hosts.command(Host::A, "sh");
-    let script =
-        "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" node run --config \"$1\"";
-    command
-        .args(["-c", script, env!("CARGO_BIN_EXE_taut"), config.path()])
-        .stdin(listener);
-    command
-}
-
-#[test]
-fn clients_that_come_before_an_activated_control_process_wait_for_it() {
-    let Some(hosts) = hosts() else { return };
-    let config = Config::new("activated", "");
-    let path = control_room(&hosts).join("clients-taut0");
-    let listener = listen_at(&path);
-    let held = listener.try_clone().unwrap();
-    std::thread::scope(|scope| {
-        let client = scope.spawn(|| run(&hosts, &["node", "show", "--interface", "taut0"]));
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(!client.is_finished(), "it did not wait");
-        let mut control = activated(&hosts, &config, listener).spawn().unwrap();
-        let (status, _, error) = client.join().unwrap();
-        assert_eq!(status, Some(0), "{error}");
-        // The service manager keeps the socket: who comes while there is no control process waits again.
-        sys::signal_process(control.id(), Signal::KILL);
-        control.wait().unwrap();
-        let client = scope.spawn(|| run(&hosts, &["node", "show", "--interface", "taut0"]));
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(!client.is_finished(), "it did not wait");
-        let mut control = activated(&hosts, &config, held.try_clone().unwrap())
-            .spawn()
-            .unwrap();
-        let (status, _, error) = client.join().unwrap();
-        assert_eq!(status, Some(0), "{error}");
-        sys::signal_process(control.id(), Signal::TERM);
-        control.wait().unwrap();
-    });
-    fs::remove_file(path).unwrap();
-}
-
-#[test]
-fn a_socket_that_is_not_the_control_socket_is_refused() {
-    let Some(hosts) = hosts() else { return };
-    let config = Config::new("not-activated", "");
-    let room = control_room(&hosts);
-    let (path, other) = (room.join("clients-taut0"), room.join("elsewhere"));
-    let refused = |listener: OwnedFd| {
-        let output = activated(&hosts, &config, listener).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let expected = format!("it is not bound to {}", path.display());
-    let error = refused(listen_at(&other));
-    assert!(error.contains(&expected), "{error}");
-    // One that was bound there, and that was replaced.
-    let replaced = listen_at(&path);
-    let newer = listen_at(&path);
-    let error = refused(replaced);
-    assert!(error.contains(&expected), "{error}");
-    // One without a listener, and one of another kind.
-    let (one, _end) = std::os::unix::net::UnixStream::pair().unwrap();
-    for wrong in [
-        OwnedFd::from(one),
-        fs::File::open("/dev/null").unwrap().into(),
-    ] {
-        let error = refused(wrong);
-        assert!(
-            error.contains("taking the socket that was handed over"),
-            "{error}"
-        );
-    }
-    drop(newer);
-    for path in [path, other] {
-        fs::remove_file(path).unwrap();
-    }
-}
-
 #[test]
 fn run_confines_itself_and_says_so_unless_told_not_to() {
     let Some(hosts) = hosts() else { return };
@@ -551,7 +447,9 @@ fn run_confines_itself_and_says_so_unless_told_not_to() {
         let found = lines.by_ref().map_while(Result::ok).find(|line| {
             line.contains("confined: ") && (line.contains(expected) || line.contains("kernel"))
         });
-        let room = control_room(&hosts);
+        let namespace = hosts.inside(Host::A, tautline_state::own_network_namespace);
+        let namespace = namespace.unwrap().unwrap();
+        let room = PathBuf::from(format!("/run/tautline/net-{namespace}/control"));
         let sockets = fs::read_dir(&room).unwrap().flatten();
         let modes: Vec<u32> = sockets
             .map(|entry| entry.metadata().unwrap().permissions().mode() & 0o777)

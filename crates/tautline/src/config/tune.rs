@@ -19,14 +19,6 @@ pub struct TuneConfig {
     pub cpu: Option<u32>,
     /// The CPU that the interface's interrupts go to, where it has any.
     pub interrupt_cpu: Option<u32>,
-    /// Polls that find nothing before interrupts are enabled again.
-    pub defer_hard_irqs: Option<u32>,
-    /// Time for which interrupts stay disabled after such a poll.
-    pub gro_flush_timeout_ns: Option<u64>,
-    /// Time for which `poll` on sockets polls the device itself; of the whole machine.
-    pub busy_poll_us: Option<u32>,
-    /// Time for which a blocking read of a socket polls the device itself; of the whole machine.
-    pub busy_read_us: Option<u32>,
 }
 
 fn real_time_priority<'de, D: Deserializer<'de>>(given: D) -> Result<Option<u8>, D::Error> {

@@ -12,7 +12,7 @@ pub mod policy;
 mod server;
 
 pub use confinement::Confinement;
-pub use server::{InheritedListener, Server};
+pub use server::Server;
 
 pub use crate::client::{ControlProcess, SharedNeighbours, look, shared_neighbours};
 

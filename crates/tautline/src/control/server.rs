@@ -31,7 +31,6 @@ use crate::link::{LinkKind, XdpMode};
 use crate::node::{Attachment, check_ethernet};
 use crate::runtime::{self, Room};
 use crate::status::{InterfaceStatus, OpenReport, gone};
-use crate::sys::activation;
 use crate::sys::interface::InterfaceWatch;
 use crate::sys::pin::BpfPin;
 use crate::sys::unix;
@@ -100,29 +99,12 @@ pub struct Server {
     epoll: OwnedFd,
     /// Whether the listeners are looked at: not while there is no descriptor for one more connection.
     accepting: bool,
-    heartbeat: Option<Heartbeat>,
     clients: Clients,
     ports: BTreeMap<PortKey, OpenPort>,
     /// Ports that have no owner any more and have not been taken from the demux yet.
     leaving: BTreeSet<PortKey>,
     looked: Instant,
     process: OwnerProcess,
-}
-
-/// Function called now and then, as long as requests are served.
-struct Heartbeat {
-    interval: Duration,
-    last: Instant,
-    beat: Box<dyn FnMut() + Send>,
-}
-
-impl std::fmt::Debug for Heartbeat {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Heartbeat")
-            .field("interval", &self.interval)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Server {
@@ -134,18 +116,6 @@ impl Server {
     /// [`OpenError::RuleUnknown`], [`OpenError::InterfaceMissing`], and as
     /// [`Node::open`](crate::Node::open) of link `xdp`.
     pub fn open(config: ServiceConfig) -> Result<Self, OpenError> {
-        Self::open_with(config, None)
-    }
-
-    /// Opens on a control socket that a service manager listens on for this process, if there is one. Clients that have
-    /// connected before are served then. It must be `clients-INTERFACE` in the directory of control sockets.
-    ///
-    /// # Errors
-    /// Those of [`Server::open`]; [`OpenError::Refused`] if it is another socket.
-    pub fn open_with(
-        config: ServiceConfig,
-        listener: Option<InheritedListener>,
-    ) -> Result<Self, OpenError> {
         let ServiceConfig {
             node: config,
             allow,
@@ -179,7 +149,6 @@ impl Server {
             });
         }
         let index = interface.index;
-        let activated = crate::client::activated_name(&name);
         let setup = Setup {
             name,
             interface,
@@ -199,10 +168,7 @@ impl Server {
         let taps = Taps::new(demux.setup(), demux.id())?;
         let report = report::opened(&demux, attachment, not_better);
         // From here on requests are answered soon.
-        let listener = match listener {
-            Some(listener) => adopt(&activated, listener)?,
-            None => listen(&crate::client::socket_name(index), SocketType::SEQPACKET)?,
-        };
+        let listener = listen(&crate::client::socket_name(index), SocketType::SEQPACKET)?;
         let status = listen(&super::status_name(index), SocketType::STREAM)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
         let mut server = Self {
@@ -220,7 +186,6 @@ impl Server {
             _claim: claim,
             epoll: epoll.map_err(|error| refused("making an epoll", error.into()))?,
             accepting: true,
-            heartbeat: None,
             clients: Clients::new(FIRST_CLIENT),
             ports: BTreeMap::new(),
             leaving: BTreeSet::new(),
@@ -250,17 +215,6 @@ impl Server {
         self.replaced.as_ref()
     }
 
-    /// Calls `beat` about every `interval` while [`Server::run`] serves: for a watchdog, which learns from it that
-    /// requests
-    /// are answered.
-    pub fn beat_every(&mut self, interval: Duration, beat: impl FnMut() + Send + 'static) {
-        self.heartbeat = Some(Heartbeat {
-            interval,
-            last: Instant::now(),
-            beat: Box::new(beat),
-        });
-    }
-
     /// Serves until `stop` is readable or closed at its other end. What clients have open works on
     /// afterwards, until each of them ends.
     ///
@@ -288,7 +242,6 @@ impl Server {
             }
             self.look();
             self.withdraw(LEAVING_AT_ONCE);
-            self.beat();
         }
     }
 
@@ -307,18 +260,8 @@ impl Server {
         for port in ports {
             // One that cannot be deleted goes with its last descriptor.
             let _deleted = self.taps.close(self.place(port));
-            self.beat();
         }
         ServeError::InterfaceGone(gone(&self.watch))
-    }
-
-    fn beat(&mut self) {
-        if let Some(heartbeat) = &mut self.heartbeat
-            && heartbeat.last.elapsed() >= heartbeat.interval
-        {
-            heartbeat.last = Instant::now();
-            (heartbeat.beat)();
-        }
     }
 
     fn watch(&self, descriptor: BorrowedFd<'_>, number: u64) -> io::Result<()> {
@@ -336,12 +279,7 @@ impl Server {
     fn patience(&self) -> Option<Duration> {
         let someone = self.ports.values().any(|port| port.client.is_none());
         if self.leaving.is_empty() {
-            let interval = (someone || !self.accepting).then_some(LOOK_INTERVAL);
-            let next_beat = self.heartbeat.as_ref().map(|heartbeat| {
-                let elapsed = heartbeat.last.elapsed();
-                heartbeat.interval.saturating_sub(elapsed)
-            });
-            interval.into_iter().chain(next_beat).min()
+            (someone || !self.accepting).then_some(LOOK_INTERVAL)
         } else {
             Some(Duration::ZERO)
         }
@@ -618,35 +556,6 @@ fn keep_attached(link: BorrowedFd<'_>, index: u32) -> Result<BpfPin, OpenError> 
             keeper.map_err(|error| refused("keeping the demux attached", error))
         }
         _ => Err(not_permitted(error, "keeping the demux attached")),
-    }
-}
-
-/// A control socket that a service manager has bound and listens on for this process (sd_listen_fds(3)).
-#[derive(Debug)]
-pub struct InheritedListener(OwnedFd);
-
-impl InheritedListener {
-    /// Takes the socket, once in a process; `None` if none was handed over.
-    ///
-    /// # Errors
-    /// `ErrorKind::InvalidInput` if it is more than one, or not open.
-    pub fn take() -> io::Result<Option<Self>> {
-        Ok(activation::take()?.map(Self))
-    }
-}
-
-/// Takes a listener for clients from a service manager.
-fn adopt(name: &str, listener: InheritedListener) -> Result<UntrustedListener, OpenError> {
-    let InheritedListener(listener) = listener;
-    match runtime::adopt(
-        Room::Control,
-        name,
-        SocketType::SEQPACKET,
-        &listener,
-        BACKLOG,
-    ) {
-        Ok(()) => Ok(UntrustedListener::new(listener)),
-        Err(error) => Err(refused("taking the socket that was handed over", error)),
     }
 }
 

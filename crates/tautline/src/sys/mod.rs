@@ -2,7 +2,6 @@
 //! not offer. Nothing here knows what a port is.
 #![allow(unsafe_code)] // System calls take pointers; each wrapper says what it hands over.
 
-pub(crate) mod activation;
 pub(crate) mod bpf;
 pub(crate) mod clock;
 pub(crate) mod descriptor_kind;

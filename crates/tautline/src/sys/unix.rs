@@ -2,11 +2,11 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
 };
 use tautline_state::untrusted::unnamed;
@@ -23,32 +23,6 @@ pub(crate) fn bind_path(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let bound = unnamed(kind)?;
     rustix::net::bind(&bound, &SocketAddrUnix::new(path)?)?;
     Ok(bound)
-}
-
-/// Listens on a socket on which another process listens already: this process's credentials count from here on. As many
-/// as `backlog` connections can wait to be accepted.
-pub(crate) fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
-    Ok(rustix::net::listen(listener, backlog)?)
-}
-
-/// Whether this is a Unix socket of this kind on which a process listens.
-pub(crate) fn listens(socket: BorrowedFd<'_>, kind: SocketType) -> io::Result<bool> {
-    use rustix::net::sockopt;
-    Ok(sockopt::socket_domain(socket)? == AddressFamily::UNIX
-        && sockopt::socket_type(socket)? == kind
-        && sockopt::socket_acceptconn(socket)?)
-}
-
-/// The file that a Unix socket was bound to, wherever that is now, as a descriptor that can only be looked at. Needs
-/// CAP_NET_ADMIN (Linux 4.10).
-pub(crate) fn bound_file(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    /// Of linux/un.h.
-    const SIOCUNIXFILE: libc::Ioctl = 0x89e0;
-    // SAFETY: a call without pointers; the descriptor that it returns is ours.
-    unsafe {
-        let file = super::check(libc::ioctl(socket.as_raw_fd(), SIOCUNIXFILE, 0))?;
-        Ok(OwnedFd::from_raw_fd(file))
-    }
 }
 
 /// Sends one message with descriptors. Never waits.

@@ -4,12 +4,11 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use tautline::OpenError;
 use tautline::config::{ServiceConfig, TuneConfig};
-use tautline::control::{InheritedListener, Server};
+use tautline::control::Server;
 use tautline_state::interrupt;
 use tautline_state::journal::PutBack;
 
@@ -51,13 +50,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
         });
     }
     let confine = config.confine;
-    let listener = InheritedListener::take().map_err(|error| {
-        CommandError::usage(
-            format!("the sockets that were handed over cannot be used: {error}"),
-            "hand over the control socket alone, as contrib/systemd/taut-node@.socket does",
-        )
-    })?;
-    let mut server = Server::open_with(config, listener).map_err(not_opened)?;
+    let mut server = Server::open(config).map_err(not_opened)?;
     // After the demux is attached, without which a veth has no poll. Undone before it may be detached.
     let tuned = tune(interface.as_deref().unwrap_or_default(), wanted)?;
     let mut text = format!("{}\n", server.report());
@@ -80,10 +73,6 @@ pub(super) fn run(arguments: Arguments) -> Result<(), CommandError> {
     firewall::warn();
     if let Err(error) = notify("READY=1") {
         say!("taut: the service manager was not told that this process is ready: {error}");
-    }
-    if let Some(limit) = watchdog_limit() {
-        // One that is not heard is followed by another.
-        server.beat_every(limit / 2, || drop(notify("WATCHDOG=1")));
     }
     let served = server
         .run(&stop)
@@ -133,14 +122,6 @@ fn say(put_back: &PutBack) -> Result<(), CommandError> {
     refused.for_each(|line| say!("taut: {line}"));
     let mut done = put_back.done.iter();
     done.try_for_each(|line| cli::print(&format!("{line}\n")))
-}
-
-/// Time within which the service manager wants to hear from this process, if it does (sd_watchdog_enabled(3)).
-fn watchdog_limit() -> Option<Duration> {
-    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
-    let limit = number("WATCHDOG_USEC").filter(|limit| is_meant && *limit > 0);
-    limit.map(Duration::from_micros)
 }
 
 /// Tells the service manager something, if there is one that wants to know (sd_notify(3)).

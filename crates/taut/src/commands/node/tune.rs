@@ -12,7 +12,6 @@ use crate::cli::CommandError;
 use crate::commands::output::JsonArguments;
 use crate::commands::peer;
 use crate::tune::{self, TuneError, Tuned};
-use crate::units;
 use tautline_report::table;
 
 /// Arguments of `taut node tune`.
@@ -36,36 +35,11 @@ pub(super) struct Arguments {
     /// CPU that the interface's interrupts go to.
     #[arg(long, value_name = "CPU")]
     interrupt_cpu: Option<u32>,
-    /// Polls that find nothing before interrupts are enabled again.
-    #[arg(long, value_name = "N")]
-    defer_hard_irqs: Option<u32>,
-    /// Time for which interrupts stay disabled after such a poll, such as 20us.
-    #[arg(long = "gro-flush-timeout", value_name = "TIME", value_parser = nanoseconds)]
-    gro_flush_timeout_ns: Option<u64>,
-    /// Time for which `poll` on sockets polls the device itself, such as 50us; of the whole machine.
-    #[arg(long = "busy-poll", value_name = "TIME", value_parser = microseconds)]
-    busy_poll_us: Option<u32>,
-    /// Time for which a blocking read of a socket polls the device itself; of the whole machine.
-    #[arg(long = "busy-read", value_name = "TIME", value_parser = microseconds)]
-    busy_read_us: Option<u32>,
     /// Put back what `tune`, or a `node run` that was killed, has changed [default: on every interface].
-    #[arg(long, conflicts_with_all = [
-        "config", "threaded", "priority", "cpu", "interrupt_cpu", "defer_hard_irqs", "gro_flush_timeout_ns",
-        "busy_poll_us", "busy_read_us",
-    ])]
+    #[arg(long, conflicts_with_all = ["config", "threaded", "priority", "cpu", "interrupt_cpu"])]
     undo: bool,
     #[command(flatten)]
     json: JsonArguments,
-}
-
-fn nanoseconds(text: &str) -> Result<u64, String> {
-    let time = units::time(text)?;
-    u64::try_from(time.as_nanos()).map_err(|error| error.to_string())
-}
-
-fn microseconds(text: &str) -> Result<u32, String> {
-    let time = units::time(text)?;
-    u32::try_from(time.as_micros()).map_err(|_| format!("expected at most {}us", u32::MAX))
 }
 
 impl Arguments {
@@ -88,10 +62,6 @@ impl Arguments {
             priority: self.priority.or(file.priority),
             cpu: self.cpu.or(file.cpu),
             interrupt_cpu: self.interrupt_cpu.or(file.interrupt_cpu),
-            defer_hard_irqs: self.defer_hard_irqs.or(file.defer_hard_irqs),
-            gro_flush_timeout_ns: self.gro_flush_timeout_ns.or(file.gro_flush_timeout_ns),
-            busy_poll_us: self.busy_poll_us.or(file.busy_poll_us),
-            busy_read_us: self.busy_read_us.or(file.busy_read_us),
         };
         Ok((interface, wanted))
     }
