@@ -99,7 +99,6 @@ fn found_in(directory: &Directory) -> Result<Vec<String>, LeftoversError> {
     found.extend(unreadable.map(|(_, error)| error.to_string()));
     let smoothers = tautline_smoother::left(directory)?.into_iter();
     found.extend(smoothers.map(|interface| format!("smoother of {interface}")));
-    found.extend(half_written(directory, false)?);
     found.extend(
         of_gone_namespaces(directory)?
             .iter()
@@ -114,9 +113,6 @@ pub fn put_back() -> PutBack {
     all.add(of_smoothers());
     if let Some(directory) = all.found(find_runtime_directory()) {
         of_tuning_and_others(&directory, &mut all);
-        let half_written = all.found(half_written(&directory, true));
-        let removed = half_written.map(|text| format!("{text} removed"));
-        all.done.extend(removed);
         put_gone_namespaces_back(&directory, &mut all);
     }
     let buses = all.found(dead_buses());
@@ -179,12 +175,6 @@ fn of_gone_namespaces(directory: &Directory) -> Result<Vec<String>, StateError> 
     let is_gone = |namespace: &u64| living.as_ref().is_some_and(|all| !all.contains(namespace));
     named.retain(|(namespace, _)| is_gone(namespace));
     Ok(named.into_iter().map(|(_, name)| name).collect())
-}
-
-/// Files of journals that were being written.
-fn half_written(directory: &Directory, remove: bool) -> Result<Option<String>, JournalError> {
-    let count = Journal::half_written(directory, remove)?;
-    Ok((count > 0).then(|| format!("half-written journals: {count}")))
 }
 
 /// Buses without nodes, which this user may clear.

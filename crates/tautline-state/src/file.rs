@@ -103,27 +103,21 @@ impl Directory {
 
     /// Removes what killed writers of `name` left under other names. For the only present writer.
     pub fn sweep(&self, name: impl AsRef<OsStr>) -> Result<(), StateError> {
-        for left in self.left_beside(|found| found == name.as_ref())? {
-            let _ = self.remove(left); // its writer lived after all, or it is another user's
+        for entry in self.entries()? {
+            if written_beside(&entry.name) == Some(name.as_ref()) {
+                let _ = self.remove(entry.name); // its writer lived after all, or it is another user's
+            }
         }
         Ok(())
-    }
-
-    /// Names under which files that `is_meant` names are being written, or were when their writers were killed.
-    pub(crate) fn left_beside(
-        &self,
-        is_meant: impl Fn(&OsStr) -> bool,
-    ) -> Result<Vec<OsString>, StateError> {
-        let names = self.entries()?.into_iter().map(|entry| entry.name);
-        Ok(names
-            .filter(|name| written_beside(name).is_some_and(&is_meant))
-            .collect())
     }
 
     fn create_beside(&self, name: &OsStr, mode: u32) -> Result<(File, OsString), StateError> {
         let mut attempts = 0;
         loop {
-            let beside = beside(name, &unforeseeable());
+            let mut beside = OsString::from(".");
+            beside.push(name);
+            beside.push(".");
+            beside.push(unforeseeable());
             match self.create_file(&beside, mode) {
                 Err(error)
                     if error.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS =>
@@ -134,15 +128,6 @@ impl Directory {
             }
         }
     }
-}
-
-/// Name under which a file is written before it is renamed.
-fn beside(name: &OsStr, random: &str) -> OsString {
-    let mut beside = OsString::from(".");
-    beside.push(name);
-    beside.push(".");
-    beside.push(random);
-    beside
 }
 
 /// The file that is written under such a name.

@@ -18,19 +18,15 @@
 mod file;
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::file::{
-    CHANGES_BYTES_MAX, Entries, JOURNAL_BYTES_MAX, KEPT, Layer, SUFFIX, read, take_out,
-};
+use self::file::{Entries, KEPT, Layer, read, take_out};
 pub use self::file::{Left, Look};
 use crate::fork::OwnerProcess;
 use crate::group::Group;
@@ -255,22 +251,6 @@ impl Journal {
         Ok(PutBack { done, refused })
     }
 
-    /// Files that killed processes have left of journals that they were writing; their changes were not made yet.
-    /// Removed if `remove` is set.
-    pub fn half_written(directory: &Directory, remove: bool) -> Result<usize, JournalError> {
-        let is_journal = |name: &OsStr| name.as_bytes().ends_with(SUFFIX.as_bytes());
-        if directory.left_beside(is_journal)?.is_empty() {
-            return Ok(0);
-        }
-        // No journal is written without it: what exists now was left.
-        let _lock = directory.lock(LOCK_TIME_MAX)?;
-        let left = directory.left_beside(is_journal)?;
-        for name in left.iter().filter(|_| remove) {
-            directory.remove(name)?;
-        }
-        Ok(left.len())
-    }
-
     fn with(directory: Directory, name: &str, entries: Entries) -> Journal {
         Journal {
             directory,
@@ -358,7 +338,6 @@ impl Journal {
             .flat_map(|entries| entries.settings.iter().map(|layer| &layer.setting))
             .collect();
         let mut order = self.highest_order(&others);
-        let count_before = self.entries.settings.len();
         let mut planned = Vec::new();
         for (setting, value) in wanted {
             let plan = setting.read().and_then(|before| {
@@ -381,8 +360,7 @@ impl Journal {
             }
             planned.push((plan, is_noted.then_some(order)));
         }
-        let saved = self.save_added(|entries| entries.settings.truncate(count_before));
-        if let Err(error) = saved {
+        if let Err(error) = self.save() {
             return failed(&|| io::Error::new(error.kind(), error.to_string()));
         }
         let mut answers = Vec::new();
@@ -416,7 +394,6 @@ impl Journal {
     pub fn note_all(&mut self, settings: &[(Setting, NewValue)]) -> Result<(), StateError> {
         let _lock = self.lock()?;
         let mut order = self.highest_order(&self.others());
-        let count_before = self.entries.settings.len();
         for (setting, value) in settings {
             if let Ok(before) = setting.read() {
                 order += 1;
@@ -428,7 +405,7 @@ impl Journal {
                 });
             }
         }
-        self.save_added(|entries| entries.settings.truncate(count_before))
+        self.save()
     }
 
     /// Settings that other journals of the directory change.
@@ -453,7 +430,7 @@ impl Journal {
         let others = self.others();
         let is_shared = others.values().any(|other| other.has_group(group));
         self.entries.groups.push(group.clone());
-        self.save_added(|entries| drop(entries.groups.pop()))?;
+        self.save()?;
         let made = group.make();
         if matches!(made, Ok(true)) || (is_shared && made.is_ok()) {
             return Ok(());
@@ -472,12 +449,8 @@ impl Journal {
     /// Keeps notes of the holder with the changes.
     pub fn set_record(&mut self, record: Value) -> Result<(), StateError> {
         let _lock = self.lock()?;
-        let before = self.entries.record.replace(record);
-        let saved = self.save();
-        if saved.is_err() {
-            self.entries.record = before;
-        }
-        saved
+        self.entries.record = Some(record);
+        self.save()
     }
 
     /// Changes so far.
@@ -510,7 +483,7 @@ impl Journal {
         let parent = std::path::absolute(parent).map_err(StateError::io("open", parent))?;
         let _lock = self.lock()?;
         self.entries.directories.push(parent.join(&name));
-        self.save_added(|entries| drop(entries.directories.pop()))?;
+        self.save()?;
         TemporaryDirectory::make_named(&parent, &name)
     }
 
@@ -518,14 +491,14 @@ impl Journal {
     pub fn will_make_trace_instance(&mut self, path: &Path) -> Result<(), StateError> {
         let _lock = self.lock()?;
         self.entries.trace_instances.push(path.to_owned());
-        self.save_added(|entries| drop(entries.trace_instances.pop()))
+        self.save()
     }
 
     /// Notes an object of the network that must be gone afterwards, before it is made.
     pub fn will_make_network_object(&mut self, object: NetworkObject) -> Result<(), StateError> {
         let _lock = self.lock()?;
         self.entries.network.push(object);
-        self.save_added(|entries| drop(entries.network.pop()))
+        self.save()
     }
 
     /// Puts everything back and returns the changes. Later calls do nothing.
@@ -571,48 +544,39 @@ impl Journal {
         let settings = self.entries.values_before();
         let mut others = self.others();
         // Groups first: they give up the CPUs that settings return to others.
-        let mut done = self.remove_groups(&others);
+        self.entries
+            .groups
+            .retain(|group| !others.values().any(|other| other.has_group(group)));
+        let refused = &mut self.refused;
+        let mut done = take_away(&mut self.entries.groups, refused, |group| {
+            group.remove()?;
+            Ok(format!("{} removed", group.path.display()))
+        });
         done.extend(self.put_settings_back(&mut others));
         then(&settings);
         let refused = &mut self.refused;
         let entries = &mut self.entries;
-        done.extend(take_away(&mut entries.directories, remove_left, refused));
-        done.extend(take_away(
-            &mut entries.trace_instances,
-            remove_trace_instance,
-            refused,
-        ));
-        done.extend(remove_network_objects(&mut entries.network, refused));
+        done.extend(take_away(&mut entries.directories, refused, |path| {
+            remove_left(path)?;
+            Ok(format!("{} removed", path.display()))
+        }));
+        done.extend(take_away(&mut entries.trace_instances, refused, |path| {
+            remove_trace_instance(path)?;
+            Ok(format!("{} removed", path.display()))
+        }));
+        done.extend(take_away(&mut entries.network, refused, |object| {
+            let named = object.to_string();
+            object
+                .remove()
+                .map_err(StateError::io("put back", Path::new(&named)))?;
+            Ok(format!("{named} put back"))
+        }));
         if self.entries.is_empty() {
             let _ = self.directory.remove(&self.name); // absent if nothing was ever noted
             self.written = false;
         } else {
             let _ = self.save(); // the old one still has all of it
         }
-        done
-    }
-
-    /// Removes the groups that no other journal has, the last first.
-    fn remove_groups(&mut self, others: &BTreeMap<String, Entries>) -> Vec<String> {
-        let mut done = Vec::new();
-        let mut left = Vec::new();
-        for group in self.entries.groups.drain(..).rev() {
-            if others.values().any(|other| other.has_group(&group)) {
-                continue;
-            }
-            match group.remove() {
-                Ok(()) => done.push(format!("{} removed", group.path.display())),
-                Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    self.refused.push(error.to_string());
-                    if matches!(error, StateError::Io { .. }) {
-                        left.push(group);
-                    }
-                }
-            }
-        }
-        left.reverse();
-        self.entries.groups = left;
         done
     }
 
@@ -645,7 +609,7 @@ impl Journal {
         for name in changed {
             if let Some(Err(error)) = others
                 .get(&name)
-                .map(|other| file::write(&self.directory, &name, other, JOURNAL_BYTES_MAX))
+                .map(|other| file::write(&self.directory, &name, other))
             {
                 self.refused.push(error.to_string());
             }
@@ -653,22 +617,9 @@ impl Journal {
         done
     }
 
+    /// Writes what is noted. After an error the next [`lock`](Self::lock) reads the file as it was before.
     fn save(&mut self) -> Result<(), StateError> {
-        self.save_within(JOURNAL_BYTES_MAX)
-    }
-
-    /// Writes changes that were added, before they are made. Without room for them they are left out again by `undo`,
-    /// and must not be made.
-    fn save_added(&mut self, undo: impl FnOnce(&mut Entries)) -> Result<(), StateError> {
-        let saved = self.save_within(CHANGES_BYTES_MAX);
-        if saved.is_err() {
-            undo(&mut self.entries);
-        }
-        saved
-    }
-
-    fn save_within(&mut self, bytes_max: usize) -> Result<(), StateError> {
-        file::write(&self.directory, &self.name, &self.entries, bytes_max)?;
+        file::write(&self.directory, &self.name, &self.entries)?;
         self.written = true;
         Ok(())
     }
@@ -680,48 +631,29 @@ impl Drop for Journal {
     }
 }
 
-/// Removes what is listed, and keeps in the list what a later start may be able to remove.
-fn take_away(
-    list: &mut Vec<PathBuf>,
-    remove: fn(&Path) -> Result<(), StateError>,
+/// Removes what is listed, the last first, and keeps in the list what a later start may be able to remove.
+fn take_away<T>(
+    list: &mut Vec<T>,
     refused: &mut Vec<String>,
-) -> Vec<String> {
-    let mut done = Vec::new();
-    list.retain(|path| match remove(path) {
-        Ok(()) => {
-            done.push(format!("{} removed", path.display()));
-            false
-        }
-        // Absent, or never ours: no later start will remove it either.
-        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
-        Err(error @ StateError::Io { .. }) => {
-            refused.push(error.to_string());
-            true
-        }
-        Err(_) => false,
-    });
-    done
-}
-
-/// Removes them, the last first, and keeps in the list what a later start may be able to remove.
-fn remove_network_objects(
-    objects: &mut Vec<NetworkObject>,
-    refused: &mut Vec<String>,
+    remove: impl Fn(&T) -> Result<String, StateError>,
 ) -> Vec<String> {
     let mut done = Vec::new();
     let mut left = Vec::new();
-    while let Some(object) = objects.pop() {
-        match object.remove() {
-            Ok(()) => done.push(format!("{object} put back")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+    while let Some(one) = list.pop() {
+        match remove(&one) {
+            Ok(text) => done.push(text),
+            Err(error) if error.is_absent() => {}
             Err(error) => {
-                refused.push(format!("{object} is not put back: {error}"));
-                left.push(object);
+                refused.push(error.to_string());
+                // Of another kind it was never ours: no later start will remove it either.
+                if matches!(error, StateError::Io { .. }) {
+                    left.push(one);
+                }
             }
         }
     }
     left.reverse();
-    *objects = left;
+    *list = left;
     done
 }
 
@@ -740,6 +672,8 @@ fn remove_trace_instance(path: &Path) -> Result<(), StateError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::cpus::CpuList;
     use crate::fork;
@@ -855,7 +789,7 @@ mod tests {
         let own = journal.as_mut().unwrap();
         own.set(&comm.path, "meanwhile").unwrap();
         let mut files = Some(own.make_temporary(scratch.path(), "taut-load").unwrap());
-        let is_left = fork::testing::succeeds_in(fork::testing::fork, || {
+        let is_left = fork::testing::succeeds_in_child(|| {
             let changed = journal.as_mut().unwrap().set_record(Value::Null);
             let is_refused = matches!(changed, Err(StateError::OtherProcess { .. }));
             drop((journal.take(), files.take()));
@@ -1120,28 +1054,17 @@ mod tests {
     #[test]
     fn a_full_journal_takes_no_more_changes_and_puts_back_those_that_it_has() {
         let (scratch, comm, mut journal) = changed();
-        // As when there are a hundred thousand threads, and more.
+        // As when there are a hundred thousand threads, and more: no room for another change.
+        let written = std::fs::read(scratch.path().join(NAME)).unwrap().len();
         let filling = |bytes| Value::from("x".repeat(bytes));
-        journal.set_record(filling(CHANGES_BYTES_MAX)).unwrap();
+        let room = file::JOURNAL_BYTES_MAX - written - 10;
+        journal.set_record(filling(room)).unwrap();
         let refused = journal.set(&comm.path, "once more").unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull, "{refused}");
         assert_eq!(comm.value(), "after");
-        let own = Setting::ThreadCpus(crate::setting::Thread::now(std::process::id()).unwrap());
-        let wanted = (own.clone(), NewValue::Exactly(own.read().unwrap()));
-        let full = |answer: Result<(), StateError>| {
-            let error = JournalError::from(answer.unwrap_err());
-            let is_full = matches!(error, JournalError::File(StateError::JournalFull { .. }));
-            assert!(is_full && error.remedy().contains("threads"), "{error}");
-        };
-        full(journal.note_all(&[wanted]));
-        full(journal.will_make_trace_instance(Path::new("/sys/kernel/tracing/instances/taut")));
-        full(journal.will_make_network_object(NetworkObject::Root { interface: 1 }));
-        full(
-            journal
-                .make_temporary(scratch.path(), "taut-load")
-                .map(drop),
-        );
-        full(journal.set_record(filling(JOURNAL_BYTES_MAX)));
+        let object = NetworkObject::Root { interface: 1 };
+        let error = journal.will_make_network_object(object).unwrap_err();
+        assert!(JournalError::from(error).remedy().contains("threads"));
         // It can be kept and read all the same, and put back.
         journal.keep().unwrap();
         let look = Look::at(scratch.directory(), NAME).unwrap().unwrap();
@@ -1184,7 +1107,7 @@ mod tests {
         scratch.directory().write(NAME, &text, 0o600).unwrap();
         let (journal, recovered) = open(&scratch).unwrap();
         assert!(recovered.is_empty(), "{recovered:?}");
-        assert_eq!(journal.refused().len(), 2);
+        assert_eq!(journal.refused().len(), 5);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
         assert!(kept.exists());
     }

@@ -16,11 +16,6 @@ use crate::{Directory, StateError};
 /// would not fit; higher, and a damaged file would take more memory.
 pub(super) const JOURNAL_BYTES_MAX: usize = 16 << 20;
 
-/// Longest journal after changes were added. The rest is for the notes of its holder, and for values below its changes
-/// that become longer when another journal is put back. Lower: fewer threads can be noted. Higher: a journal that is
-/// full could not be kept.
-pub(super) const CHANGES_BYTES_MAX: usize = 12 << 20;
-
 /// Journals are for their owner alone.
 const JOURNAL_MODE: u32 = 0o600;
 
@@ -272,22 +267,21 @@ struct Content<'e> {
     entries: &'e Entries,
 }
 
-/// Writes a journal of at most `bytes_max` bytes, whole or not at all.
+/// Writes a journal, whole or not at all.
 pub(super) fn write(
     directory: &Directory,
     name: &str,
     entries: &Entries,
-    bytes_max: usize,
 ) -> Result<(), StateError> {
     let content = Content {
         version: VERSION,
         entries,
     };
     let text = serde_json::to_vec(&content).expect("paths and strings");
-    if text.len() > bytes_max {
+    if text.len() > JOURNAL_BYTES_MAX {
         return Err(StateError::JournalFull {
             path: directory.path().join(name),
-            bytes_max,
+            bytes_max: JOURNAL_BYTES_MAX,
         });
     }
     directory.write(name, &text, JOURNAL_MODE)

@@ -222,8 +222,6 @@ pub fn recover() -> Result<PutBack, PartitionError> {
 }
 
 pub(crate) fn recover_in(directory: &Directory) -> Result<PutBack, PartitionError> {
-    // Killed before its first change: nothing else tells of it. The next one tries again.
-    let _left = Journal::half_written(directory, true);
     let mut all = PutBack::default();
     for name in names(directory)? {
         all.add(recover_one(directory, &name));
