@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
@@ -162,7 +163,12 @@ impl From<CpuList> for String {
 /// # Errors
 /// The kernel's.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None)?;
+    affinity(None)
+}
+
+/// CPUs that a thread may run on, rising; `None` is the calling one.
+pub(crate) fn affinity(thread: Option<Pid>) -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(thread)?;
     let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     Ok(cpus.collect())
 }
@@ -180,14 +186,22 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// # Errors
 /// The kernel's; there is no such CPU.
 pub fn restrict(cpus: &[usize]) -> io::Result<()> {
+    set_affinity(None, cpus.iter().copied())
+}
+
+/// Keeps a thread on some CPUs; `None` is the calling one.
+pub(crate) fn set_affinity(
+    thread: Option<Pid>,
+    cpus: impl Iterator<Item = usize>,
+) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus {
-        if *cpu >= CpuSet::MAX_CPU {
+        if cpu >= CpuSet::MAX_CPU {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        set.set(*cpu);
+        set.set(cpu);
     }
-    Ok(sched_setaffinity(None, &set)?)
+    Ok(sched_setaffinity(thread, &set)?)
 }
 
 #[cfg(test)]

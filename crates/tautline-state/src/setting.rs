@@ -10,10 +10,9 @@ use std::sync::OnceLock;
 use rustix::fs::fstatfs;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-use crate::cpus::CpuList;
+use crate::cpus::{CpuList, affinity, set_affinity};
 use crate::namespace::own_network_namespace;
 use crate::policy;
 use crate::process::{Stat, start_ticks};
@@ -208,16 +207,17 @@ impl Setting {
                 attribute,
                 ..
             } => {
-                let sysfs = Sysfs::here()?;
-                read_value(&sysfs.of_interface(interface, *index, attribute)?)
+                let (sysfs, _mount) = sysfs()?;
+                read_value(&of_interface(&sysfs, interface, *index, attribute)?)
             }
             Self::ThreadPolicy(thread) => {
                 let (policy, priority) = policy::policy_of(thread.number()?)?;
                 Ok(policy::to_text(policy, priority))
             }
             Self::ThreadCpus(thread) => {
-                let set = sched_getaffinity(Pid::from_raw(thread.number()?))?;
-                Ok(cpus_text(&set))
+                let cpus = affinity(Pid::from_raw(thread.number()?))?;
+                let cpus: CpuList = cpus.into_iter().map(|cpu| cpu as u32).collect();
+                Ok(cpus.to_string())
             }
             Self::Controller { group, controller } => {
                 let enabled = read_value(&kernel_path(&group.join(SUBTREE_CONTROL))?)?;
@@ -237,25 +237,18 @@ impl Setting {
                 attribute,
                 ..
             } => {
-                let sysfs = Sysfs::here()?;
-                write_value(&sysfs.of_interface(interface, *index, attribute)?, value)
+                let (sysfs, _mount) = sysfs()?;
+                write_value(&of_interface(&sysfs, interface, *index, attribute)?, value)
             }
             Self::ThreadPolicy(thread) => {
                 let (policy, priority) = policy::from_text(value)?;
                 policy::set_policy(thread.number()?, policy, priority)
             }
             Self::ThreadCpus(thread) => {
-                let mut set = CpuSet::new();
                 let cpus = value.parse::<CpuList>();
                 let cpus = cpus.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-                for cpu in cpus.iter() {
-                    let cpu = cpu as usize;
-                    if cpu >= CpuSet::MAX_CPU {
-                        return Err(io::ErrorKind::InvalidInput.into());
-                    }
-                    set.set(cpu);
-                }
-                Ok(sched_setaffinity(Pid::from_raw(thread.number()?), &set)?)
+                let thread = Pid::from_raw(thread.number()?);
+                set_affinity(thread, cpus.iter().map(|cpu| cpu as usize))
             }
             Self::Controller { group, controller } => {
                 let sign = match value {
@@ -320,12 +313,6 @@ fn write_value(path: &Path, value: &str) -> io::Result<()> {
     check_setting(file, path)?.write_all(value.as_bytes())
 }
 
-fn cpus_text(set: &CpuSet) -> String {
-    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
-    let cpus: CpuList = cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect();
-    cpus.to_string()
-}
-
 /// A sysfs that this process keeps.
 static KEPT: OnceLock<OwnedFd> = OnceLock::new();
 
@@ -337,65 +324,58 @@ static KEPT: OnceLock<OwnedFd> = OnceLock::new();
 /// The kernel's.
 pub fn keep_sysfs() -> io::Result<Option<BorrowedFd<'static>>> {
     if KEPT.get().is_none()
-        && let Sysfs::Own(mount) = Sysfs::here()?
+        && let Some(mount) = own_sysfs()?
     {
         return Ok(Some(KEPT.get_or_init(|| mount).as_fd()));
     }
     Ok(KEPT.get().map(AsFd::as_fd))
 }
 
-/// The sysfs of the caller's network namespace, which need not be the one that is mounted at `/sys`.
-enum Sysfs {
-    Own(OwnedFd),
-    Kept(BorrowedFd<'static>),
-    Mounted,
+/// Path to the sysfs of the caller's network namespace, which need not be the one that is mounted at `/sys`, and what
+/// keeps it open; without the privilege for that, the mounted one.
+fn sysfs() -> io::Result<(PathBuf, Option<OwnedFd>)> {
+    let path_of = |mount: BorrowedFd<'_>| format!("/proc/self/fd/{}", mount.as_raw_fd()).into();
+    if let Some(kept) = KEPT.get() {
+        return Ok((path_of(kept.as_fd()), None));
+    }
+    Ok(match own_sysfs()? {
+        Some(mount) => (path_of(mount.as_fd()), Some(mount)),
+        None => ("/sys".into(), None),
+    })
 }
 
-impl Sysfs {
-    /// A sysfs of our own, mounted nowhere. Without the privilege for that, the mounted one.
-    fn here() -> io::Result<Sysfs> {
-        let mount = || {
-            let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-            fsconfig_create(system.as_fd())?;
-            fsmount(
-                system.as_fd(),
-                FsMountFlags::FSMOUNT_CLOEXEC,
-                MountAttrFlags::empty(),
-            )
-        };
-        if let Some(kept) = KEPT.get() {
-            return Ok(Sysfs::Kept(kept.as_fd()));
-        }
-        match mount() {
-            Ok(mount) => Ok(Sysfs::Own(mount)),
-            Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => Ok(Sysfs::Mounted),
-            Err(error) => Err(error.into()),
-        }
+/// A sysfs of our own, mounted nowhere. `None` without the privilege for that.
+fn own_sysfs() -> io::Result<Option<OwnedFd>> {
+    let mount = || {
+        let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(system.as_fd())?;
+        let attributes = MountAttrFlags::empty();
+        fsmount(system.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    };
+    match mount() {
+        Ok(mount) => Ok(Some(mount)),
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error.into()),
     }
+}
 
-    fn of_interface(
-        &self,
-        interface: &str,
-        index: Option<u32>,
-        attribute: &str,
-    ) -> io::Result<PathBuf> {
-        for part in [interface, attribute] {
-            if crate::directory::plain(part.as_ref()).is_err() {
-                return Err(no_setting(Path::new(part)));
-            }
+fn of_interface(
+    sysfs: &Path,
+    interface: &str,
+    index: Option<u32>,
+    attribute: &str,
+) -> io::Result<PathBuf> {
+    for part in [interface, attribute] {
+        if crate::directory::plain(part.as_ref()).is_err() {
+            return Err(no_setting(Path::new(part)));
         }
-        let root = match self {
-            Self::Own(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
-            Self::Kept(mount) => format!("/proc/self/fd/{}", mount.as_raw_fd()),
-            Self::Mounted => "/sys".to_owned(),
-        };
-        let interfaces = PathBuf::from(root).join("class/net");
-        let interface = match index {
-            None => interface.to_owned(),
-            Some(index) => name_now(&interfaces, interface, index)?,
-        };
-        Ok(interfaces.join(interface).join(attribute))
     }
+    let interfaces = sysfs.join("class/net");
+    let interface = match index {
+        None => interface.to_owned(),
+        Some(index) => name_now(&interfaces, interface, index)?,
+    };
+    Ok(interfaces.join(interface).join(attribute))
 }
 
 /// Name that the interface of this number has now, most likely that of before. `ErrorKind::NotFound` if it is gone.
