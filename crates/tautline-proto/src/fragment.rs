@@ -1,8 +1,7 @@
 //! Messages larger than a frame: cutting them up, and putting them together again.
 //!
-//! The sender walks [`fragments`]. The receiver pushes every frame into a [`Reassembler`], which
-//! owns a fixed number of collectors, each large enough for the largest message; nothing is
-//! allocated after [`Reassembler::new`].
+//! The sender walks [`fragments`]. The receiver pushes every frame into a [`Reassembler`], which owns a fixed number of
+//! collectors, each large enough for the largest message; nothing is allocated after [`Reassembler::new`].
 //!
 //! A sender of rubbish must not hurt others: a message that does not complete within its time
 //! limit is dropped, no source may hold more than half of the collectors, and a message under way

@@ -29,19 +29,17 @@
 //! assert!(matches!(ethernet::parse(&frame, ETHERTYPE_DEFAULT), Err(Rejected::Malformed(_))));
 //! ```
 //!
-//! [`neighbour`] names the sender; [`loss`] counts what is missing in the flow; [`fragment`] puts a
-//! message together that needed several frames, and cuts one up on the way out. [`time`] is the
-//! type of `now`. [`authentication`] proves a frame's sender and time. [`smoother`] decides how
-//! much other traffic may leave while messages do. [`arrival`] predicts when the next message comes;
-//! [`phase_lock`] keeps a cycle in step with a peer's values.
-//! [`sim`] is a network in memory that loses, doubles, delays and damages frames, on virtual time.
+//! [`neighbour`] names the sender; [`loss`] counts what is missing in the flow; [`fragment`] puts a message together
+//! that needed several frames, and cuts one up on the way out. [`time`] is the type of `now`. [`authentication`] proves
+//! a frame's sender and time. [`smoother`] decides how much other traffic may leave while messages do. [`arrival`]
+//! predicts when the next message comes; [`phase_lock`] keeps a cycle in step with a peer's values. [`sim`] is a
+//! network in memory that loses, doubles, delays and damages frames, on virtual time.
 //!
 //! `docs/reference/wire.md` specifies the format for readers in other languages; `docs/vectors/wire` has the vectors.
 //!
 //! # What it is not
 //!
-//! It opens nothing and waits for nothing (crate `tautline`), and shares no memory (crate
-//! `tautline-shm`).
+//! It opens nothing and waits for nothing (crate `tautline`), and shares no memory (crate `tautline-shm`).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,10 @@
 //! Counting what a peer sent and we did not get, from sequence numbers alone.
 //!
-//! The rule is RFC 3550's (appendix A.3): expected = highest - first + 1, lost = expected -
-//! received. Two things are added. A window over the last 64 numbers tells a frame that comes late
-//! from one that comes twice, so a duplicate cannot hide a loss. And a jump back begins a new run,
-//! because a peer that restarts counts from 0 again.
+//! The rule is RFC 3550's (appendix A.3): expected = highest - first + 1, lost = expected - received. Two things are
+//! added. A window over the last 64 numbers tells a frame that comes late from one that comes twice, so a duplicate
+//! cannot hide a loss. And a jump back begins a new run, because a peer that restarts counts from 0 again.
 //!
-//! Frame `s` is counted as follows, with `ahead = s - highest` and `behind = highest - s`, both modulo
-//! 2^32:
+//! Frame `s` is counted as follows, with `ahead = s - highest` and `behind = highest - s`, both modulo 2^32:
 //!
 //! | case | condition | what changes |
 //! |---|---|---|
@@ -33,11 +31,9 @@
 //!
 //! Limits of such a count:
 //!
-//! - A frame more than 63 behind that comes late after all stays counted as lost, and is counted as
-//!   a duplicate.
-//! - A second copy of frame 0 that the network made counts as a restart, and up to 63 frames that
-//!   arrived between the two copies as lost. Programs that send a few frames and start again are
-//!   the commoner case.
+//! - A frame more than 63 behind that comes late after all stays counted as lost, and is counted as a duplicate.
+//! - A second copy of frame 0 that the network made counts as a restart, and up to 63 frames that arrived between the
+//!   two copies as lost. Programs that send a few frames and start again are the commoner case.
 //! - A peer that restarts within 1,024 frames of its first and whose frame 0 is then lost is taken
 //!   for duplicates until it passes its old highest number; one that restarts within 64 frames, of
 //!   which frame 0 was never seen, is taken for reordered.
@@ -45,14 +41,12 @@
 
 /// A frame further behind than this begins a new run.
 ///
-/// Lower takes a long delay for a restart; higher leaves a restart unseen for longer where frame 0
-/// was lost.
+/// Lower takes a long delay for a restart; higher leaves a restart unseen for longer where frame 0 was lost.
 pub const RESTART_BEHIND: u32 = 1024;
 
 /// Numbers behind the highest for which it is known whether they have been seen.
 ///
-/// One machine word. Lower would count frames that overtook each other as lost; higher needs more
-/// state.
+/// One machine word. Lower would count frames that overtook each other as lost; higher needs more state.
 pub const WINDOW: u32 = u64::BITS;
 
 /// Verdict on a frame's number.
@@ -73,8 +67,7 @@ pub enum Arrival {
     Restart,
 }
 
-/// The sequence numbers of one flow. 48 bytes, no allocation, a handful of integer operations a
-/// frame.
+/// The sequence numbers of one flow. 48 bytes, no allocation, a handful of integer operations a frame.
 ///
 /// The fields are open because a port's memory keeps them where the demux can write them. Any values
 /// are safe to go on from: the arithmetic wraps, as the demux's does.
@@ -94,8 +87,7 @@ pub enum Arrival {
 pub struct LossTracker {
     /// The highest number of the current run.
     pub highest: u32,
-    /// Numbers from the run's first to `highest`, at most [`WINDOW`]: what the window says
-    /// something about.
+    /// Numbers from the run's first to `highest`, at most [`WINDOW`]: what the window says something about.
     pub span: u32,
     /// Bit i: number `highest - i` has been seen.
     pub window: u64,
@@ -159,8 +151,7 @@ impl LossTracker {
         self.expected
     }
 
-    /// Frames that have not arrived, up to now; one that is only late is taken off again when it
-    /// comes.
+    /// Frames that have not arrived, up to now; one that is only late is taken off again when it comes.
     pub const fn lost(&self) -> u64 {
         self.expected.saturating_sub(self.received)
     }

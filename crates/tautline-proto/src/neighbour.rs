@@ -17,8 +17,7 @@ use crate::wire::MacAddress;
 /// maintain by hand.
 pub const NEIGHBOUR_COUNT_MAX: usize = 256;
 
-/// Longest name, in bytes. Lower than 63 would refuse a DNS label; higher spoils every table that
-/// shows names.
+/// Longest name, in bytes. Lower than 63 would refuse a DNS label; higher spoils every table that shows names.
 pub const NAME_BYTES_MAX: usize = 63;
 
 /// Which form of the wire format a neighbour speaks.
@@ -158,9 +157,8 @@ impl fmt::Debug for NeighbourError {
 
 /// The neighbours of a node, at most [`NEIGHBOUR_COUNT_MAX`].
 ///
-/// Names and IP addresses are unique. MAC addresses are unique among neighbours of the Ethernet
-/// form; of the UDP form several may sit behind one router. All memory but the names' is taken by
-/// [`new`](Self::new).
+/// Names and IP addresses are unique. MAC addresses are unique among neighbours of the Ethernet form; of the UDP form
+/// several may sit behind one router. All memory but the names' is taken by [`new`](Self::new).
 ///
 /// ```
 /// use core::net::Ipv4Addr;
@@ -231,11 +229,9 @@ impl NeighbourTable {
         self.position(|neighbour| neighbour.ip == Some(ip))
     }
 
-    /// Sender of a frame: by IP address if it came in the UDP form, by MAC address otherwise. Never
-    /// a group.
+    /// Sender of a frame: by IP address if it came in the UDP form, by MAC address otherwise. Never a group.
     ///
-    /// A neighbour is known in both forms, whichever it is sent to in: the same node may answer in
-    /// the other.
+    /// A neighbour is known in both forms, whichever it is sent to in: the same node may answer in the other.
     pub fn source_of_frame(&self, mac: MacAddress, ip: Option<Ipv4Addr>) -> Option<NeighbourIndex> {
         match ip {
             Some(ip) => {

@@ -1,13 +1,11 @@
 //! A network in memory, on virtual time, from a seed.
 //!
-//! Nodes attach with a MAC address and send frames to each other, as through one switch. On the way
-//! frames are lost, doubled, delayed, overtaken and damaged, as [`Faults`] says, and the network
-//! can be partitioned. The same seed and the same calls give the same run, so a failure
-//! repeats.
+//! Nodes attach with a MAC address and send frames to each other, as through one switch. On the way frames are lost,
+//! doubled, delayed, overtaken and damaged, as [`Faults`] says, and the network can be partitioned. The same seed and
+//! the same calls give the same run, so a failure repeats.
 //!
-//! Everything is bounded: a fixed number of nodes, of frames on the way, of frames waiting at each
-//! node. What does not fit is dropped and counted in [`SimCounters`], like everything else that
-//! happens to a frame.
+//! Everything is bounded: a fixed number of nodes, of frames on the way, of frames waiting at each node. What does not
+//! fit is dropped and counted in [`SimCounters`], like everything else that happens to a frame.
 //!
 //! Bandwidth has no end, and faults are independent of each other: it is not a model of a particular network.
 //!
@@ -64,9 +62,8 @@ pub use error::SimError;
 
 /// Shortest frame that can be sent: addresses and EtherType.
 const FRAME_BYTES_MIN: usize = 14;
-/// Most bits that damage flips in one frame. The Ethernet check sequence finds up to three in a
-/// frame of this size always, so what passes it undetected is a share of its own, not a matter of
-/// the bit count.
+/// Most bits that damage flips in one frame. The Ethernet check sequence finds up to three in a frame of this size
+/// always, so what passes it undetected is a share of its own, not a matter of the bit count.
 const FLIPPED_BITS_MAX: u64 = 3;
 
 /// A node of the network it was attached to.
@@ -182,9 +179,8 @@ impl SimNetwork {
         self.nodes[node.0].part = part;
     }
 
-    /// Sends a frame at `now` to the node that has its destination address, or to all others for a
-    /// group address. What becomes of it is in the [`counters`](Self::counters), not in the result,
-    /// as on a real network.
+    /// Sends a frame at `now` to the node that has its destination address, or to all others for a group address. What
+    /// becomes of it is in the [`counters`](Self::counters), not in the result, as on a real network.
     ///
     /// # Errors
     ///
@@ -337,8 +333,7 @@ impl SimNetwork {
         Duration::from_nanos(self.below(nanos.saturating_add(1)))
     }
 
-    /// A number below `limit`, by Lemire's multiplication; its bias is below 2^-32 for what is
-    /// drawn here.
+    /// A number below `limit`, by Lemire's multiplication; its bias is below 2^-32 for what is drawn here.
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.random.next_u64()) * u128::from(limit)) >> 64) as u64
     }

@@ -43,8 +43,7 @@ impl Instant {
 
     /// The time from `earlier` to `self`, zero if `earlier` is later.
     ///
-    /// Arrival stamps taken on several CPUs can run backwards by a little; zero is then the honest
-    /// age.
+    /// Arrival stamps taken on several CPUs can run backwards by a little; zero is then the honest age.
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -59,8 +58,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Self;
 
-    /// Saturates at [`Instant::FAR_FUTURE`]: `now + Duration::MAX` is a deadline that never comes,
-    /// not a panic.
+    /// Saturates at [`Instant::FAR_FUTURE`]: `now + Duration::MAX` is a deadline that never comes, not a panic.
     fn add(self, duration: Duration) -> Self {
         self.checked_add(duration).unwrap_or(Self::FAR_FUTURE)
     }

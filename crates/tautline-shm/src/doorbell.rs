@@ -1,16 +1,14 @@
 //! How a consumer sleeps without missing a message, and a producer wakes it no more than needed.
 //!
-//! The consumer announces that it is about to sleep, then looks once more; the producer publishes,
-//! then looks whether anybody sleeps. Each side puts a full barrier between its store and its look,
-//! so at least one of them sees the other. What rings is the link's business: a BPF ring buffer
-//! that epoll understands, a futex, a socket.
+//! The consumer announces that it is about to sleep, then looks once more; the producer publishes, then looks whether
+//! anybody sleeps. Each side puts a full barrier between its store and its look, so at least one of them sees the
+//! other. What rings is the link's business: a BPF ring buffer that epoll understands, a futex, a socket.
 
 use crate::layout::Control;
 use crate::sync::Ordering::{Relaxed, SeqCst};
 use crate::sync::fence;
 
-/// Consumer: announces that it will sleep. Look for messages once more after this; sleep only if
-/// there are none.
+/// Consumer: announces that it will sleep. Look for messages once more after this; sleep only if there are none.
 pub fn arm(control: &Control) {
     control.consumer.waiting.store(1, Relaxed);
     // Partner: the fence in `wanted`.

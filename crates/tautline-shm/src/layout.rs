@@ -36,8 +36,7 @@ pub const PEERS_PER_ELEMENT: usize = SLOT_BYTES / 64;
 pub const FIRST_SLOT: usize = FIRST_PEER + PEER_COUNT.div_ceil(PEERS_PER_ELEMENT);
 /// Classes of a queuing port: the priorities 0 to 7.
 pub const CLASS_COUNT: usize = 8;
-/// Slots of a sampling port for each source: one is the reader's, one the writer's, one lies between
-/// them.
+/// Slots of a sampling port for each source: one is the reader's, one the writer's, one lies between them.
 pub const CELL_COUNT: usize = 3;
 /// Peers whose loss a port can tell apart, and the most sources of a sampling port. Lower: more
 /// publishers push each other out, and a fleet needs several ports. Higher: a frame from a stranger
@@ -108,8 +107,7 @@ pub const fn source_parts(word: u64) -> ([u8; 6], u16) {
     )
 }
 
-/// One message in memory. `turn` determines its present writer; see [`crate::queue`]
-/// and [`crate::sample`].
+/// One message in memory. `turn` determines its present writer; see [`crate::queue`] and [`crate::sample`].
 #[repr(C, align(64))]
 pub struct Slot {
     /// Queue: the Vyukov turn. Sample: the number of this value, from 1.
@@ -195,8 +193,7 @@ pub struct PoliceLine {
 /// Where a sampling port's cells are at the moment; see [`crate::sample`].
 #[repr(C, align(64))]
 pub struct MiddleLines {
-    /// For each source, the index of the cell between writer and reader, and
-    /// [`crate::sample::FRESH`].
+    /// For each source, the index of the cell between writer and reader, and [`crate::sample::FRESH`].
     pub middle: [AtomicU32; PEER_COUNT],
 }
 
@@ -427,12 +424,10 @@ impl Slot {
         let offset = offset.min(SLOT_PAYLOAD_BYTES);
         let bytes = out.len().min(SLOT_PAYLOAD_BYTES - offset);
         let start = self.payload();
-        // SAFETY: `start` is the start of SLOT_PAYLOAD_BYTES bytes within this slot, of which
-        // `bytes` follow `offset`, `out` has at least `bytes`, and they are different memory. The
-        // caller owns the slot: its discipline
-        // (`queue`, `sample`) has acquired it from the producer, which does not touch it before
-        // it is given back. Whole cache lines at a time: word by word, a full frame took 0.1 µs
-        // longer.
+        // SAFETY: `start` is the start of SLOT_PAYLOAD_BYTES bytes within this slot, of which `bytes` follow `offset`,
+        // `out` has at least `bytes`, and they are different memory. The caller owns the slot: its discipline (`queue`,
+        // `sample`) has acquired it from the producer, which does not touch it before it is given back. Whole cache
+        // lines at a time: word by word, a full frame took 0.1 µs longer.
         unsafe { core::ptr::copy_nonoverlapping(start.add(offset), out.as_mut_ptr(), bytes) };
     }
 

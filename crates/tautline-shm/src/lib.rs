@@ -1,10 +1,9 @@
 //! The shared-memory objects of Tautline: the memory of one port, and the two disciplines in which
 //! messages pass through it.
 //!
-//! A *producer* (the BPF demux in the kernel, or a link of this process) delivers frames into the
-//! memory; one *consumer* (the thread that owns the port) takes them out. Neither ever waits for
-//! the other, neither makes a system call to pass a message, and what is full is counted, not
-//! waited for.
+//! A *producer* (the BPF demux in the kernel, or a link of this process) delivers frames into the memory; one
+//! *consumer* (the thread that owns the port) takes them out. Neither ever waits for the other, neither makes a system
+//! call to pass a message, and what is full is counted, not waited for.
 //!
 //! * [`layout`] is the byte layout. It is ABI: `bpf/tautline.h` describes the same bytes to the
 //!   kernel side, and the sizes and offsets are asserted when either is compiled.

@@ -1,6 +1,5 @@
-//! Peers of a port: the places that senders have in its memory. A place holds what is known of the
-//! peer's losses, and in a sampling port that keeps a value for each source it is also the number of
-//! its cells.
+//! Peers of a port: the places that senders have in its memory. A place holds what is known of the peer's losses, and
+//! in a sampling port that keeps a value for each source it is also the number of its cells.
 //!
 //! A search begins at a place that the peer's key says and goes on from there. A free place is taken
 //! by compare-and-swap, so several CPUs may search and take at once.
@@ -28,8 +27,7 @@ pub const fn first_place(key: u64, places: usize) -> usize {
     (((key.wrapping_mul(GOLDEN) >> 32) * places as u64) >> 32) as usize
 }
 
-/// The place of a peer, found or taken, among the first `places`, of which at most `search_max` are
-/// looked at.
+/// The place of a peer, found or taken, among the first `places`, of which at most `search_max` are looked at.
 fn find(control: &Control, key: u64, places: usize, search_max: usize) -> Option<usize> {
     let mut place = first_place(key, places);
     for _ in 0..search_max.min(places) {

@@ -6,11 +6,10 @@
 //! interval; a frame that finds it more than the tolerance ahead of its own arrival is dropped. So a
 //! burst of `tolerance / interval + 1` frames passes at once, and after it one in each interval.
 //!
-//! Progress and exactness: admission is one compare-and-swap, so never more than rate and burst allow
-//! are admitted, whatever the number of CPUs. A CPU that loses the swap [`CLAIM_ATTEMPTS`] times in a row
-//! drops its frame as policed: at least as many others were admitted meanwhile, so at most one frame
-//! in each nine that meet within nanoseconds is dropped although there was a token. Dropping is one
-//! load and one addition.
+//! Progress and exactness: admission is one compare-and-swap, so never more than rate and burst allow are admitted,
+//! whatever the number of CPUs. A CPU that loses the swap [`CLAIM_ATTEMPTS`] times in a row drops its frame as policed:
+//! at least as many others were admitted meanwhile, so at most one frame in each nine that meet within nanoseconds is
+//! dropped although there was a token. Dropping is one load and one addition.
 //!
 //! Times are compared by their difference, so neither a wrapped clock nor arrivals out of order nor
 //! a word that another process overwrote do worse than to admit a burst or to drop until it is paid.
@@ -38,8 +37,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// One frame in each interval, and `burst` (from 1) at once after a pause. `None` beyond the
-    /// limits above.
+    /// One frame in each interval, and `burst` (from 1) at once after a pause. `None` beyond the limits above.
     #[must_use]
     pub const fn new(interval_ns: u64, burst: u32) -> Option<Self> {
         if interval_ns < INTERVAL_NS_MIN

@@ -1,10 +1,9 @@
 //! The queuing discipline: a bounded ring per class, several producers, one consumer.
 //!
-//! Each slot carries a *turn*. A slot at position `p` (counted without wrapping) may be filled when
-//! its turn is `p`; filling it makes the turn `p + 1`; taking it makes the turn `p + depth`, which
-//! is the position at which the slot is filled next. So a message and the word that announces it
-//! lie in one cache line, and producer and consumer share no index. (The scheme is Dmitry Vyukov's
-//! bounded queue, with one consumer.)
+//! Each slot carries a *turn*. A slot at position `p` (counted without wrapping) may be filled when its turn is `p`;
+//! filling it makes the turn `p + 1`; taking it makes the turn `p + depth`, which is the position at which the slot is
+//! filled next. So a message and the word that announces it lie in one cache line, and producer and consumer share no
+//! index. (The scheme is Dmitry Vyukov's bounded queue, with one consumer.)
 //!
 //! Progress: the consumer is wait-free. A producer is wait-free too, because it gives up after
 //! [`CLAIM_ATTEMPTS`] collisions and counts the frame as contended. A producer that is interrupted
@@ -13,9 +12,8 @@
 use crate::layout::{CLASS_COUNT, Control, RecordHead, Slot};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Attempts of a producer to claim a slot while others claim too. Lower: frames are given up when
-/// a few CPUs deliver to one class at the same time. Higher: the bound on the work per frame grows
-/// (and the BPF verifier unrolls it).
+/// Attempts of a producer to claim a slot while others claim too. Lower: frames are given up when a few CPUs deliver to
+/// one class at the same time. Higher: the bound on the work per frame grows (and the BPF verifier unrolls it).
 pub const CLAIM_ATTEMPTS: usize = 8;
 
 /// Why a frame was not queued.

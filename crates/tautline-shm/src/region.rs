@@ -1,5 +1,4 @@
-//! Lays the layout over raw memory: a mapped BPF array, memory of this process, later a file that
-//! two processes map.
+//! Lays the layout over raw memory: a mapped BPF array, memory of this process, later a file that two processes map.
 #![allow(unsafe_code)] // The one place where bytes become the structures of `layout`.
 
 use core::ptr::NonNull;
@@ -56,10 +55,9 @@ impl Shape {
 /// Memory that holds one port.
 ///
 /// # Safety
-/// `base` must return, for the whole life of the value, the same address: the start of at least
-/// `shape().bytes()` bytes that are mapped, writable, aligned to 64 bytes, and in this process
-/// accessed only through the atomics of [`crate::layout`]. (Another process or the kernel
-/// may write there at any time.)
+/// `base` must return, for the whole life of the value, the same address: the start of at least `shape().bytes()` bytes
+/// that are mapped, writable, aligned to 64 bytes, and in this process accessed only through the atomics of
+/// [`crate::layout`]. (Another process or the kernel may write there at any time.)
 pub unsafe trait PortMemory {
     /// Start of the memory.
     fn base(&self) -> NonNull<u8>;

@@ -1,18 +1,16 @@
 //! The sampling discipline: the last value only, in three cells.
 //!
-//! One cell is the reader's, one the writer's, one lies between them. The writer fills its own
-//! cell and exchanges it for the middle one; the reader, when the middle one is fresh, exchanges
-//! its own for it. Each exchange is one atomic instruction, so a cell always has exactly one owner:
-//! a value is never torn, however often and however fast it is replaced, and the reader may look
-//! at it for as long as it likes.
+//! One cell is the reader's, one the writer's, one lies between them. The writer fills its own cell and exchanges it
+//! for the middle one; the reader, when the middle one is fresh, exchanges its own for it. Each exchange is one atomic
+//! instruction, so a cell always has exactly one owner: a value is never torn, however often and however fast it is
+//! replaced, and the reader may look at it for as long as it likes.
 //!
 //! A port may keep such a triple of cells for each of several sources: different sources never
 //! disturb each other. Which source has which is [`crate::peer`]'s business.
 //!
-//! Progress: the reader is wait-free (one load, at most one exchange, for each source). A writer is
-//! wait-free too: where two CPUs deliver to the same cells at the same moment, the second gives way
-//! and is counted. That is the order "second, then first", so the port still holds a value that
-//! was the last.
+//! Progress: the reader is wait-free (one load, at most one exchange, for each source). A writer is wait-free too:
+//! where two CPUs deliver to the same cells at the same moment, the second gives way and is counted. That is the order
+//! "second, then first", so the port still holds a value that was the last.
 
 use crate::layout::{CELL_COUNT, Control, Peer, RecordHead, Slot};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -20,8 +18,7 @@ use crate::sync::fence;
 
 /// Set in a middle word by the writer, cleared by the reader: there is a value not seen yet.
 pub const FRESH: u32 = 0x80;
-/// The index in a middle word. Cells are three, so 3 is never valid; it is brought into range before
-/// use.
+/// The index in a middle word. Cells are three, so 3 is never valid; it is brought into range before use.
 pub const INDEX: u32 = 0x03;
 /// Which cell is whose in the beginning: writer 0, middle 1, reader 2.
 const FIRST_MIDDLE: u32 = 1;
@@ -65,8 +62,7 @@ pub fn write(
     cell.turn.store(number, Relaxed);
     // Release: a reader that sees the number in `observe` sees that this writer is at work, until it is done.
     peer.written.store(number, Release);
-    // Release: the reader's exchange sees the cell filled. Acquire: its reads of the cell that
-    // comes back are done.
+    // Release: the reader's exchange sees the cell filled. Acquire: its reads of the cell that comes back are done.
     let middle = control.sample.middle[source].swap(back | FRESH, AcqRel);
     peer.back.store(middle & INDEX, Relaxed);
     peer.lock.store(0, Release);
@@ -122,8 +118,7 @@ pub fn observe(peer: &Peer, cells: &[Slot], source: usize, out: &mut [u8]) -> Op
     None
 }
 
-/// The reader's place at one source: the cell that it owns, and the number of the last value that it
-/// handed on.
+/// The reader's place at one source: the cell that it owns, and the number of the last value that it handed on.
 #[derive(Debug)]
 pub struct Reader {
     source: usize,
@@ -164,8 +159,7 @@ impl Reader {
         self.look(control) & FRESH != 0 || self.holds_new()
     }
 
-    /// Takes the newest value as the reader's own; whether there is one that has not been handed
-    /// on. Wait-free.
+    /// Takes the newest value as the reader's own; whether there is one that has not been handed on. Wait-free.
     #[inline]
     pub fn refresh(&mut self, control: &Control, cells: &[Slot]) -> bool {
         let middle = &control.sample.middle[self.source];
@@ -174,8 +168,7 @@ impl Reader {
             // The exchange and the value's first line come from the writer's cache: side by side,
             // not one after the other.
             prefetch(&cells[cell_index(self.source, was)]);
-            // Acquire: partner is the writer's exchange. Release: our reads of the cell that we
-            // give back are done.
+            // Acquire: partner is the writer's exchange. Release: our reads of the cell that we give back are done.
             self.front = middle.swap(self.front, AcqRel) & INDEX;
             self.number = self.cell(cells).turn.load(Relaxed);
         }

@@ -8,9 +8,8 @@ use std::process::{Child, Command};
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Has the kernel send `signal` to the command's process when the thread that starts it ends, however that ends:
-/// start it from a thread that lives as long as the child is wanted. SIGKILL ends it for certain; SIGTERM lets it
-/// clean up.
+/// Has the kernel send `signal` to the command's process when the thread that starts it ends, however that ends: start
+/// it from a thread that lives as long as the child is wanted. SIGKILL ends it for certain; SIGTERM lets it clean up.
 pub fn end_with_thread(command: &mut Command, signal: Signal) -> &mut Command {
     let parent = getpid();
     let between_fork_and_exec = move || -> io::Result<()> {

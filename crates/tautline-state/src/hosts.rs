@@ -74,9 +74,8 @@ pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Resul
     })
 }
 
-/// Removes a host with its cables. The cables first: a process that holds the namespace open
-/// would otherwise keep them. Errors are not reported, since the caller could not act on them
-/// and the next run clears the rest.
+/// Removes a host with its cables. The cables first: a process that holds the namespace open would otherwise keep them.
+/// Errors are not reported, since the caller could not act on them and the next run clears the rest.
 pub fn remove(name: &str) {
     let path = path_of(name);
     if !path.exists() {

@@ -44,9 +44,8 @@ impl Fragment {
     }
 }
 
-/// The frames that carry a message of `message_bytes` over a link whose frames hold
-/// `whole_bytes_max` payload bytes: one frame if it fits, otherwise fragments of
-/// [`FRAGMENT_BYTES`].
+/// The frames that carry a message of `message_bytes` over a link whose frames hold `whole_bytes_max` payload bytes:
+/// one frame if it fits, otherwise fragments of [`FRAGMENT_BYTES`].
 ///
 /// `whole_bytes_max` is a constant of the link, such as
 /// [`WHOLE_BYTES_MAX_ETHERNET`](crate::wire::WHOLE_BYTES_MAX_ETHERNET).

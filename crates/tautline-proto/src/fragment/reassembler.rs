@@ -9,11 +9,9 @@ use crate::wire::{
     FRAGMENT_BYTES, FRAGMENT_COUNT_MAX, Header, MESSAGE_BYTES_MAX, PortNumber, Priority,
 };
 
-/// Sender of a frame, as the caller tells its peers apart: a neighbour's number, an address as an
-/// integer.
+/// Sender of a frame, as the caller tells its peers apart: a neighbour's number, an address as an integer.
 ///
-/// The reassembler only compares it. Two peers with the same identifier would mix up their
-/// messages.
+/// The reassembler only compares it. Two peers with the same identifier would mix up their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u64);
 
@@ -32,8 +30,7 @@ pub struct ReassemblerConfig {
 }
 
 impl Default for ReassemblerConfig {
-    /// 8 collectors of [`MESSAGE_BYTES_MAX`], 512 KiB together, and 50 ms: 64 KiB take 5.4 ms at
-    /// 100 Mbit/s.
+    /// 8 collectors of [`MESSAGE_BYTES_MAX`], 512 KiB together, and 50 ms: 64 KiB take 5.4 ms at 100 Mbit/s.
     fn default() -> Self {
         Self {
             collector_count: 8,
@@ -71,8 +68,7 @@ pub enum DropReason {
     TooLarge,
 }
 
-/// Counters of a [`Reassembler`] since it was made. They count messages, unless they say
-/// frames.
+/// Counters of a [`Reassembler`] since it was made. They count messages, unless they say frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReassemblyCounters {
     /// Complete and handed out, whole ones included.
@@ -108,13 +104,11 @@ impl ReassemblyCounters {
 
 /// Puts the fragments of messages together, in any order, with duplicates and holes.
 ///
-/// A frame that carries a whole message passes through without a collector. A completed message's
-/// collector keeps its key until it is needed again or the time limit passes, so that late
-/// duplicates do not begin the message anew.
+/// A frame that carries a whole message passes through without a collector. A completed message's collector keeps its
+/// key until it is needed again or the time limit passes, so that late duplicates do not begin the message anew.
 ///
-/// Each push looks at every collector once: bounded by
-/// [`collector_count`](ReassemblerConfig::collector_count). Nothing is allocated after
-/// [`new`](Self::new).
+/// Each push looks at every collector once: bounded by [`collector_count`](ReassemblerConfig::collector_count). Nothing
+/// is allocated after [`new`](Self::new).
 #[derive(Debug)]
 pub struct Reassembler {
     collectors: Box<[Collector]>,
@@ -126,8 +120,7 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// Takes all memory: `collector_count * message_bytes_max` bytes and a little for each
-    /// collector.
+    /// Takes all memory: `collector_count * message_bytes_max` bytes and a little for each collector.
     ///
     /// # Panics
     ///
@@ -181,8 +174,7 @@ impl Reassembler {
 
     /// Drops the messages whose time limit has passed at `now`, and returns how many.
     ///
-    /// Not needed for correctness, only for the [`expired`](ReassemblyCounters::expired) counter to
-    /// be timely.
+    /// Not needed for correctness, only for the [`expired`](ReassemblyCounters::expired) counter to be timely.
     pub fn expire(&mut self, now: Instant) -> usize {
         let mut expired = 0;
         for collector in &mut self.collectors {
@@ -197,10 +189,9 @@ impl Reassembler {
 
     /// Drops everything that a flow has under way, and what is remembered of it.
     ///
-    /// To be called when the flow has restarted, see
-    /// [`Arrival::Restart`](crate::loss::Arrival::Restart), before the frame that says so is
-    /// pushed: its sequence numbers begin anew, and a new message could otherwise be mixed with the
-    /// remains of an old one of the same number. Other flows of the source are not touched.
+    /// To be called when the flow has restarted, see [`Arrival::Restart`](crate::loss::Arrival::Restart), before the
+    /// frame that says so is pushed: its sequence numbers begin anew, and a new message could otherwise be mixed with
+    /// the remains of an old one of the same number. Other flows of the source are not touched.
     pub fn forget_flow(
         &mut self,
         source: SourceId,
@@ -471,8 +462,7 @@ mod tests {
         }
     }
 
-    /// Pushes fragment `index` of a message of `count` full fragments, filled with `index`, at time
-    /// zero.
+    /// Pushes fragment `index` of a message of `count` full fragments, filled with `index`, at time zero.
     fn push(
         to: &mut Reassembler,
         source: SourceId,

@@ -33,16 +33,14 @@ impl Default for SimConfig {
     }
 }
 
-/// Faults of the network. Shares are in parts per million of the copies that reach a
-/// receiver.
+/// Faults of the network. Shares are in parts per million of the copies that reach a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Copies that vanish.
     pub loss_ppm: u32,
     /// Copies that arrive twice.
     pub duplication_ppm: u32,
-    /// Copies that take up to [`reordering_delay_max`](Self::reordering_delay_max) longer and that
-    /// others overtake.
+    /// Copies that take up to [`reordering_delay_max`](Self::reordering_delay_max) longer and that others overtake.
     pub reordering_ppm: u32,
     /// Copies in which one to three bits flip.
     pub corruption_ppm: u32,

@@ -27,8 +27,7 @@ impl FrameStore {
         }
     }
 
-    /// Copies a frame into a vacant buffer, `None` if there is none. The frame is at most as long
-    /// as configured.
+    /// Copies a frame into a vacant buffer, `None` if there is none. The frame is at most as long as configured.
     pub(super) fn take(&mut self, frame: &[u8]) -> Option<FrameIndex> {
         let index = self.vacant.pop()?;
         self.used[index.0] = frame.len();

@@ -1,9 +1,8 @@
 //! The protocol core on a simulated network, over many seeds.
 //!
-//! Two nodes send messages of all sizes over several flows to a third, in both forms, while the
-//! network misbehaves; then it is partitioned, then healed, then the senders restart. After every
-//! frame the receiver's state is compared with what an oracle knows, which sees what a receiver
-//! cannot:
+//! Two nodes send messages of all sizes over several flows to a third, in both forms, while the network misbehaves;
+//! then it is partitioned, then healed, then the senders restart. After every frame the receiver's state is compared
+//! with what an oracle knows, which sees what a receiver cannot:
 //!
 //! - a completed message equals the sent one, unless one of its frames was damaged without notice;
 //! - it completes no more often than the network delivered each of its frames;
@@ -35,9 +34,8 @@ const SEEDS_DEFAULT: u64 = 200;
 const SENDER_COUNT: usize = 2;
 const RECEIVER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xFF]);
 
-/// Shortest and longest time between two frames of all senders together. With the longest extra
-/// delay below, a frame is overtaken by fewer than 64 others, which the loss tracker still tells
-/// from a loss.
+/// Shortest and longest time between two frames of all senders together. With the longest extra delay below, a frame is
+/// overtaken by fewer than 64 others, which the loss tracker still tells from a loss.
 const GAP_NS: (u64, u64) = (5_000, 15_000);
 const REORDERING_NS_MAX: u64 = 250_000;
 

@@ -16,8 +16,7 @@ use tautline_proto::wire::{
 use super::{RECEIVER_MAC, below};
 
 pub(crate) const RECEIVER_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 255);
-/// The most that a source may have under way with the smallest number of collectors: see
-/// `receiver.rs`.
+/// The most that a source may have under way with the smallest number of collectors: see `receiver.rs`.
 pub(crate) const FLOW_COUNT_MAX: u64 = 4;
 
 /// Key that tells one message of a run from all others.
