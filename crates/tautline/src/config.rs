@@ -173,7 +173,6 @@ struct Document {
     interface: Option<String>,
     link: Option<LinkKind>,
     xdp_mode: Option<XdpMode>,
-    busy_poll_us: Option<u64>,
     zero_copy: Option<bool>,
     #[serde(default, deserialize_with = "own_ethertype")]
     ethertype: Option<u16>,
@@ -242,7 +241,6 @@ impl Document {
             interface: self.interface,
             link: self.link,
             xdp_mode: self.xdp_mode,
-            busy_poll: self.busy_poll_us.map(Duration::from_micros),
             zero_copy: self.zero_copy,
             ethertype: self.ethertype.unwrap_or(defaults.ethertype),
             vlan: self.vlan.unwrap_or(Vlan::NONE),

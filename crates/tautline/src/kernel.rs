@@ -60,7 +60,7 @@ pub(crate) fn tells_buffers_of_veth() -> bool {
 }
 
 /// All of them. The first stands for all that link `xdp` needs: the others are older.
-pub const FEATURES: [Feature; 7] = [
+pub const FEATURES: [Feature; 6] = [
     Feature {
         name: "`bpf_xdp_load_bytes`",
         since: "5.18",
@@ -84,13 +84,6 @@ pub const FEATURES: [Feature; 7] = [
         used_by: "link `xsk`",
         instead: "link `xdp` or `packet`",
         probe: || tried(xsk::try_socket()),
-    },
-    Feature {
-        name: "`SO_PREFER_BUSY_POLL`",
-        since: "5.11",
-        used_by: "link `xsk` with `busy_poll_us`",
-        instead: "leave `busy_poll_us` out: interrupts as the driver has them",
-        probe: || tried(xsk::try_busy_poll()),
     },
     Feature {
         name: "`futex_waitv`",

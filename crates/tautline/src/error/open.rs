@@ -134,9 +134,6 @@ pub enum OpenError {
         /// Release that has it.
         since: &'static str,
     },
-    /// The kernel has no busy polling, which the configuration asks for.
-    #[error("this kernel has no busy polling")]
-    NoBusyPolling,
     /// The configuration names a VLAN, and the link has no frames in it.
     #[error("link `{link}` is outside VLAN {vlan}")]
     OutsideVlan {
@@ -287,9 +284,6 @@ impl OpenError {
             Self::RuleUnknown { .. } => "name a user or group that exists, or its number",
             Self::NotPermitted { .. } => {
                 "run as root or grant the capabilities (setcap), start a control process (taut node run), or use link = \"udp\", which needs none"
-            }
-            Self::NoBusyPolling => {
-                "leave `busy_poll_us` out: kernels with PREEMPT_RT mostly have none, others since Linux 5.11"
             }
             Self::OutsideVlan { .. } => {
                 "use link `xdp` or `xsk`, or leave `vlan` out and name the VLAN's own interface (ip link add link eth0 name eth0.5 type vlan id 5)"

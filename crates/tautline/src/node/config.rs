@@ -25,9 +25,6 @@ pub struct NodeConfig {
     pub link: Option<LinkKind>,
     /// Mode of link `xdp`; `None` takes the best that works on the interface.
     pub xdp_mode: Option<XdpMode>,
-    /// On link `xsk`, the time for which a look polls the driver itself; `None` leaves that to the
-    /// kernel's interrupt processing.
-    pub busy_poll: Option<Duration>,
     /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it
     /// cannot.
     pub zero_copy: Option<bool>,
@@ -122,7 +119,6 @@ impl NodeConfig {
             interface: Some(interface.to_owned()),
             link: None,
             xdp_mode: None,
-            busy_poll: None,
             zero_copy: None,
             ethertype: ETHERTYPE_DEFAULT,
             vlan: Vlan::NONE,

@@ -182,10 +182,7 @@ fn open_link(
         return Err(OpenError::TimeNamespace { link: kind.name() });
     }
     match kind {
-        LinkKind::Xsk => {
-            let (busy_poll, zero_copy) = (config.busy_poll, config.zero_copy);
-            Ok(Box::new(XskLink::new(setup()?, busy_poll, zero_copy)?))
-        }
+        LinkKind::Xsk => Ok(Box::new(XskLink::new(setup()?, config.zero_copy)?)),
         LinkKind::Xdp => {
             let setup = setup()?;
             let wanted = DemuxWanted {

@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::Duration;
 
 use super::memory::Mapping;
 use super::socket::{bind, open, set_option};
@@ -43,17 +42,6 @@ pub(crate) fn try_socket() -> io::Result<()> {
     open(libc::AF_XDP, libc::SOCK_RAW, 0).map(drop)
 }
 
-/// The option for polls in place of interrupts, on a socket that is closed again.
-pub(crate) fn try_busy_poll() -> io::Result<()> {
-    let socket = open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
-    set_option(
-        socket.as_fd(),
-        libc::SOL_SOCKET,
-        libc::SO_PREFER_BUSY_POLL,
-        &1i32,
-    )
-}
-
 /// The option for more frames a call, on a socket that is closed again. It wants a ring first.
 pub(crate) fn try_send_budget() -> io::Result<()> {
     let socket = open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
@@ -71,15 +59,6 @@ pub(crate) enum Copies {
     One,
 }
 
-/// Options of busy polling: the receive processing of the queue runs in the reader's own calls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BusyPoll {
-    /// How long a call polls, in microseconds.
-    pub(crate) time_us: i32,
-    /// Frames that one poll takes at most.
-    pub(crate) budget: i32,
-}
-
 /// Options of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
@@ -87,7 +66,6 @@ pub(crate) struct Opening {
     pub(crate) queue: u32,
     /// Zero is refused where the driver has it not.
     pub(crate) copies: Copies,
-    pub(crate) busy_poll: Option<BusyPoll>,
 }
 
 /// Memory of one socket, in bytes.
@@ -158,11 +136,6 @@ impl<T: Copy> Ring<T> {
         self.word(self.offsets.flags).load(Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// As producer: whether the kernel has taken all entries.
-    fn is_taken(&self) -> bool {
-        self.word(self.offsets.consumer).load(Relaxed) == self.own
-    }
-
     /// As producer: indices of the entries that the kernel has not taken.
     fn untaken(&self) -> impl Iterator<Item = u32> + use<T> {
         // Partner: the kernel's release of the consumer index.
@@ -219,8 +192,6 @@ pub(crate) struct XskSocket {
     free: Vec<u64>,
     copies: Copies,
     chunk_bytes: usize,
-    /// The driver is polled in our calls.
-    is_polling: bool,
     /// The last call left something in the transmit ring.
     unsent: bool,
     /// The last call was refused, as it is while the interface is down.
@@ -247,7 +218,6 @@ impl XskSocket {
             interface_index,
             queue,
             copies,
-            busy_poll,
         } = *opening;
         let chunk_bytes = chunk_bytes(copies);
         let socket = open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
@@ -275,11 +245,6 @@ impl XskSocket {
             set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &IN_FLIGHT_BYTES);
         // Best effort: without it, more calls are made.
         let _older_kernel = set_option(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &RING_SLOTS);
-        if let Some(BusyPoll { time_us, budget }) = busy_poll {
-            set_option(fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &1i32)?;
-            set_option(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &time_us)?;
-            set_option(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, &budget)?;
-        }
         let offsets: libc::xdp_mmap_offsets = option(fd, libc::XDP_MMAP_OFFSETS)?;
         let mut fill = Ring::map(fd, offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING)?;
         let completion = Ring::map(fd, offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING)?;
@@ -314,7 +279,6 @@ impl XskSocket {
             free: sending.map(|place| place * chunk_bytes as u64).collect(),
             copies,
             chunk_bytes,
-            is_polling: busy_poll.is_some(),
             unsent: false,
             refused: false,
             socket,
@@ -357,14 +321,6 @@ impl XskSocket {
         if self.fill.needs_wakeup() {
             super::socket::look(self.socket.as_fd());
         }
-    }
-
-    /// Has the driver polled in this call, if that was asked for; then there may be frames to receive.
-    pub(crate) fn poll_driver(&self) -> bool {
-        if self.is_polling {
-            super::socket::look(self.socket.as_fd());
-        }
-        self.is_polling
     }
 
     /// Sends the frames that `fill` queues, and says how many; fewer if the kernel has taken only those. On an error
@@ -487,7 +443,6 @@ impl XskSocket {
                 // In copy mode a call sends so many, and says that there are more.
                 Some(libc::EAGAIN) => {}
                 Some(libc::EBUSY | libc::ENOBUFS) => break,
-                None if self.is_polling && !self.transmit.is_taken() => return self.wake_sender(),
                 _ => return result,
             }
         }
@@ -495,13 +450,7 @@ impl XskSocket {
         Ok(())
     }
 
-    /// A call to a socket that polls runs the driver's receive poll, and wakes nothing. Where another one sends
-    /// (virtio_net), a look at the socket wakes it.
-    fn wake_sender(&self) -> io::Result<()> {
-        super::wait::readable(self.socket.as_fd(), Some(Duration::ZERO))
-    }
-
-    /// The same for what the last call left.
+    /// Has the kernel send what the last call left.
     pub(crate) fn transmit_rest(&mut self) {
         if self.unsent {
             // An interface that is down is told to who sends next.

@@ -317,32 +317,3 @@ fn ports_that_share_a_queue_are_each_woken() {
         }
     });
 }
-
-#[test]
-fn busy_polling_can_be_asked_for() {
-    let Some(hosts) = hosts() else { return };
-    let polling = |host| {
-        let mut config = config(&hosts, host, XSK);
-        config.busy_poll = Some(Duration::from_micros(20));
-        hosts.inside(host, || Node::open(config)).unwrap()
-    };
-    let a = match polling(Host::A) {
-        Err(error @ OpenError::NoBusyPolling) => {
-            println!("SKIPPED: {error}");
-            return;
-        }
-        opened => opened.unwrap(),
-    };
-    let b = polling(Host::B).unwrap();
-    hosts.wait_until_up().unwrap();
-    let open = |host, node: &Node, number| {
-        let opened = hosts.inside(host, || node.queuing(port(number)).open());
-        opened.unwrap().unwrap()
-    };
-    let (mut sender, mut receiver) = (open(Host::A, &a, 1), open(Host::B, &b, 2));
-    let to = sender.destination("peer", port(2)).unwrap();
-    sender.send(to, Priority::HIGHEST, b"polled").unwrap();
-    let mut buffer = [0; 1484];
-    let message = receiver.take_into(&mut buffer);
-    assert_eq!(&buffer[..message.length], b"polled");
-}

@@ -13,7 +13,6 @@ mod rx_queue;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::{Map, RingBuf, XskMap};
@@ -23,7 +22,7 @@ use tautline_proto::wire::{PORT_MAX, PortKey, PortNumber};
 
 use self::port::XskPort;
 use self::queues::Opener;
-use self::rx_queue::{COLLECT_FRAMES_MAX, Maps, Shared};
+use self::rx_queue::{Maps, Shared};
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
 use super::bpf::map_indices::MapIndices;
@@ -36,7 +35,7 @@ use super::{
 };
 use crate::error::{OpenError, PortError};
 use crate::sys::memory::Mapping;
-use crate::sys::xsk::{BusyPoll, Copies, XskSocket, try_busy_poll};
+use crate::sys::xsk::{Copies, XskSocket};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -52,37 +51,22 @@ impl XskLink {
     /// Attaches the program and takes all queues of the interface.
     ///
     /// # Errors
-    /// [`OpenError::NoBusyPolling`], [`OpenError::HiddenTags`], [`OpenError::XdpTaken`], [`OpenError::NoXdp`],
-    /// [`OpenError::NotPermitted`], [`OpenError::Refused`], and those of [`Opener::open`].
-    pub(crate) fn new(
-        setup: Setup,
-        busy_poll: Option<Duration>,
-        zero_copy: Option<bool>,
-    ) -> Result<Self, OpenError> {
+    /// [`OpenError::HiddenTags`], [`OpenError::XdpTaken`], [`OpenError::NoXdp`], [`OpenError::NotPermitted`],
+    /// [`OpenError::Refused`], and those of [`Opener::open`].
+    pub(crate) fn new(setup: Setup, zero_copy: Option<bool>) -> Result<Self, OpenError> {
         let refused = |doing: &str, source: Error| OpenError::Refused {
             doing: format!("{doing} on `{}`", setup.name),
             source,
         };
-        if busy_poll.is_some()
-            && let Err(error) = try_busy_poll()
-            && error.raw_os_error() == Some(libc::ENOPROTOOPT)
-        {
-            return Err(OpenError::NoBusyPolling);
-        }
         setup.check_tags()?;
         let mut ebpf = setup.load_object(tautline_bpf::XSK)?;
         // Before the sockets: another program here is named, which a queue's EBUSY is not.
         let attached = attach(&mut ebpf, "tautline_xsk", &setup)?;
-        let busy_poll = busy_poll.map(|time| BusyPoll {
-            time_us: i32::try_from(time.as_micros()).unwrap_or(i32::MAX),
-            budget: COLLECT_FRAMES_MAX as i32,
-        });
-        let opener = Opener {
+        let queues = Opener {
             setup: &setup,
-            busy_poll,
             zero_copy,
-        };
-        let queues = opener.open()?;
+        }
+        .open()?;
         let maps = show(&mut ebpf, &queues)
             .map_err(|error| refused("showing the AF_XDP sockets to the program", error))?;
         let own = setup.ip.map(|ip| Own {

@@ -8,7 +8,7 @@ use crate::error::OpenError;
 use crate::link::XdpMode;
 use crate::link::bpf::demux::Setup;
 use crate::sys::memory::lock_limit_bytes;
-use crate::sys::xsk::{BusyPoll, Copies, Opening, XskSocket, memory_bytes};
+use crate::sys::xsk::{Copies, Opening, XskSocket, memory_bytes};
 
 /// Queues of an interface that are served, as many as the program's map has. Lower: large network cards have to
 /// be set to fewer queues first. Higher: a node of all queues takes more memory, 4 or 8 MiB for each.
@@ -20,7 +20,6 @@ const ENOTSUPP: i32 = 524;
 /// Opens the sockets of one interface.
 pub(super) struct Opener<'a> {
     pub(super) setup: &'a Setup,
-    pub(super) busy_poll: Option<BusyPoll>,
     /// Whether the driver is to work in our memory; `None`: where it can.
     pub(super) zero_copy: Option<bool>,
 }
@@ -92,7 +91,6 @@ impl Opener<'_> {
             interface_index: self.setup.interface.index,
             queue,
             copies,
-            busy_poll: self.busy_poll,
         }
     }
 
@@ -181,7 +179,6 @@ mod tests {
     fn opener(setup: &Setup) -> Opener<'_> {
         Opener {
             setup,
-            busy_poll: None,
             zero_copy: None,
         }
     }

@@ -37,7 +37,7 @@ use crate::sys::xsk::{NOTE_BYTES, XskSocket};
 
 /// Frames that one look takes from one queue: as many as `packet` takes from a socket, and for the same
 /// reasons.
-pub(super) const COLLECT_FRAMES_MAX: usize = 64;
+const COLLECT_FRAMES_MAX: usize = 64;
 
 /// Maps that the program shares with this process.
 pub(super) struct Maps {
@@ -215,9 +215,7 @@ impl Shared {
             news,
         } = &mut *pump;
         for queue in queues {
-            if self.take(queue, slots) == 0 && queue.poll_driver() {
-                self.take(queue, slots);
-            }
+            self.take(queue, slots);
             queue.wake_receiver();
             queue.transmit_rest();
         }
@@ -227,19 +225,16 @@ impl Shared {
         }
     }
 
-    /// How many frames it brought.
-    fn take(&self, queue: &mut XskSocket, slots: &Slots) -> usize {
-        let mut taken = 0;
-        while taken < COLLECT_FRAMES_MAX {
+    /// Takes what has come on one queue.
+    fn take(&self, queue: &mut XskSocket, slots: &Slots) {
+        for _ in 0..COLLECT_FRAMES_MAX {
             let looked = queue.receive(|frame| {
                 self.deliver(slots, Note::read(&frame.note), frame.bytes);
             });
             if looked.is_none() {
                 break;
             }
-            taken += 1;
         }
-        taken
     }
 
     /// Puts a frame into the memory of the port that it is for, and wakes its reader if it sleeps.
