@@ -10,7 +10,6 @@
 
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_FRAGMENT_OFFSET 0x1fff
-#define ICMP_UNREACHABLE 3
 
 /* UDP port to the place of its memory in `ports`; 0: not ours. A table and not a hash, so that a datagram
  * for Linux costs one look.

@@ -60,7 +60,6 @@ struct tl_header {
 #define TL_CLAIM_ATTEMPTS 8
 #define TL_SAMPLE_FRESH 0x80
 #define TL_SAMPLE_INDEX 0x03
-#define TL_NEWS_COUNT 4
 #define TL_UDP_PLACES 256
 #define TL_RAW_PLACES 8
 /* Places of ports: Tautline ports by their number, then those of plain UDP, then raw ones. */
@@ -121,11 +120,6 @@ struct tl_class {
 	__u64 dropped_full;
 } TL_LINE;
 
-struct tl_news_entry {
-	__u64 about;
-	__u64 destination;
-};
-
 struct tl_control {
 	struct {
 		__u32 magic;
@@ -146,8 +140,6 @@ struct tl_control {
 		__u64 peers_evicted;
 		__u64 doorbells;
 		__u64 sources_refused;
-		__u64 news;
-		__u32 news_lock;
 	} TL_LINE producer;
 	struct {
 		__u64 paid_ns;
@@ -157,9 +149,7 @@ struct tl_control {
 	struct tl_class class[TL_CLASS_COUNT];
 	__u64 taken[TL_CLASS_COUNT] TL_LINE;
 	__u64 key[TL_PEER_COUNT] TL_LINE;
-	__u8 rest[TL_SLOT_BYTES -
-		  64 * (4 + TL_PEER_COUNT / 16 + TL_CLASS_COUNT + 1 + TL_PEER_COUNT / 8 + 1)];
-	struct tl_news_entry news[TL_NEWS_COUNT] TL_LINE;
+	__u8 rest[TL_SLOT_BYTES - 64 * (4 + TL_PEER_COUNT / 16 + TL_CLASS_COUNT + 1 + TL_PEER_COUNT / 8)];
 };
 
 struct tl_peer {
@@ -187,7 +177,6 @@ _Static_assert(__builtin_offsetof(struct tl_raw_head, priority) ==
 	       "fields that both heads have");
 _Static_assert(TL_RAW_HEAD_BYTES + TL_RAW_PAYLOAD_BYTES == TL_HEADER_BYTES + TL_SLOT_PAYLOAD_BYTES,
 	       "payload of a raw frame");
-_Static_assert(__builtin_offsetof(struct tl_control, news) == 1472, "news");
 _Static_assert(sizeof(struct tl_slot) == TL_SLOT_BYTES, "slot");
 _Static_assert(sizeof(struct tl_control) == TL_SLOT_BYTES, "control element");
 _Static_assert(__builtin_offsetof(struct tl_control, middle) == 256, "middle words");

@@ -79,62 +79,6 @@ static __always_inline __u32 check_fragment(struct tl_context *ctx, const struct
 	return found & TL_FLOW_PLACE;
 }
 
-/* News that a datagram of ours did not arrive, for the port that sent it: the last few, in the order of
- * arrival. Each entry is valid while its number is the one that is looked for. One CPU writes at a time:
- * tautline_shm::news.
- */
-static __always_inline void tell(__u32 place, __be32 address, __be16 port, __u8 code, __u16 mtu)
-{
-	__u32 element = 0;
-	struct tl_control *control;
-	struct tl_news_entry *entry;
-	__u64 number;
-	void *memory = bpf_map_lookup_elem(&ports, &place);
-
-	if (!memory)
-		return;
-	control = bpf_map_lookup_elem(memory, &element);
-	if (!control)
-		return;
-	if (__sync_val_compare_and_swap(&control->producer.news_lock, 0, 1) != 0) {
-		__sync_fetch_and_add(&control->producer.contended, 1);
-		return;
-	}
-	number = control->producer.news;
-	entry = &control->news[number % TL_NEWS_COUNT];
-	__sync_lock_test_and_set(&entry->about, 0);
-	entry->destination = udp_source_word(address, port, TL_SOURCE_DATAGRAM);
-	__sync_lock_test_and_set(&entry->about, (number + 1) << 32 | (__u64)mtu << 8 | code);
-	__sync_lock_test_and_set(&control->producer.news, number + 1);
-	__sync_lock_test_and_set(&control->producer.news_lock, 0);
-	ring_if_wanted(control, place);
-}
-
-/* RFC 792: type 3 quotes the IP header of the datagram and eight bytes of what follows it. Linux sees
- * the packet in any case.
- */
-static __always_inline void read_news(const struct tl_udp_table *table, void *data_end,
-				      const __u8 *icmp, __u32 bytes)
-{
-	const struct iphdr *quoted = (const void *)(icmp + 8);
-	const struct udphdr *udp;
-	__u32 quoted_bytes, place;
-
-	if ((const void *)(quoted + 1) > data_end || icmp[0] != ICMP_UNREACHABLE ||
-	    quoted->version != 4 || quoted->protocol != IPPROTO_UDP || quoted->saddr != config.ip ||
-	    quoted->frag_off & bpf_htons(IP_FRAGMENT_OFFSET))
-		return;
-	quoted_bytes = quoted->ihl * 4;
-	if (quoted_bytes < sizeof(*quoted) || bytes < 8 + quoted_bytes + 4)
-		return;
-	udp = (const void *)quoted + quoted_bytes;
-	if ((const void *)&udp->len > data_end)
-		return;
-	place = udp_place(table, udp->source);
-	if (place)
-		tell(place, quoted->daddr, udp->dest, icmp[1], icmp[6] << 8 | icmp[7]);
-}
-
 /* The verdict, or TL_NOT_PLAIN for what the rest of the demux may look at. */
 static __always_inline int accept_plain(struct tl_context *ctx, void *data, void *data_end,
 					const struct ethhdr *ethernet, __u32 offset)
@@ -152,7 +96,7 @@ static __always_inline int accept_plain(struct tl_context *ctx, void *data, void
 	if (!table || !table->open)
 		return TL_NOT_PLAIN;
 	if ((const void *)(ip + 1) > data_end || ip->version != 4 || ip->daddr != config.ip ||
-	    (ip->protocol != IPPROTO_UDP && ip->protocol != IPPROTO_ICMP))
+	    ip->protocol != IPPROTO_UDP)
 		return TL_NOT_PLAIN;
 	header_bytes = ip->ihl * 4;
 	packet_bytes = bpf_ntohs(ip->tot_len);
@@ -166,11 +110,6 @@ static __always_inline int accept_plain(struct tl_context *ctx, void *data, void
 	offset += header_bytes;
 	fragment = ip_fragment(ip);
 	udp = (const void *)ip + header_bytes;
-	if (ip->protocol == IPPROTO_ICMP) {
-		if (fragment == 0 && packet_bytes >= 8)
-			read_news(table, data_end, (const void *)udp, packet_bytes);
-		return TL_NOT_PLAIN;
-	}
 	head->priority = ip->tos >> 5;
 	frame.header_offset = offset;
 	if (!(fragment & IP_FRAGMENT_OFFSET)) {

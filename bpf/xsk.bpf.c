@@ -20,9 +20,6 @@
 #include "node.bpf.h"
 #include "tap.bpf.h"
 
-/* A frame of an MTU of 1,500 bytes with a tag, and some to spare. */
-#define NEWS_BYTES 1532
-#define NEWS_RING_BYTES 65536
 #define TL_NOT_OURS (-1)
 #define TL_WHOLE 0
 #define XSK_QUEUES_MAX 64
@@ -49,19 +46,6 @@ struct {
 #include "fragment.bpf.h"
 #include "buffer.bpf.h"
 
-/* ICMP messages that say that a datagram of ours may not have arrived: frames as they came, for the process to
- * read. Linux gets them too. What comes while it is full is lost, like any ICMP message may be.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, NEWS_RING_BYTES);
-} news SEC(".maps");
-
-struct news_frame {
-	__u32 bytes;
-	__u8 frame[NEWS_BYTES];
-};
-
 static __always_inline bool is_open(__u32 port)
 {
 	__u64 *open = bpf_map_lookup_elem(&open_ports, &port);
@@ -82,25 +66,6 @@ static __always_inline bool wants_ethernet(void *data, void *data_end, __u32 off
 		return true;
 	/* Perhaps another process of this host has it, on a packet socket. */
 	return count(TL_NO_PORT, false);
-}
-
-static __always_inline void tell(struct xdp_md *ctx, const struct tl_udp_table *table,
-				 const __u8 *icmp, void *data, void *data_end)
-{
-	__u32 bytes = first_bytes(data, data_end);
-	struct news_frame *entry;
-
-	if (!table || !table->open || (void *)(icmp + 1) > data_end || icmp[0] != ICMP_UNREACHABLE)
-		return;
-	entry = bpf_ringbuf_reserve(&news, sizeof(*entry), 0);
-	if (!entry)
-		return;
-	if (!load_bytes(ctx, 0, entry->frame, bytes, NEWS_BYTES)) {
-		bpf_ringbuf_discard(entry, 0);
-		return;
-	}
-	entry->bytes = bytes;
-	bpf_ringbuf_submit(entry, 0);
 }
 
 /* Owner of a fragment: the result of place_fragment, or TL_NOT_OURS. A wrong first one for a port of ours goes
@@ -141,21 +106,20 @@ static __always_inline int wants_ip(struct xdp_md *ctx, void *data, void *data_e
 	__u32 header_bytes, packet_bytes, port;
 	struct udphdr *udp;
 
-	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5 || ip->daddr != config.ip)
+	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5 || ip->daddr != config.ip ||
+	    ip->protocol != IPPROTO_UDP)
 		return TL_NOT_OURS;
 	header_bytes = ip->ihl * 4;
 	packet_bytes = bpf_ntohs(ip->tot_len);
 	if (offset + packet_bytes > first_bytes(data, data_end) || packet_bytes < header_bytes)
 		return TL_NOT_OURS;
-	if (ip->protocol == IPPROTO_UDP && ip_fragment(ip))
+	if (ip_fragment(ip))
 		return wants_fragment(ctx, table, data, ip, data_end, offset + header_bytes,
 				      packet_bytes - header_bytes);
-	if (ip_fragment(ip) || packet_bytes < header_bytes + 4)
+	if (packet_bytes < header_bytes + 4)
 		return TL_NOT_OURS;
 	udp = (void *)ip + header_bytes;
-	if (ip->protocol == IPPROTO_ICMP)
-		tell(ctx, table, (void *)udp, data, data_end);
-	if (ip->protocol != IPPROTO_UDP || (void *)&udp->len > data_end)
+	if ((void *)&udp->len > data_end)
 		return TL_NOT_OURS;
 	port = bpf_ntohs(udp->dest);
 	if (!(table && table->open && udp_place(table, udp->dest)) &&

@@ -105,22 +105,20 @@ enum tautline_code {
     TAUTLINE_ERROR_NO_DESCRIPTOR = -27,
     /* A fault inside the library; close the handle and report it. ENOTRECOVERABLE */
     TAUTLINE_ERROR_INTERNAL = -28,
-    /* A datagram sent before did not arrive; errno says why; what came is there for the next call. ECONNREFUSED */
-    TAUTLINE_ERROR_UNDELIVERED = -29,
     /* The link does not offer that. EOPNOTSUPP */
-    TAUTLINE_ERROR_NOT_OFFERED = -30,
+    TAUTLINE_ERROR_NOT_OFFERED = -29,
     /* All send buffers of that size are in use. ENOBUFS */
-    TAUTLINE_ERROR_POOL_EXHAUSTED = -31,
+    TAUTLINE_ERROR_POOL_EXHAUSTED = -30,
     /* The peer's port has not appeared on the bus by the deadline. ETIMEDOUT */
-    TAUTLINE_ERROR_PEER_ABSENT = -32,
+    TAUTLINE_ERROR_PEER_ABSENT = -31,
     /* The control process's policy does not allow it. EACCES */
-    TAUTLINE_ERROR_NOT_ALLOWED = -33,
+    TAUTLINE_ERROR_NOT_ALLOWED = -32,
     /* A task of the set can miss its deadline. ERANGE */
-    TAUTLINE_ERROR_SET_REFUSED = -34,
+    TAUTLINE_ERROR_SET_REFUSED = -33,
     /* This call comes before another one that it needs, or a second time. EPROTO */
-    TAUTLINE_ERROR_WRONG_ORDER = -35,
+    TAUTLINE_ERROR_WRONG_ORDER = -34,
     /* The handle was opened by another process; open it again after fork. EBADFD */
-    TAUTLINE_ERROR_OTHER_PROCESS = -36
+    TAUTLINE_ERROR_OTHER_PROCESS = -35
 };
 
 /* Text of a code; never null. */
@@ -424,7 +422,6 @@ struct tautline_port_counters {
     uint64_t duplicates;   /* frames that arrived more than once */
     uint64_t too_large;    /* messages larger than the port takes */
     uint64_t incomplete;   /* messages given up: fragments missing, late or contradictory */
-        uint64_t undelivered;  /* reports that a datagram was not delivered, in plain UDP */
 };
 
 int tautline_port_counters(tautline_port port, struct tautline_port_counters *counters);

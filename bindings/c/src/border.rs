@@ -10,7 +10,6 @@ use std::ffi::c_int;
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tautline::error::Reason;
 use tautline::{OpenError, PortError, ReceiveError, SendError};
 
 use crate::code::Code;
@@ -111,15 +110,6 @@ impl Fault {
             errno: (errno > 0).then_some(errno),
             ..Code::Refused.into()
         }
-    }
-}
-
-/// `errno` that the kernel reports for the same on its own sockets.
-fn undelivered_errno(reason: Reason) -> c_int {
-    match reason {
-        Reason::PortUnreachable => libc::ECONNREFUSED,
-        Reason::TooLongForPath { .. } => libc::EMSGSIZE,
-        _ => libc::EHOSTUNREACH,
     }
 }
 
@@ -228,9 +218,6 @@ impl From<ReceiveError> for Fault {
             ReceiveError::InterfaceDown => Code::InterfaceDown.into(),
             ReceiveError::InterfaceGone => Code::InterfaceGone.into(),
             ReceiveError::OtherProcess => Code::OtherProcess.into(),
-            ReceiveError::Undelivered(news) => {
-                Self::from(Code::Undelivered).with_errno(undelivered_errno(news.reason))
-            }
             ReceiveError::Refused { errno } => Self::refused(errno),
             _ => Code::Refused.into(),
         }

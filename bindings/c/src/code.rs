@@ -74,14 +74,13 @@ codes! {
     TooManyHandles = -26, EMFILE, c"as many nodes or ports are open as there can be";
     NoDescriptor = -27, EOPNOTSUPP, c"the link has no descriptor to wait on";
     Internal = -28, ENOTRECOVERABLE, c"a fault inside the library; close the handle and report it";
-    Undelivered = -29, ECONNREFUSED, c"a datagram sent before did not arrive; errno says why; what came is there for the next call";
-    NotOffered = -30, EOPNOTSUPP, c"the link does not offer that";
-    PoolExhausted = -31, ENOBUFS, c"all send buffers of that size are in use";
-    PeerAbsent = -32, ETIMEDOUT, c"the peer's port has not appeared on the bus by the deadline";
-    NotAllowed = -33, EACCES, c"the control process's policy does not allow it";
-    SetRefused = -34, ERANGE, c"a task of the set can miss its deadline";
-    WrongOrder = -35, EPROTO, c"this call comes before another one that it needs, or a second time";
-    OtherProcess = -36, EBADFD, c"the handle was opened by another process; open it again after fork";
+    NotOffered = -29, EOPNOTSUPP, c"the link does not offer that";
+    PoolExhausted = -30, ENOBUFS, c"all send buffers of that size are in use";
+    PeerAbsent = -31, ETIMEDOUT, c"the peer's port has not appeared on the bus by the deadline";
+    NotAllowed = -32, EACCES, c"the control process's policy does not allow it";
+    SetRefused = -33, ERANGE, c"a task of the set can miss its deadline";
+    WrongOrder = -34, EPROTO, c"this call comes before another one that it needs, or a second time";
+    OtherProcess = -35, EBADFD, c"the handle was opened by another process; open it again after fork";
 }
 
 impl Code {

@@ -364,8 +364,6 @@ pub struct tautline_port_counters {
     pub too_large: u64,
     /// Messages given up because fragments were missing, late or contradictory.
     pub incomplete: u64,
-    /// News that a datagram did not arrive, in plain UDP.
-    pub undelivered: u64,
 }
 
 impl From<Source> for tautline_source {
@@ -566,10 +564,6 @@ impl From<&PortStatus> for tautline_port_counters {
                 PortKey::Udp(_) | PortKey::Raw(_) => status.too_large + status.unfit,
             },
             incomplete: status.expired + status.incomplete_dropped,
-            undelivered: match status.key {
-                PortKey::Udp(_) => status.undelivered,
-                PortKey::Message(_) | PortKey::Raw(_) => 0,
-            },
         }
     }
 }

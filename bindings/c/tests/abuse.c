@@ -451,10 +451,6 @@ static void using_sockets(void)
         many.sin_port = htons((uint16_t)(15300 + index));
         EXPECT(rt_sendto(socket, "x", 1, 0, (struct sockaddr *)&many, sizeof many) == 1);
     }
-    /* Nobody has those ports, and the kernel says so. */
-    REFUSED(rt_recvfrom(socket, heard, sizeof heard, 0, NULL, NULL), -1, ECONNREFUSED);
-    REFUSED(tautline_receive(port, TAUTLINE_FOREVER, heard, sizeof heard, &message),
-            TAUTLINE_ERROR_UNDELIVERED, ECONNREFUSED);
     EXPECT(rt_socket_close(socket) == 0);
 }
 

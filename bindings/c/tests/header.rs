@@ -231,8 +231,7 @@ fn structs_have_the_same_layout_on_both_sides() {
             lost,
             duplicates,
             too_large,
-            incomplete,
-            undelivered
+            incomplete
         }
     );
     layout!(

@@ -68,22 +68,10 @@ impl Raise for SendError {
 impl Raise for ReceiveError {
     fn raise(self, py: Python<'_>) -> PyErr {
         let class = match self {
-            Self::Undelivered(_) => "UndeliveredError",
             Self::OtherProcess => "ClosedError",
             _ => "ReceiveError",
         };
-        let exception = exception(py, class, &self.to_string(), self.remedy());
-        if let Self::Undelivered(news) = self {
-            let to = news.destination;
-            let value = exception.value(py);
-            let told = value
-                .setattr("destination", (to.ip().to_string(), to.port()))
-                .and_then(|()| value.setattr("reason", news.reason.to_string()));
-            if let Err(error) = told {
-                return error;
-            }
-        }
-        exception
+        exception(py, class, &self.to_string(), self.remedy())
     }
 }
 

@@ -520,7 +520,7 @@ macro_rules! receiving {
             /// The most urgent message, datagram or frame. Waits for one: `timeout` seconds, for ever with None, not at
             /// all with 0; or `until` a moment in seconds on `time.monotonic()`. Returns None when the time is over.
             /// Spins first, then sleeps. With `in_place` it stays where it lies until it is given back. Raises
-            /// ReceiveError, and on plain UDP UndeliveredError once for each datagram that did not arrive.
+            /// ReceiveError.
             #[pyo3(signature = (timeout=None, *, until=None, in_place=false))]
             fn receive(
                 &self,

@@ -154,12 +154,4 @@ receiving!(Datagram, port_class, (UdpPort, "UdpPort"), {
         };
         Loan::of_datagram(py, loan)
     }
-
-    /// Sends shorter packets from now on to an address and UDP port, such as an UndeliveredError's `destination`: 68 to
-    /// 1,500 bytes each, for a path that takes no longer ones.
-    fn limit_packets(&self, py: Python<'_>, to: (String, u16), mtu_bytes: usize) -> PyResult<()> {
-        let to = peer_address(py, &to)?;
-        self.0.enter(py)?.port().port.limit_packets(to, mtu_bytes);
-        Ok(())
-    }
 });

@@ -55,14 +55,6 @@ def test_a_socket_on_another_host_is_a_peer(hosts: Hosts, node: tautline.Node) -
         assert [peer.recv(10), peer.recv(10)] == [b"1", b"2"]
 
 
-def test_a_datagram_that_nobody_takes_is_told(hosts: Hosts, node: tautline.Node) -> None:
-    with node.udp(17_102) as port:
-        port.send(port.destination("b", 17_103), b"anybody?")
-        with pytest.raises(tautline.UndeliveredError) as news:
-            assert port.receive(PATIENCE_S) is None
-        assert news.value.destination == (IPS[1], 17_103) and news.value.reason and news.value.remedy
-
-
 def test_python_answers_taut_ping(hosts: Hosts, taut: str, node: tautline.Node) -> None:
     with node.queuing(4095) as port:
         ping = subprocess.Popen(

@@ -55,14 +55,6 @@ pub const KIND_QUEUING: u16 = 1;
 /// `Control::kind` of a sampling port.
 pub const KIND_SAMPLING: u16 = 2;
 
-/// News of datagrams that did not arrive that a port can hold, a power of two. Lower: a port that looks
-/// seldom misses some. Higher: the control element has no room.
-#[cfg(not(loom))]
-pub const NEWS_COUNT: usize = 4;
-/// Fewer in a model, so that few writes go round.
-#[cfg(loom)]
-pub const NEWS_COUNT: usize = 2;
-
 /// Word of a slot (after `turn`) that holds the arrival time, CLOCK_MONOTONIC nanoseconds.
 pub const WORD_ARRIVAL: usize = 0;
 /// Word that holds the source, see [`source_form`].
@@ -164,7 +156,7 @@ pub struct ConsumerLine {
 /// Counters that the producer alone writes. Statistics: read them in any order, at any time.
 #[repr(C, align(64))]
 pub struct ProducerLine {
-    /// Frames, or news, given up because producers on several CPUs collided (bounded attempts).
+    /// Frames given up because producers on several CPUs collided (bounded attempts).
     pub contended: AtomicU64,
     /// Frames that do not fit the port: fragments and bundles for a sampling port; of plain UDP and raw ports, frames
     /// longer than a slot.
@@ -175,10 +167,6 @@ pub struct ProducerLine {
     pub doorbells: AtomicU64,
     /// Frames of a source that came when all places of a sampling port were taken.
     pub sources_refused: AtomicU64,
-    /// News of datagrams that did not arrive, see [`crate::undelivered`].
-    pub news: AtomicU64,
-    /// 1 while a writer tells news. A second writer gives way and is counted.
-    pub news_lock: AtomicU32,
 }
 
 /// The token bucket; see [`crate::police`]. The only line that a policed frame writes.
@@ -221,22 +209,6 @@ pub struct TakenLine {
     pub taken: [AtomicU64; CLASS_COUNT],
 }
 
-/// One piece of news; see [`crate::undelivered`].
-#[repr(C)]
-pub struct NewsEntry {
-    /// Number from 1, MTU and ICMP code: bits 32 to 63, 8 to 23, 0 to 7. 0 while it is written.
-    pub about: AtomicU64,
-    /// Source word of the destination that it is about.
-    pub destination: AtomicU64,
-}
-
-/// Reports on undelivered datagrams that this port sent: plain UDP only.
-#[repr(C, align(64))]
-pub struct NewsLine {
-    /// The newest entries: number n lies at n modulo [`NEWS_COUNT`].
-    pub entry: [NewsEntry; NEWS_COUNT],
-}
-
 /// Element 0.
 #[repr(C)]
 pub struct Control {
@@ -257,9 +229,7 @@ pub struct Control {
     /// The peers' places.
     pub keys: KeyLines,
     #[cfg(not(loom))]
-    _rest: [u8; SLOT_BYTES - 64 * (4 + PEER_COUNT / 16 + CLASS_COUNT + 1 + PEER_COUNT / 8 + 1)],
-    /// News for a port of plain UDP.
-    pub news: NewsLine,
+    _rest: [u8; SLOT_BYTES - 64 * (4 + PEER_COUNT / 16 + CLASS_COUNT + 1 + PEER_COUNT / 8)],
 }
 
 /// Losses of one peer's port: a `tautline_proto::loss::LossTracker` in memory. One writer
@@ -303,7 +273,6 @@ const _: () = {
     assert!(offset_of!(Control, taken) == 960);
     assert!(offset_of!(Control, keys) == 1024);
     assert!(FIRST_SLOT == 3);
-    assert!(offset_of!(Control, news) == 1472);
     assert!(SLOT_PAYLOAD_BYTES >= 1484);
 };
 
@@ -368,8 +337,6 @@ pub mod model {
                 peers_evicted: word(),
                 doorbells: word(),
                 sources_refused: word(),
-                news: word(),
-                news_lock: half(),
             },
             police: PoliceLine {
                 paid_ns: word(),
@@ -387,12 +354,6 @@ pub mod model {
             },
             keys: KeyLines {
                 key: from_fn(|_| word()),
-            },
-            news: NewsLine {
-                entry: from_fn(|_| NewsEntry {
-                    about: word(),
-                    destination: word(),
-                }),
             },
         }
     }

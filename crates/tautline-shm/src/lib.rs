@@ -40,5 +40,4 @@ pub mod region;
 pub mod sample;
 mod sync;
 pub mod tap;
-pub mod undelivered;
 pub mod vbus;

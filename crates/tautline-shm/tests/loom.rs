@@ -15,7 +15,6 @@ use tautline_shm::layout::{
 };
 use tautline_shm::queue::{Consumer, PushError};
 use tautline_shm::sample::Reader;
-use tautline_shm::undelivered::{self, UndeliveredReader, UndeliveredReport};
 use tautline_shm::{doorbell, peer, police, queue, sample};
 
 const URGENT: usize = 7;
@@ -70,10 +69,6 @@ impl Memory {
         let source = source_word([sender; 6], source_form::ETHERNET);
         let place = peer::source(&self.control, source, 1, PEER_COUNT);
         place.is_some_and(|place| self.write_to(place, value))
-    }
-
-    fn tell(&self, number: u8) -> bool {
-        undelivered::tell(&self.control, &news(number)).is_ok()
     }
 
     /// Takes one message and checks that it is whole.
@@ -402,69 +397,5 @@ fn a_place_has_one_holder_who_sees_what_the_last_one_did() {
         assert_eq!(total, borrowed);
         assert!(borrowed >= 1, "one of two finds it free");
         assert_eq!(shared.0.taken(), 0);
-    });
-}
-
-/// A report whose parts all say the same number, from 1.
-fn news(number: u8) -> UndeliveredReport {
-    UndeliveredReport {
-        destination: u64::from(number),
-        code: number,
-        mtu_bytes: number.into(),
-    }
-}
-
-/// All that the reader finds now, each as its writer told it.
-fn heard(reader: &mut UndeliveredReader, memory: &Memory) -> Vec<u8> {
-    std::iter::from_fn(|| reader.next(&memory.control))
-        .inspect(|found| assert_eq!(*found, news(found.code), "torn"))
-        .map(|found| found.code)
-        .collect()
-}
-
-#[test]
-fn news_that_are_overwritten_while_they_are_read_are_left_out_whole() {
-    bounded(3, || {
-        let memory = Memory::queuing();
-        let writer = spawn(&memory, move |memory| {
-            (1..=3).all(|number| memory.tell(number))
-        });
-        let mut reader = UndeliveredReader::default();
-        let mut found = heard(&mut reader, &memory);
-        thread::yield_now();
-        found.extend(heard(&mut reader, &memory));
-        assert!(
-            writer.join().unwrap(),
-            "a single writer is never in its own way"
-        );
-        found.extend(heard(&mut reader, &memory));
-        assert!(
-            found.is_sorted_by(|before, after| before < after),
-            "{found:?}"
-        );
-        assert_eq!(found.last(), Some(&3), "the newest is always found");
-    });
-}
-
-#[test]
-fn news_of_two_writers_are_whole_and_counted() {
-    bounded(3, || {
-        let memory = Memory::queuing();
-        let other = spawn(&memory, move |memory| memory.tell(1));
-        let mut told = vec![memory.tell(2)];
-        let mut reader = UndeliveredReader::default();
-        let mut found = heard(&mut reader, &memory);
-        told.push(memory.tell(3));
-        told.push(other.join().unwrap());
-        found.extend(heard(&mut reader, &memory));
-        let told = told.iter().filter(|told| **told).count() as u64;
-        let contended = memory.control.producer.contended.load(SeqCst);
-        assert_eq!(told + contended, 3, "who gave way is counted");
-        assert_eq!(memory.control.producer.news.load(SeqCst), told);
-        // The ring holds the last two, and the reader has looked once before.
-        let skipped = told - found.len() as u64;
-        assert!(skipped <= 1, "{found:?} of {told}");
-        assert!(memory.tell(4), "no turn is left open");
-        assert_eq!(heard(&mut reader, &memory), [4]);
     });
 }

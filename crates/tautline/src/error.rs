@@ -13,7 +13,6 @@ mod receive;
 mod report;
 mod send;
 mod serve;
-mod undelivered;
 
 pub use crate::claim::Holder;
 pub use config::ConfigError;
@@ -28,8 +27,6 @@ pub use report::Error;
 pub(crate) use send::MAC_UNKNOWN;
 pub use send::{Priorities, SendError};
 pub use serve::ServeError;
-pub use tautline_proto::ip::Reason;
-pub use undelivered::Undelivered;
 
 /// Remedy of a node whose interface is gone.
 const AFTER_ITS_INTERFACE: &str =

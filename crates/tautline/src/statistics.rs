@@ -62,7 +62,7 @@ pub(crate) struct Statistics {
     pub(crate) bad_bundles: Counter,
     /// Authenticated frames for a port that is not protected.
     pub(crate) protected: Counter,
-    /// Messages that peers had not taken when they went (link `vbus`); news that a datagram did not arrive.
+    /// Messages that peers had not taken when they went (link `vbus`).
     pub(crate) undelivered: Counter,
     pub(crate) expired: Counter,
     pub(crate) incomplete_dropped: Counter,

@@ -28,7 +28,6 @@ from ._errors import (
     PortError,
     ReceiveError,
     SendError,
-    UndeliveredError,
 )
 from ._layout import Layout, layout
 from ._tautline import (
@@ -92,7 +91,6 @@ __all__ = [
     "Source",
     "Tick",
     "UdpPort",
-    "UndeliveredError",
     "__version__",
     "layout",
     "sleep_until",

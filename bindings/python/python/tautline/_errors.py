@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Optional
 
 
 class Error(Exception):
@@ -60,13 +60,6 @@ class FullError(SendError):
 
 class ReceiveError(Error):
     """A message could not be received. What has come stays for the next call."""
-
-
-class UndeliveredError(ReceiveError):
-    """A datagram that was sent did not arrive, as a router or the peer told: `destination` and `reason`."""
-
-    destination: Tuple[str, int]
-    reason: str
 
 
 class ClosedError(Error):

@@ -417,7 +417,6 @@ fn udp_ports_text(ports: &[&Value]) -> String {
         "KiB",
         "sent",
         "unsent",
-        "undelivered",
         "frames",
         "received",
         "waiting",
@@ -431,10 +430,7 @@ fn udp_ports_text(ports: &[&Value]) -> String {
         let kib = port["memory_bytes"].as_u64().unwrap_or(0).div_ceil(1_024);
         let mut cells = ["key", "name"].map(|key| plain(&port[key])).to_vec();
         cells.push(kib.to_string());
-        cells.extend(
-            ["sent", "send_errors", "undelivered", "frames", "received"]
-                .map(|key| plain(&port[key])),
-        );
+        cells.extend(["sent", "send_errors", "frames", "received"].map(|key| plain(&port[key])));
         cells.extend(["queued", "dropped_full"].map(|key| sum(&port[key])));
         cells.extend(["bad_checksum", "partial_checksum"].map(|key| plain(&port[key])));
         let reassembly = &port["reassembly"];

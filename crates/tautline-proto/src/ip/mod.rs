@@ -5,7 +5,7 @@
 //! [`reassembly`] puts the fragments of others together; [`arp`] asks which station has an address. The way
 //! a message of ours travels in UDP is another one, see [`crate::wire::udp`].
 //!
-//! Not here: routing, ICMP beyond the news that a datagram was not delivered, IPv6.
+//! Not here: routing, ICMP, IPv6.
 
 pub mod arp;
 pub mod checksum;
@@ -136,65 +136,6 @@ pub fn is_possible_source(source: Ipv4Addr, own: Ipv4Addr, broadcast: Ipv4Addr) 
     let first = source.octets()[0];
     let is_of_many = source.is_multicast() || source.is_broadcast() || source == broadcast;
     first != 0 && first != 127 && !is_of_many && source != own
-}
-
-/// Reason why a datagram did not arrive, reported by a router or the peer with ICMP. ICMP can be forged, so it is a
-/// hint, not proof.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// No program at the peer has the port open.
-    PortUnreachable,
-    /// A router's next network carries shorter packets, and datagrams in one frame forbid fragments.
-    TooLongForPath {
-        /// Bytes of an IP packet that the network carries; 0 if the router did not say.
-        mtu_bytes: u16,
-    },
-    /// Another code of "destination unreachable": 0 network, 1 host, 9, 10 and 13 forbidden by a filter.
-    Unreachable {
-        /// The code of RFC 792 and RFC 1812.
-        code: u8,
-    },
-}
-
-impl Reason {
-    /// From the code of an ICMP message of type 3 and the next network's MTU.
-    #[must_use]
-    pub const fn of_code(code: u8, mtu_bytes: u16) -> Self {
-        match code {
-            3 => Self::PortUnreachable,
-            4 => Self::TooLongForPath { mtu_bytes },
-            code => Self::Unreachable { code },
-        }
-    }
-
-    /// The code and the MTU that [`of_code`](Self::of_code) makes this of.
-    #[must_use]
-    pub const fn code(self) -> (u8, u16) {
-        match self {
-            Self::PortUnreachable => (3, 0),
-            Self::TooLongForPath { mtu_bytes } => (4, mtu_bytes),
-            Self::Unreachable { code } => (code, 0),
-        }
-    }
-}
-
-impl core::fmt::Display for Reason {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::PortUnreachable => formatter.write_str("nobody has that port there"),
-            Self::TooLongForPath { mtu_bytes: 0 } => {
-                formatter.write_str("packet too long for a network on the way")
-            }
-            Self::TooLongForPath { mtu_bytes } => write!(
-                formatter,
-                "packet too long for a network on the way, which carries {mtu_bytes} bytes"
-            ),
-            Self::Unreachable { code } => {
-                write!(formatter, "unreachable (ICMP type 3, code {code})")
-            }
-        }
-    }
 }
 
 #[cfg(test)]

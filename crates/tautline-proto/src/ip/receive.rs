@@ -4,7 +4,7 @@
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{
-    DatagramHead, FRAGMENT_OFFSET, IPV4_HEADER_BYTES, MORE_FRAGMENTS, PROTOCOL_UDP, Reason,
+    DatagramHead, FRAGMENT_OFFSET, IPV4_HEADER_BYTES, MORE_FRAGMENTS, PROTOCOL_UDP,
     UDP_HEADER_BYTES, is_possible_source, priority_of_service,
 };
 use crate::wire::ethernet::Ethernet;
@@ -12,9 +12,6 @@ use crate::wire::udp::internet_checksum;
 use crate::wire::{ParseError, Rejected, read_u16};
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
-const PROTOCOL_ICMP: u8 = 1;
-const ICMP_UNREACHABLE: u8 = 3;
-const ICMP_HEADER_BYTES: usize = 8;
 
 /// Addresses of the node that decide where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +43,6 @@ pub enum Arrival<'a> {
         /// The bytes after the IP header; in the first fragment, the UDP header among them.
         payload: &'a [u8],
     },
-    /// A report that a datagram of ours did not arrive. Linux sees the packet too.
-    Undelivered {
-        /// The port of ours that had sent it.
-        port: u16,
-        /// Where it should have gone.
-        destination: SocketAddrV4,
-        /// Why not.
-        reason: Reason,
-    },
 }
 
 /// Takes a whole Ethernet frame apart, from the destination address on. `is_open` says which UDP ports
@@ -75,14 +63,8 @@ pub fn parse<'a>(
         return Err(Rejected::NotOurs);
     }
     let packet = Packet::parse(ethernet.payload)
-        .filter(|packet| packet.destination == own.ip)
+        .filter(|packet| packet.destination == own.ip && packet.protocol == PROTOCOL_UDP)
         .ok_or(Rejected::NotOurs)?;
-    if packet.protocol == PROTOCOL_ICMP {
-        return packet.news(own, is_open).ok_or(Rejected::NotOurs);
-    }
-    if packet.protocol != PROTOCOL_UDP {
-        return Err(Rejected::NotOurs);
-    }
     let is_first = packet.fragment & FRAGMENT_OFFSET == 0;
     if is_first {
         let enough = match packet.fragment {
@@ -207,27 +189,5 @@ impl<'a> Packet<'a> {
             fragment: self.fragment,
             identification: self.identification,
         }
-    }
-
-    /// RFC 792: type 3 quotes the IP header of the datagram and eight bytes of what follows it.
-    fn news(&self, own: &Own, is_open: impl Fn(u16) -> bool) -> Option<Arrival<'a>> {
-        let (icmp, quoted) = self.payload.split_at_checked(ICMP_HEADER_BYTES)?;
-        let header = quoted.first_chunk::<IPV4_HEADER_BYTES>()?;
-        let quoted_bytes = usize::from(header[0] & 0x0F) * 4;
-        let wanted = self.fragment == 0
-            && icmp[0] == ICMP_UNREACHABLE
-            && header[0] >> 4 == 4
-            && quoted_bytes >= IPV4_HEADER_BYTES
-            && header[9] == PROTOCOL_UDP
-            && header[12..16] == own.ip.octets()
-            && read_u16(header, 6)? & FRAGMENT_OFFSET == 0;
-        let port = read_u16(quoted, quoted_bytes)?;
-        let destination_port = read_u16(quoted, quoted_bytes + 2)?;
-        let destination = Ipv4Addr::new(header[16], header[17], header[18], header[19]);
-        (wanted && is_open(port)).then_some(Arrival::Undelivered {
-            port,
-            destination: SocketAddrV4::new(destination, destination_port),
-            reason: Reason::of_code(icmp[1], read_u16(icmp, 6)?),
-        })
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use tautline_state::fork::OtherProcess;
 use tautline_types::type_byte as type_byte_of;
 
-use super::{AFTER_FORK, AFTER_ITS_INTERFACE, Undelivered};
+use super::{AFTER_FORK, AFTER_ITS_INTERFACE};
 use crate::address::Source;
 
 /// A message could not be received. Hot path: `Copy`.
@@ -49,10 +49,6 @@ pub enum ReceiveError {
     /// have its name. Nothing will arrive on this port any more.
     #[error("interface is gone")]
     InterfaceGone,
-    /// A datagram that this port of plain UDP had sent did not arrive, as a router or the peer told. What has
-    /// been received is there for the next call.
-    #[error("not delivered to {0}")]
-    Undelivered(Undelivered),
     /// The port was opened by the process that this one was forked from.
     #[error("port was opened by another process")]
     OtherProcess,
@@ -78,7 +74,6 @@ impl ReceiveError {
             Self::BufferTooSmall { .. } => "give a buffer of the port's largest message",
             Self::InterfaceDown => "bring the interface up: ip link set dev INTERFACE up",
             Self::InterfaceGone => AFTER_ITS_INTERFACE,
-            Self::Undelivered(_) => "start the peer's program, or check address, port and route",
             Self::OtherProcess => AFTER_FORK,
             Self::Refused { .. } => "`taut doctor` shows what this machine lacks",
         }

@@ -33,7 +33,7 @@ use tautline_shm::region::Shape;
 
 pub use bpf::look::ShortPath;
 pub(crate) use frame::{PlacedPayload, Route};
-pub use plain_udp::{PlainUdp, Undelivered};
+pub use plain_udp::PlainUdp;
 pub(crate) use raw::Permit;
 pub use raw::RawFrames;
 

@@ -7,14 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tautline_proto::ip::{
-    DatagramHead, MORE_FRAGMENTS, Reason, UDP_HEADER_BYTES, priority_of_service,
-};
+use tautline_proto::ip::{DatagramHead, MORE_FRAGMENTS, UDP_HEADER_BYTES, priority_of_service};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortKey;
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
 use tautline_shm::region::PortMemory;
-use tautline_shm::undelivered::{UndeliveredReport, tell};
 use tautline_shm::{police, queue};
 
 use super::socket::{BindError, bound_at_once, bound_socket};
@@ -22,8 +19,6 @@ use crate::address::ipv4_word;
 use crate::error::PortError;
 use crate::memory::MappedPort;
 use crate::sys::socket::Received;
-
-pub use crate::error::Undelivered;
 
 /// How a link carries plain UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -128,18 +123,6 @@ fn deliver_in_parts(
         };
         push(memory, received.arrival, from, &head, payload);
     }
-}
-
-/// Puts the news that a datagram did not arrive into its port's memory, as the demux would. The caller is the only
-/// writer.
-pub(super) fn deliver_news(memory: &MappedPort, destination: SocketAddrV4, reason: Reason) {
-    let (code, mtu_bytes) = reason.code();
-    let report = UndeliveredReport {
-        destination: ipv4_word(destination, source_form::DATAGRAM),
-        code,
-        mtu_bytes,
-    };
-    let _written = tell(memory.port().control, &report);
 }
 
 /// Puts what fits a slot into a port's memory, whatever the port's policing says.

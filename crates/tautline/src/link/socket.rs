@@ -13,7 +13,7 @@ use tautline_proto::wire::{ParseError, PortNumber, Priority, Rejected, ethernet,
 use tautline_shm::region::Shape;
 
 use super::frame::{FRAME_BYTES_MAX, FrameBuffer, deliver_frame};
-use super::plain_udp::{deliver_news, deliver_received};
+use super::plain_udp::deliver_received;
 use super::raw::{count_unfit, deliver_raw};
 use super::{NodeCounters, OutFrame, PortLink, sleep_on};
 use crate::address::Address;
@@ -88,8 +88,6 @@ struct ReceiveSocket {
     dropped: u32,
     /// Of the last datagram that was cut for the slots.
     identification: u16,
-    /// The kernel has said that it holds news of what did not arrive.
-    news: bool,
 }
 
 impl std::fmt::Debug for ReceiveSocket {
@@ -107,9 +105,7 @@ impl ReceiveSocket {
         let (level, bytes) = (libc::SOL_SOCKET, &SOCKET_BUFFER_BYTES);
         let _limited = set_option(socket.as_fd(), level, libc::SO_RCVBUF, bytes);
         if let SocketForm::Datagrams { .. } = form {
-            for option in [libc::IP_RECVTOS, libc::IP_RECVERR] {
-                set_option(socket.as_fd(), libc::IPPROTO_IP, option, &1i32)?;
-            }
+            set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, &1i32)?;
         }
         Ok(Self {
             receiver: Receiver::new(socket)?,
@@ -117,7 +113,6 @@ impl ReceiveSocket {
             buffer: vec![0; form.bytes_max()].into(),
             dropped: 0,
             identification: 0,
-            news: false,
         })
     }
 
@@ -128,14 +123,8 @@ impl ReceiveSocket {
     /// Moves what has arrived into the port's memory.
     fn collect(&mut self, memory: &MappedPort, counters: &Counters) -> Result<(), ReceiveError> {
         for _ in 0..COLLECT_FRAMES_MAX {
-            let received = match self.receiver.receive(&mut self.buffer[..]) {
-                Ok(None) => break,
-                Ok(Some(received)) => received,
-                Err(error) if is_news(&error) => {
-                    self.news = true;
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
+            let Some(received) = self.receiver.receive(&mut self.buffer[..])? else {
+                break;
             };
             if received.dropped != self.dropped {
                 let more = received.dropped.wrapping_sub(self.dropped);
@@ -172,53 +161,8 @@ impl ReceiveSocket {
                 Err(Rejected::NotOurs) => {}
             }
         }
-        if self.news {
-            self.take_news(memory);
-        }
         Ok(())
     }
-
-    /// Moves what the kernel knows of datagrams that did not arrive into the port's memory, as the demux would.
-    #[cold]
-    fn take_news(&mut self, memory: &MappedPort) {
-        while let Ok(Some(news)) = socket::receive_news(self.receiver.socket()) {
-            if news.is_of_icmp {
-                // This thread is the only writer.
-                deliver_news(memory, news.destination, news.reason);
-            }
-        }
-        self.news = false;
-    }
-
-    /// Sends datagrams. News of an earlier one takes the place of the call's own answer: then once more.
-    fn send<T>(
-        &mut self,
-        send: impl Fn(BorrowedFd<'_>) -> std::io::Result<T>,
-    ) -> Result<T, SendError> {
-        match send(self.receiver.socket()) {
-            Err(error) if is_news(&error) => {
-                self.news = true;
-                Ok(send(self.receiver.socket())?)
-            }
-            result => Ok(result?),
-        }
-    }
-}
-
-/// Whether the kernel reports with this error that an earlier datagram did not arrive.
-fn is_news(error: &std::io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::ECONNREFUSED
-                | libc::EHOSTUNREACH
-                | libc::ENETUNREACH
-                | libc::EMSGSIZE
-                | libc::EACCES
-                | libc::ENOPROTOOPT
-                | libc::EOPNOTSUPP
-        )
-    )
 }
 
 /// A port's half of a link of sockets.
@@ -340,8 +284,8 @@ impl PortLink for SocketPort {
         };
         self.mark(frame.priority)?;
         let bytes = self.frame.whole(frame);
-        let datagrams = self.datagrams.as_mut().ok_or(NO_SOCKET)?;
-        datagrams.send(|socket| socket::send_to(socket, bytes, to))
+        let datagrams = self.datagrams.as_ref().ok_or(NO_SOCKET)?;
+        Ok(socket::send_to(datagrams.socket(), bytes, to)?)
     }
 
     /// Takes the first frames that go through the same socket, in the same way.
@@ -355,16 +299,11 @@ impl PortLink for SocketPort {
             frame.to.is_some() == first.to.is_some() && (!marks || frame.priority == first.priority)
         };
         let frames = &frames[..frames.iter().take_while(is_like_first).count()];
-        match (first.to, &mut self.datagrams, &self.sender) {
-            (Some(_), Some(datagrams), _) => {
-                let sent = datagrams.send(|socket| socket::send_many(socket, frames))?;
-                // In the middle of a batch, news only ends the call.
-                datagrams.news |= marks && sent < frames.len();
-                Ok(sent)
-            }
-            (None, _, Some(sender)) => Ok(socket::send_many(sender.as_fd(), frames)?),
-            _ => Err(NO_SOCKET),
-        }
+        let socket = match first.to {
+            Some(_) => self.datagrams.as_ref().map(ReceiveSocket::socket),
+            None => self.sender.as_ref().map(AsFd::as_fd),
+        };
+        Ok(socket::send_many(socket.ok_or(NO_SOCKET)?, frames)?)
     }
 }
 

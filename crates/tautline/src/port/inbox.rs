@@ -91,12 +91,6 @@ pub(super) trait Decoder {
     /// Length and arrival of an item.
     fn length_and_arrival(item: &Self::Item) -> (usize, Instant);
 
-    /// News that something which the port sent did not arrive.
-    #[inline]
-    fn check_news(&mut self, _inbox: &Inbox, _statistics: &Statistics) -> Result<(), ReceiveError> {
-        Ok(())
-    }
-
     /// Copies a record that is whole and needs nothing of what parts and protection do, as most are.
     fn take_whole(
         &mut self,
@@ -197,7 +191,6 @@ impl<D: Decoder> Records<D> {
     ) -> Result<Option<D::Item>, ReceiveError> {
         inbox.collect()?;
         let inbox = &*inbox;
-        self.decoder.check_news(inbox, statistics)?;
         let port = inbox.memory.port();
         let Some(record) = self.consumer.peek(port.slots) else {
             self.decoder.end(inbox, statistics);
@@ -230,7 +223,6 @@ impl<D: Decoder> Records<D> {
         statistics: &Statistics,
     ) -> Result<Option<Located<D::Item>>, ReceiveError> {
         inbox.collect()?;
-        self.decoder.check_news(inbox, statistics)?;
         self.find(inbox, statistics)
     }
 

@@ -156,16 +156,6 @@ impl UdpPort {
         Some(*self.routes().get(destination).ok()?.to().ip())
     }
 
-    /// Sends shorter packets to a peer from now on, 68 to 1,500 bytes each with its IP header, so
-    /// that longer datagrams go in fragments: the answer to
-    /// [`Reason::TooLongForPath`](tautline_proto::ip::Reason::TooLongForPath). The peer is a destination, or one that
-    /// was [answered](Self::reply) lately. Nothing on the links that send through an ordinary socket, where the kernel
-    /// does that.
-    pub fn limit_packets(&mut self, to: SocketAddrV4, mtu_bytes: usize) {
-        let decoder = &mut self.receiver.records.decoder;
-        decoder.routes.limit_packets(to, mtu_bytes);
-    }
-
     /// Sends a datagram of up to 65,507 bytes: one system call a frame; never waits. A datagram that fits a
     /// frame forbids routers to cut it; a longer one leaves in IP fragments.
     ///
@@ -389,8 +379,7 @@ impl UdpPort {
     /// ```
     ///
     /// # Errors
-    /// [`ReceiveError::Undelivered`] if a datagram to one of this port's destinations was not delivered, once
-    /// for each; received datagrams remain for the next call. Otherwise [`ReceiveError`].
+    /// [`ReceiveError`].
     #[inline]
     pub fn receive(&mut self, wait: Wait) -> Result<Option<LentDatagram<'_>>, ReceiveError> {
         Ok(self.receiver.lend(wait)?.map(LentDatagram::new))

@@ -319,8 +319,7 @@ pub struct PortStatus {
     pub doorbells: u64,
     /// Messages of peers that died before the port looked, and had to make room for others (link `vbus`).
     pub abandoned: u64,
-    /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`); news that a
-    /// datagram of this port did not arrive.
+    /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
     pub undelivered: u64,
     /// Messages that a typed port was asked for and that had another size than its type.
     pub other_size: u64,

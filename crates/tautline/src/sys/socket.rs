@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::SendFlags;
-use tautline_proto::ip::Reason;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
 pub(crate) use tautline_state::socket::{bind, lock_filter, open, packet, set_filter, set_option};
@@ -248,48 +247,6 @@ fn dropped(message: &libc::msghdr) -> u32 {
 fn type_of_service(message: &libc::msghdr) -> u8 {
     // SAFETY: recvmsg filled `message`.
     unsafe { control(message, libc::IPPROTO_IP, libc::IP_TOS) }.unwrap_or(0)
-}
-
-/// Error about an earlier datagram, as the kernel keeps it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SocketNews {
-    /// Where the datagram should have gone.
-    pub(crate) destination: SocketAddrV4,
-    /// Why it did not arrive.
-    pub(crate) reason: Reason,
-    /// Whether an ICMP message of type 3 said so, or this host found it out by itself.
-    pub(crate) is_of_icmp: bool,
-}
-
-/// The next entry of a UDP socket's queue of errors (IP_RECVERR), or `None`. Never waits.
-pub(crate) fn receive_news(socket: BorrowedFd<'_>) -> io::Result<Option<SocketNews>> {
-    let mut to = internet_address(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-    let mut space = [0u64; CONTROL_BYTES / 8];
-    // SAFETY: all bytes zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = (&raw mut to).cast();
-    message.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-    message.msg_control = space.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL_BYTES as _;
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: every pointer in `message` is to live memory of the length given with it.
-    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-    match super::check_size(result) {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    // SAFETY: recvmsg filled `message`.
-    let error =
-        unsafe { control::<libc::sock_extended_err>(&message, libc::IPPROTO_IP, libc::IP_RECVERR) };
-    Ok(error.map(|error| SocketNews {
-        destination: SocketAddrV4::new(
-            Ipv4Addr::from(to.sin_addr.s_addr.to_ne_bytes()),
-            u16::from_be(to.sin_port),
-        ),
-        reason: Reason::of_code(error.ee_code, error.ee_info.try_into().unwrap_or(u16::MAX)),
-        is_of_icmp: error.ee_origin == libc::SO_EE_ORIGIN_ICMP && error.ee_type == 3,
-    }))
 }
 
 /// The control message of this level and type.

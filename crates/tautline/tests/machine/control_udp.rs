@@ -8,45 +8,11 @@ use crate::common::control::{
     NOBODY, allow, client_node, control_status, eventually, served, start_client, start_control,
     udp_ports_given,
 };
-use crate::common::udp::{Meeting, PORT, bytes, ip};
-use crate::common::{PATIENCE, XDP, hosts};
-use tautline::error::Reason;
+use crate::common::udp::{PORT, bytes, ip};
+use crate::common::{PATIENCE, hosts};
 use tautline::port::QueuingOptions;
-use tautline::{Node, PortError, Priority, ReceiveError, SendError, UdpPort, Wait};
+use tautline::{Node, PortError, Priority, SendError, UdpPort};
 use tautline_testbed::hosts::Host;
-
-#[test]
-fn a_client_is_told_what_did_not_arrive() {
-    let Some(mut meeting) = Meeting::controlled(XDP, &QueuingOptions::default()) else {
-        return;
-    };
-    let mut closed = meeting.peer();
-    closed.set_port(if closed.port() == 9 { 10 } else { 9 });
-    let mut buffer = [0; 1484];
-    eventually("news of a closed port comes", || {
-        meeting
-            .port
-            .reply(closed, Priority::NORMAL, b"anybody?")
-            .unwrap();
-        let deadline = tautline::now() + std::time::Duration::from_millis(100);
-        match meeting
-            .port
-            .receive_into(&mut buffer, Wait::Until(deadline))
-        {
-            Err(ReceiveError::Undelivered(news)) => {
-                assert_eq!(
-                    (news.destination, news.reason),
-                    (closed, Reason::PortUnreachable)
-                );
-                true
-            }
-            other => {
-                assert_eq!(other, Ok(None));
-                false
-            }
-        }
-    });
-}
 
 /// Options of a port that takes datagrams of every size.
 fn any_size() -> QueuingOptions {

@@ -14,7 +14,6 @@ use crate::common::{
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::config::UdpChecksum;
-use tautline::error::Reason;
 use tautline::link::PlainUdp;
 use tautline::neighbours::Form;
 use tautline::port::{Outgoing, QueuingOptions};
@@ -376,39 +375,6 @@ fn a_taken_port_names_its_holder() {
     }
 }
 
-#[test]
-fn nobody_there_is_reported_to_the_sender() {
-    for side in here(SIDES) {
-        let Some(mut meeting) = Meeting::of(side) else {
-            return;
-        };
-        let mut buffer = [0; 1484];
-        let nobody = SocketAddrV4::new(*meeting.peer().ip(), 9);
-        let to = meeting.port.destination("peer", 9).unwrap();
-        let peer = meeting.peer();
-        for _ in 0..3 {
-            meeting.port.send_to(to, Priority::NORMAL, b"?").unwrap();
-            let deadline = tautline::now() + PATIENCE;
-            match meeting
-                .port
-                .receive_into(&mut buffer, Wait::Until(deadline))
-            {
-                Err(ReceiveError::Undelivered(news)) => {
-                    assert_eq!(news.destination, nobody);
-                    assert_eq!(news.reason, Reason::PortUnreachable);
-                }
-                other => panic!("{other:?}"),
-            }
-            // The port works on.
-            meeting.port.reply(peer, Priority::NORMAL, b"!").unwrap();
-            assert_eq!(meeting.socket.recv(&mut buffer).unwrap(), 1);
-            meeting.socket.send_to(b"back", meeting.own()).unwrap();
-            assert_eq!(meeting.receive(&mut buffer).length, 4);
-        }
-        assert_eq!(meeting.status().undelivered, 3);
-    }
-}
-
 /// A third host behind host A, which becomes a router; packets of at most `mtu_bytes` on the far side.
 struct Far {
     hosts: Hosts,
@@ -498,42 +464,6 @@ fn a_router_is_crossed_both_ways() {
             port.reply(back.source, Priority::NORMAL, b"!").unwrap();
             assert_eq!(far_socket.recv(&mut buffer).unwrap(), 1);
         }
-    }
-}
-
-#[test]
-fn what_is_too_long_for_the_path_is_reported() {
-    for side in here(PAST_THE_STACK) {
-        let Some(hosts) = hosts() else { return };
-        let far = Far::behind(&hosts, 1000);
-        let mut config = crate::common::config(&hosts, Host::B, side);
-        config.gateway = Some(ip(&hosts, Host::A));
-        let (_node, mut port) = hosts
-            .inside(Host::B, || {
-                let node = Node::open(config).unwrap();
-                let port = node.udp(PORT).open().unwrap();
-                (node, port)
-            })
-            .unwrap();
-        let socket = far.socket();
-        let to = port
-            .destination(&FAR.to_string(), socket.local_addr().unwrap().port())
-            .unwrap();
-        let mut buffer = [0; 1484];
-        port.send_to(to, Priority::NORMAL, &bytes(1400)).unwrap();
-        let deadline = tautline::now() + PATIENCE;
-        let Err(ReceiveError::Undelivered(news)) =
-            port.receive_into(&mut buffer, Wait::Until(deadline))
-        else {
-            panic!("no report");
-        };
-        assert_eq!(*news.destination.ip(), FAR);
-        assert_eq!(news.reason, Reason::TooLongForPath { mtu_bytes: 1000 });
-        // The answer to that.
-        port.limit_packets(news.destination, 1000);
-        port.send_to(to, Priority::NORMAL, &bytes(1400)).unwrap();
-        let received = socket.recv(&mut buffer).unwrap();
-        assert_eq!(buffer[..received], bytes(1400));
     }
 }
 

@@ -1,6 +1,5 @@
 //! Batches of ports of plain UDP: to sockets of the kernel and to ports of ours, on every link.
 
-use std::collections::HashSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 
@@ -15,8 +14,7 @@ use nix::unistd::Pid;
 use tautline::neighbours::Form;
 use tautline::port::{BATCH_FRAMES, Outgoing, QueuingOptions};
 use tautline::{
-    Destination, MacAddress, Neighbour, Node, PortError, Priority, ReceiveError, SendError,
-    UdpPort, Wait,
+    Destination, MacAddress, Neighbour, Node, PortError, Priority, SendError, UdpPort, Wait,
 };
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
 use tautline_state::interface::Polls;
@@ -156,8 +154,7 @@ fn what_cannot_be_sent_ends_a_batch() {
     }
 }
 
-/// Neither a closed port nor an absent station keeps the others of a batch from their ways. News of
-/// what did not arrive comes in the midst of the next batches.
+/// Neither a closed port nor an absent station keeps the others of a batch from their ways.
 #[test]
 fn who_is_not_there_holds_up_nobody() {
     for side in here(SIDES) {
@@ -188,7 +185,6 @@ fn who_is_not_there_holds_up_nobody() {
         let closed = port.destination("peer", 9).unwrap();
         let ghost = port.destination("ghost", 9).unwrap();
         let mut buffer = [0; 1484];
-        let mut news = HashSet::new();
         for _ in 0..3 {
             let numbers: Vec<_> = (0..40u8).map(|number| [number]).collect();
             let batch: Vec<_> = numbers
@@ -207,14 +203,7 @@ fn who_is_not_there_holds_up_nobody() {
                 assert_eq!(socket.recv(&mut buffer).unwrap(), 1);
                 assert_eq!(buffer[0], number);
             }
-            let deadline = tautline::now() + PATIENCE;
-            match port.receive_into(&mut buffer, Wait::Until(deadline)) {
-                Err(ReceiveError::Undelivered(one)) => news.insert(one.destination),
-                other => panic!("{other:?}"),
-            };
         }
-        assert_eq!(news.len(), 1, "{news:?}");
-        assert_eq!(news.iter().next().unwrap().port(), 9);
         let status = &node.status().ports[0];
         assert_eq!((status.sent, status.send_errors), (120, 0));
     }

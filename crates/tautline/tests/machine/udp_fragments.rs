@@ -19,9 +19,8 @@ use tautline::config::UdpChecksum;
 use tautline::link::PlainUdp;
 use tautline::port::QueuingOptions;
 use tautline::status::ReassemblyStatus;
-use tautline::{LinkKind, Priority, SendError, Wait};
+use tautline::{Priority, SendError, Wait};
 use tautline_proto::ip::DATAGRAM_BYTES_MAX;
-use tautline_proto::ip::send::MTU_BYTES_MIN;
 use tautline_proto::wire::ParseError;
 use tautline_testbed::hosts::Host;
 
@@ -62,7 +61,6 @@ macro_rules! suite {
             one_wrong_bit_and_holes
             impossible_sources_and_port_zero
             a_flood_of_first_fragments_leaves_others_alone
-            a_datagram_is_cut_as_small_as_can_be
         );
     };
     ($($name:ident: $side:expr, $way:ident;)*) => {$(
@@ -612,28 +610,6 @@ fn a_flood_of_first_fragments_leaves_others_alone(mut meeting: Meeting) {
         status.datagrams.unwrap().reassembly.crowded_out > 1000,
         "{status:?}"
     );
-}
-
-/// The longest into more packets than the rings of link `xsk` hold: then none of them is sent.
-fn a_datagram_is_cut_as_small_as_can_be(mut meeting: Meeting) {
-    let room = (8i32 << 20).to_ne_bytes();
-    let force = libc::SO_RCVBUFFORCE;
-    set(&meeting.socket, libc::SOL_SOCKET, force, &room);
-    let peer = meeting.peer();
-    let to = meeting.port.destination("peer", peer.port()).unwrap();
-    meeting.port.limit_packets(peer, MTU_BYTES_MIN);
-    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    for length in [DATAGRAM_BYTES_MAX, 41, 49_000] {
-        let sent = bytes(length);
-        let result = meeting.port.send_to(to, Priority::NORMAL, &sent);
-        if meeting.node.report().link == LinkKind::Xsk && length == DATAGRAM_BYTES_MAX {
-            assert_eq!(result, Err(SendError::TransmitQueueFull));
-            continue;
-        }
-        result.unwrap();
-        assert_eq!(meeting.socket.recv(&mut buffer).unwrap(), length);
-        assert!(buffer[..length] == sent, "{length} bytes");
-    }
 }
 
 /// An unmodified program in host A, gone when this is dropped.

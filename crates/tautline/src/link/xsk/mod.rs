@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use aya::Ebpf;
-use aya::maps::{Map, RingBuf, XskMap};
+use aya::maps::{Map, XskMap};
 use tautline_proto::ip::receive::Own;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::{PORT_MAX, PortKey, PortNumber};
@@ -100,7 +100,6 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
         out_of_order: OutOfOrderFragments::map(array(ebpf, "held_slots")?)?,
         counters: Counters::map(array(ebpf, "node_counters")?)?,
         tap: TapRing::map(array(ebpf, "tap")?)?,
-        news: RingBuf::try_from(ebpf.take_map("news").ok_or("the program has no news")?)?,
     })
 }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, TryLockError};
 
 use aya::Ebpf;
-use aya::maps::{MapData, RingBuf};
 use aya::programs::links::FdLink;
 use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::receive::{self, Arrival, Own};
@@ -26,7 +25,7 @@ use crate::link::bpf::map_indices::{MapIndices, PLACES};
 use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::tap::TapRing;
 use crate::link::frame::deliver_frame;
-use crate::link::plain_udp::{deliver_datagram, deliver_news};
+use crate::link::plain_udp::deliver_datagram;
 use crate::link::raw::{count_unfit, deliver_raw};
 use crate::link::socket::Counters;
 use crate::link::{NodeCounters, bpf};
@@ -49,15 +48,13 @@ pub(super) struct Maps {
     pub(super) counters: bpf::counters::Counters,
     /// Copies for captures.
     pub(super) tap: TapRing,
-    /// ICMP messages, `struct news_frame` of `bpf/xsk.bpf.c` each.
-    pub(super) news: RingBuf<MapData>,
 }
 
 /// State that the ports of a node share.
 #[derive(Debug)]
 pub(super) struct Shared {
     rx_queues: Mutex<RxQueues>,
-    /// Readable when a frame has come on any queue, or an ICMP message.
+    /// Readable when a frame has come on any queue.
     arrivals: OwnedFd,
     counters: Counters,
     program_counters: bpf::counters::Counters,
@@ -81,22 +78,14 @@ impl std::fmt::Debug for Attached {
 }
 
 /// The sockets, and where what they bring goes.
+#[derive(Debug)]
 struct RxQueues {
     queues: Vec<XskSocket>,
     slots: Slots,
-    news: RingBuf<MapData>,
-}
-
-impl std::fmt::Debug for RxQueues {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("RxQueues")
-            .field("queues", &self.queues)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Ports by their places.
+#[derive(Debug)]
 struct Slots(Box<[Option<Arc<PortSlot>>]>);
 
 impl Slots {
@@ -128,14 +117,12 @@ impl Shared {
         own: Option<Own>,
         (link, ebpf): (FdLink, Ebpf),
     ) -> std::io::Result<Self> {
-        let sockets = queues.iter().map(XskSocket::socket);
-        let members: Vec<_> = sockets.chain([maps.news.as_fd()]).collect();
+        let sockets: Vec<_> = queues.iter().map(XskSocket::socket).collect();
         Ok(Self {
-            arrivals: wait::either(&members)?,
+            arrivals: wait::either(&sockets)?,
             rx_queues: Mutex::new(RxQueues {
                 queues,
                 slots: Slots(vec![None; PLACES].into()),
-                news: maps.news,
             }),
             counters: Counters::default(),
             program_counters: maps.counters,
@@ -209,19 +196,11 @@ impl Shared {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let RxQueues {
-            queues,
-            slots,
-            news,
-        } = &mut *pump;
+        let RxQueues { queues, slots } = &mut *pump;
         for queue in queues {
             self.take(queue, slots);
             queue.wake_receiver();
             queue.transmit_rest();
-        }
-        for _ in 0..COLLECT_FRAMES_MAX {
-            let Some(entry) = news.next() else { break };
-            self.deliver_news(slots, &entry);
         }
     }
 
@@ -324,27 +303,6 @@ impl Shared {
     fn parse_plain<'f>(&self, frame: &'f [u8]) -> Result<Arrival<'f>, Rejected> {
         let own = self.own.as_ref().ok_or(Rejected::NotOurs)?;
         receive::parse(frame, own, |port| self.places.of_udp(port) != 0)
-    }
-
-    /// Hands an ICMP message to the port whose datagram it quotes, if there is one.
-    fn deliver_news(&self, slots: &Slots, entry: &[u8]) {
-        let frame = entry
-            .split_first_chunk()
-            .and_then(|(bytes, frame)| frame.get(..u32::from_ne_bytes(*bytes) as usize));
-        let Some(Ok(Arrival::Undelivered {
-            port,
-            destination,
-            reason,
-        })) = frame.map(|frame| self.parse_plain(frame))
-        else {
-            return;
-        };
-        let Some(place) = slots.at(self.places.of_udp(port)) else {
-            return;
-        };
-        // The pump is the only writer.
-        deliver_news(&place.memory, destination, reason);
-        place.ring_if_wanted();
     }
 }
 

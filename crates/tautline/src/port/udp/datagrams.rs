@@ -3,21 +3,18 @@
 use std::net::SocketAddrV4;
 use std::ops::Deref;
 
+use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::checksum::judge;
-use tautline_proto::ip::{DatagramHead, Reason};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::Priority;
 use tautline_proto::wire::udp::UdpChecksum;
 use tautline_shm::layout::{RecordHead, SLOT_PAYLOAD_BYTES, source_form};
 use tautline_shm::queue::Record;
-use tautline_shm::region::PortMemory;
-use tautline_shm::undelivered::UndeliveredReader;
 
 use super::Datagram;
 use super::routes::Routes;
 use crate::address::{ipv4_of_word, source_form_of};
 use crate::error::ReceiveError;
-use crate::link::plain_udp::Undelivered;
 use crate::message::LentBytes;
 use crate::port::assembly::Assembly;
 use crate::port::inbox::{Decoder, Inbox, Location, Whole};
@@ -30,9 +27,7 @@ pub(super) struct Datagrams {
     /// Our address and UDP port.
     pub(super) local: SocketAddrV4,
     pub(super) bytes_max: usize,
-    /// Of what did not arrive, only that counts which went one of these ways.
     pub(super) routes: Routes,
-    news: UndeliveredReader,
     /// Datagrams in fragments.
     assembly: Assembly,
 }
@@ -43,7 +38,6 @@ impl Datagrams {
             local,
             bytes_max,
             routes: Routes::new(),
-            news: UndeliveredReader::default(),
             assembly: Assembly::new(bytes_max),
         }
     }
@@ -109,22 +103,6 @@ impl Decoder for Datagrams {
     #[inline]
     fn length_and_arrival(item: &Datagram) -> (usize, Instant) {
         (item.length, item.arrival)
-    }
-
-    /// Anybody can write that something did not arrive; only what went there counts.
-    #[inline]
-    fn check_news(&mut self, inbox: &Inbox, statistics: &Statistics) -> Result<(), ReceiveError> {
-        while let Some(news) = self.news.next(inbox.memory.port().control) {
-            let news = Undelivered {
-                destination: ipv4_of_word(news.destination),
-                reason: Reason::of_code(news.code, news.mtu_bytes),
-            };
-            if self.routes.leads_to(news.destination) {
-                statistics.undelivered.add(1);
-                return Err(ReceiveError::Undelivered(news));
-            }
-        }
-        Ok(())
     }
 
     #[inline]

@@ -91,18 +91,4 @@ impl Routes {
         self.oldest = (place + 1) % ANSWERED_MAX;
         place
     }
-
-    /// Whether the port sent there, as far as it remembers.
-    pub(super) fn leads_to(&self, address: SocketAddrV4) -> bool {
-        let mut all = self.destinations.iter().chain(&self.answered);
-        all.any(|route| route.to() == address)
-    }
-
-    /// Limits packets on the way to an address.
-    pub(super) fn limit_packets(&mut self, to: SocketAddrV4, mtu_bytes: usize) {
-        let all = self.destinations.iter_mut().chain(&mut self.answered);
-        for route in all.filter(|route| route.to() == to) {
-            route.set_mtu_bytes(mtu_bytes);
-        }
-    }
 }
