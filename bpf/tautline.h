@@ -68,16 +68,11 @@ struct tl_header {
 
 /* Fragments of plain UDP. Time that a datagram may take from its first fragment to its last; the reader's
  * limit too. Sets of flows, and flows in a set: a peer's datagrams share one set with few other peers'.
- * Groups of out-of-order fragments, and slots in a group.
  */
 #define TL_FRAGMENT_NS 500000000ULL
 #define TL_FLOW_SETS 256
 #define TL_FLOW_WAYS 16
-#define TL_OUT_OF_ORDER_GROUPS 4
-#define TL_OUT_OF_ORDER_SLOTS 64
-#define TL_FRAGMENT_OUT_OF_ORDER 0x10000 /* beside a place: others may have come before */
 #define TL_FLAG_VERIFIED 0x01
-#define TL_FLAG_OUT_OF_ORDER 0x02
 
 /* Head of a datagram of plain UDP, in the header's place: tautline_proto::ip::DatagramHead. */
 struct tl_udp_head {
@@ -204,7 +199,6 @@ enum tl_node_counter {
 	TL_INVALID_SOURCE,
 	TL_NO_PORT,
 	TL_OUT_OF_ORDER_FRAGMENT,
-	TL_FLOW_DISPLACED,
 	TL_JOINED_DATAGRAMS,
 	TL_NODE_COUNTERS,
 };
@@ -259,7 +253,7 @@ struct tl_flow_set {
 };
 
 /* Note that the program of link `xsk` writes before a frame for the process. `fragment`: for a fragment of plain UDP,
- * the place of its port, and TL_FRAGMENT_OUT_OF_ORDER; otherwise 0.
+ * the place of its port; otherwise 0.
  */
 struct tl_note {
 	__u64 arrival_ns;
@@ -267,12 +261,6 @@ struct tl_note {
 };
 
 _Static_assert(sizeof(struct tl_note) == 16, "note before a frame");
-
-/* Of a group of out-of-order fragments: how many there have been, and when the last came. */
-struct tl_out_of_order {
-	__u64 next;
-	__u64 last_ns;
-};
 
 /* Ring of copies of frames: slots, and the bytes that each keeps of a frame, which are enough for every frame of ours
  * with a tag. Lower: a reader that looks every half millisecond loses frames below two million a second. Higher: more

@@ -62,23 +62,6 @@ static __always_inline int check_datagram(void *data_end, const struct iphdr *ip
 	return TL_DELIVER;
 }
 
-/* RFC 791. The place of the port that a fragment belongs to, or 0. Of a first one, `place` is its port's. */
-static __always_inline __u32 check_fragment(struct tl_context *ctx, const struct iphdr *ip, __u32 bytes,
-					    __u16 fragment, struct tl_udp_head *head,
-					    struct frame *frame, __u32 place)
-{
-	int found;
-
-	head->length = bpf_htons(bytes);
-	head->fragment = bpf_htons(fragment);
-	head->identification = ip->id;
-	frame->source = udp_source_word(ip->saddr, 0, TL_SOURCE_DATAGRAM);
-	found = whose_fragment(ctx, ip, bytes, fragment, frame->header_offset, place);
-	if (found & TL_FRAGMENT_OUT_OF_ORDER)
-		head->flags = TL_FLAG_OUT_OF_ORDER;
-	return found & TL_FLOW_PLACE;
-}
-
 /* The verdict, or TL_NOT_PLAIN for what the rest of the demux may look at. */
 static __always_inline int accept_plain(struct tl_context *ctx, void *data, void *data_end,
 					const struct ethhdr *ethernet, __u32 offset)
@@ -126,7 +109,11 @@ static __always_inline int accept_plain(struct tl_context *ctx, void *data, void
 	if (ethernet->h_source[0] & 1 || !is_possible_source(ip->saddr))
 		return place ? count(TL_INVALID_SOURCE, TL_TAKEN) : TL_NOT_PLAIN;
 	if (fragment) {
-		place = check_fragment(ctx, ip, packet_bytes, fragment, head, &frame, place);
+		head->length = bpf_htons(packet_bytes);
+		head->fragment = bpf_htons(fragment);
+		head->identification = ip->id;
+		frame.source = udp_source_word(ip->saddr, 0, TL_SOURCE_DATAGRAM);
+		place = whose_fragment(ip, fragment, place);
 		if (!place)
 			return TL_NOT_PLAIN;
 	} else {

@@ -68,18 +68,15 @@ static __always_inline bool wants_ethernet(void *data, void *data_end, __u32 off
 	return count(TL_NO_PORT, false);
 }
 
-/* Owner of a fragment: the result of place_fragment, or TL_NOT_OURS. A wrong first one for a port of ours goes
- * to the process too, which counts what is wrong with it. `bytes`: of the packet after its header, which lie at
- * `offset` of the frame.
+/* Owner of a fragment: the place of its port, or TL_NOT_OURS. A wrong first one for a port of ours goes
+ * to the process too, which counts what is wrong with it. `bytes`: of the packet after its header.
  */
-static __always_inline int wants_fragment(struct xdp_md *ctx, const struct tl_udp_table *table,
-					  const struct ethhdr *ethernet, const struct iphdr *ip,
-					  void *data_end, __u32 offset, __u32 bytes)
+static __always_inline int wants_fragment(const struct tl_udp_table *table, const struct ethhdr *ethernet,
+					  const struct iphdr *ip, void *data_end, __u32 bytes)
 {
 	const struct udphdr *udp = (void *)ip + ip->ihl * 4;
 	__u16 fragment = ip_fragment(ip);
 	__u32 place = 0;
-	int found;
 
 	if (!table || !table->open)
 		return TL_NOT_OURS;
@@ -92,8 +89,8 @@ static __always_inline int wants_fragment(struct xdp_md *ctx, const struct tl_ud
 		return TL_NOT_OURS;
 	if (ethernet->h_source[0] & 1 || !is_possible_source(ip->saddr))
 		return place ? TL_WHOLE : TL_NOT_OURS;
-	found = whose_fragment(ctx, ip, bytes, fragment, offset, place);
-	return found & TL_FLOW_PLACE ? found : TL_NOT_OURS;
+	place = whose_fragment(ip, fragment, place);
+	return place ? (int)place : TL_NOT_OURS;
 }
 
 /* Of plain UDP, and of the UDP form: TL_NOT_OURS, TL_WHOLE, or whose a fragment is. What is damaged before its port
@@ -114,8 +111,7 @@ static __always_inline int wants_ip(struct xdp_md *ctx, void *data, void *data_e
 	if (offset + packet_bytes > first_bytes(data, data_end) || packet_bytes < header_bytes)
 		return TL_NOT_OURS;
 	if (ip_fragment(ip))
-		return wants_fragment(ctx, table, data, ip, data_end, offset + header_bytes,
-				      packet_bytes - header_bytes);
+		return wants_fragment(table, data, ip, data_end, packet_bytes - header_bytes);
 	if (packet_bytes < header_bytes + 4)
 		return TL_NOT_OURS;
 	udp = (void *)ip + header_bytes;

@@ -31,7 +31,6 @@ pub mod doorbell;
 pub mod index_pool;
 pub mod layout;
 #[cfg(not(loom))]
-pub mod out_of_order;
 pub mod peer;
 pub mod police;
 pub mod queue;

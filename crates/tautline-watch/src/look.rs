@@ -136,11 +136,8 @@ pub struct Port {
 #[serde(default)]
 pub(crate) struct Reassembly {
     pub(crate) expired: u64,
-    pub(crate) quota_reached: u64,
-    pub(crate) crowded_out: u64,
-    pub(crate) inconsistent: u64,
-    pub(crate) overlaps: u64,
-    pub(crate) too_long: u64,
+    pub(crate) displaced: u64,
+    pub(crate) broken: u64,
 }
 
 /// Latencies of a port.

@@ -382,11 +382,7 @@ pub(crate) fn lost(port: &Port) -> u64 {
 /// Messages for which there was no room.
 pub(crate) fn full(port: &Port) -> u64 {
     let classes = port.dropped_full.iter().copied();
-    let others = [
-        port.contended,
-        port.reassembly.quota_reached,
-        port.reassembly.crowded_out,
-    ];
+    let others = [port.contended, port.reassembly.displaced];
     sum(classes.chain(others))
 }
 
@@ -403,9 +399,7 @@ pub(crate) fn refused(port: &Port) -> u64 {
         port.bad_checksum,
         port.void,
         port.send_errors,
-        port.reassembly.inconsistent,
-        port.reassembly.overlaps,
-        port.reassembly.too_long,
+        port.reassembly.broken,
     ])
 }
 

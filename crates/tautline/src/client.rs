@@ -447,7 +447,6 @@ impl DemuxOwner for Connection {
             priorities,
             any_source_address,
             reserved: descriptors.next(),
-            out_of_order: None,
         })
     }
 

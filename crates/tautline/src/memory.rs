@@ -5,10 +5,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use tautline_shm::layout::{SLOT_BYTES, Slot};
 use tautline_shm::region::{PortMemory, Shape};
 
-use crate::sys::memory::{Mapping, page_bytes};
+use crate::sys::memory::Mapping;
 
 /// A port's memory. It is shared by its reader, its link and the status page, hence kept in an
 /// [`Arc`](std::sync::Arc).
@@ -65,33 +64,6 @@ impl MappedPort {
     /// Whether the memory can never be paged out: it is locked, or the kernel's.
     pub(crate) fn is_resident(&self) -> bool {
         self.resident
-    }
-}
-
-/// Slots that the demux keeps fragments in, mapped to be looked at.
-#[derive(Debug)]
-pub(crate) struct MappedSlots {
-    mapping: Mapping,
-    count: usize,
-}
-
-impl MappedSlots {
-    /// Maps an array of so many.
-    pub(crate) fn map(fd: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
-        let bytes = (count * SLOT_BYTES).next_multiple_of(page_bytes());
-        Ok(Self {
-            mapping: Mapping::shared_read_only(fd, bytes, 0)?,
-            count,
-        })
-    }
-
-    /// The slots, which the demux may write at any time.
-    pub(crate) fn slots(&self) -> &[Slot] {
-        let base = self.mapping.base().cast::<Slot>();
-        // SAFETY: the mapping is of at least so many slots, begins at a page and stays until `self` is
-        // dropped; a slot is made of atomic integers, for which any bits are valid, and who has it by this
-        // reference has no right to write and only loads.
-        unsafe { std::slice::from_raw_parts(base.as_ptr(), self.count) }
     }
 }
 

@@ -109,26 +109,18 @@ pub(crate) struct DatagramStatistics {
 pub(crate) struct ReassemblyStatistics {
     pub(crate) completed: Counter,
     pub(crate) expired: Counter,
-    pub(crate) duplicates: Counter,
-    pub(crate) quota_reached: Counter,
-    pub(crate) crowded_out: Counter,
-    pub(crate) inconsistent: Counter,
-    pub(crate) overlaps: Counter,
-    pub(crate) too_long: Counter,
-    pub(crate) condemned: Counter,
+    pub(crate) displaced: Counter,
+    pub(crate) broken: Counter,
+    pub(crate) strays: Counter,
 }
 
 impl ReassemblyStatistics {
     pub(crate) fn copy(&self, counters: &reassembly::Counters) {
         self.completed.set(counters.completed);
         self.expired.set(counters.expired);
-        self.duplicates.set(counters.duplicates);
-        self.quota_reached.set(counters.quota_reached);
-        self.crowded_out.set(counters.crowded_out);
-        self.inconsistent.set(counters.inconsistent);
-        self.overlaps.set(counters.overlaps);
-        self.too_long.set(counters.too_long);
-        self.condemned.set(counters.condemned);
+        self.displaced.set(counters.displaced);
+        self.broken.set(counters.broken);
+        self.strays.set(counters.strays);
     }
 }
 

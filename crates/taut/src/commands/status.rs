@@ -398,14 +398,7 @@ fn type_lines(port: &Value) -> Vec<String> {
 }
 
 /// Counters of datagrams that came in fragments and were not put together.
-const NOT_REASSEMBLED: [&str; 6] = [
-    "expired",
-    "quota_reached",
-    "crowded_out",
-    "inconsistent",
-    "overlaps",
-    "too_long",
-];
+const NOT_REASSEMBLED: [&str; 3] = ["expired", "displaced", "broken"];
 
 fn udp_ports_text(ports: &[&Value]) -> String {
     if ports.is_empty() {

@@ -61,8 +61,6 @@ pub struct DatagramHead {
     pub priority: Priority,
     /// Whether the kernel has verified the UDP checksum already.
     pub is_verified: bool,
-    /// In the first fragment of a datagram: others may have come before it, and are held elsewhere.
-    pub has_out_of_order: bool,
     /// The UDP checksum as it came, 0 for none. Of a fragment: 0.
     pub checksum: u16,
     /// Flags and offset of a fragment, as in the IPv4 header; 0 in a whole datagram.
@@ -73,8 +71,6 @@ pub struct DatagramHead {
 
 /// [`DatagramHead::is_verified`] in the byte of flags.
 pub const FLAG_VERIFIED: u8 = 1;
-/// [`DatagramHead::has_out_of_order`] there.
-pub const FLAG_OUT_OF_ORDER: u8 = 2;
 
 impl DatagramHead {
     /// Bytes in memory.
@@ -85,13 +81,7 @@ impl DatagramHead {
         let [sum_high, sum_low] = self.checksum.to_be_bytes();
         let [fragment_high, fragment_low] = self.fragment.to_be_bytes();
         let [id_high, id_low] = self.identification.to_be_bytes();
-        let verified = if self.is_verified { FLAG_VERIFIED } else { 0 };
-        let flags = verified
-            | if self.has_out_of_order {
-                FLAG_OUT_OF_ORDER
-            } else {
-                0
-            };
+        let flags = if self.is_verified { FLAG_VERIFIED } else { 0 };
         [
             port_high,
             port_low,
@@ -121,7 +111,6 @@ impl DatagramHead {
             length: field(2),
             priority: Priority::new(bytes[4])?,
             is_verified: bytes[5] & FLAG_VERIFIED != 0,
-            has_out_of_order: bytes[5] & FLAG_OUT_OF_ORDER != 0,
             checksum: field(6),
             fragment: field(8),
             identification: field(10),
@@ -149,7 +138,6 @@ mod tests {
             length: 1472,
             priority: Priority::HIGHEST,
             is_verified: true,
-            has_out_of_order: false,
             checksum: 0xBEEF,
             fragment: MORE_FRAGMENTS | 185,
             identification: 0xCAFE,

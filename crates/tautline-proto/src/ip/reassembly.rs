@@ -1,16 +1,13 @@
-//! IP fragments of UDP datagrams put together (RFC 791, RFC 815), in memory taken once.
+//! IP fragments of UDP datagrams put together (RFC 791), in memory taken once.
 //!
-//! In any order, with duplicates and holes. What is not a datagram cut in pieces is not guessed at: of a
-//! datagram whose fragments overlap (other than by the same bytes once more), contradict each other about
-//! where it ends, or reach beyond what a datagram can be, everything is dropped, also what comes later
-//! within the time limit. That is the answer to teardrop, to overlaps that filters are deceived with,
-//! and to the ping of death. A peer holds at most half of the collectors, so a flood of fragments that
-//! never make a datagram takes nothing from others.
+//! In their order only: a fragment that is not the next one of its datagram drops the datagram, whether others were
+//! lost or overtaken, or it comes twice, overlaps, contradicts the others or is too long. That is the answer to
+//! teardrop, to overlaps that filters are deceived with, and to the ping of death. A peer holds at most half of the
+//! collectors, so a flood of fragments that never make a datagram takes nothing from others.
 
 use alloc::boxed::Box;
 use alloc::vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
-use core::ops::Range;
 use core::time::Duration;
 
 use super::{DATAGRAM_BYTES_MAX, FRAGMENT_OFFSET, MORE_FRAGMENTS, UDP_HEADER_BYTES};
@@ -28,27 +25,14 @@ pub struct Config {
     pub collector_count: usize,
     /// Longest datagram, in bytes, up to [`DATAGRAM_BYTES_MAX`].
     pub datagram_bytes_max: usize,
-    /// How long a datagram may take from its first fragment to arrive to its last. Lower loses datagrams
+    /// How long a datagram may take from its first fragment to its last. Lower loses datagrams
     /// when the network delays; higher lets a lost fragment block a collector for longer.
     pub time_limit: Duration,
 }
 
-/// A fragment, as it lay in its packet.
+/// Facts about a fragment, whose bytes lie elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment<'a> {
-    /// Sender of the fragment.
-    pub source: Ipv4Addr,
-    /// The datagram that it is of.
-    pub identification: u16,
-    /// Flags and offset, as in the IPv4 header.
-    pub field: u16,
-    /// The bytes after the IPv4 header.
-    pub payload: &'a [u8],
-}
-
-/// A fragment whose bytes lie where only a copy can fetch them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Fragment {
     /// Sender of the fragment.
     pub source: Ipv4Addr,
     /// The datagram that it is of.
@@ -81,54 +65,26 @@ pub enum Outcome<'a> {
     Incomplete,
     /// The datagram is complete.
     Complete(Datagram<'a>),
-    /// These bytes had arrived already, or the datagram was complete already.
-    Duplicate,
-    /// Not kept.
-    Dropped(DropReason),
+    /// Not kept, and counted.
+    Dropped,
 }
 
-/// Why a fragment was not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DropReason {
-    /// It has no bytes, is not the last and ends within a block, or contradicts earlier ones about where
-    /// the datagram ends. With its datagram.
-    Inconsistent,
-    /// It lies over bytes that came before and were others. With its datagram.
-    Overlap,
-    /// It reaches beyond the longest datagram. With its datagram.
-    TooLong,
-    /// Its datagram has been dropped before.
-    Condemned,
-    /// The datagram is complete, and its UDP header claims another length than it has.
-    BadLength,
-}
-
-/// Counters of a [`Reassembler`] since it was made. They count fragments, unless they say datagrams.
+/// Counters of a [`Reassembler`] since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Datagrams complete and handed out.
     pub completed: u64,
     /// Datagrams given up because fragments were missing when the time limit passed.
     pub expired: u64,
-    /// Bytes seen before.
-    pub duplicates: u64,
-    /// Datagrams given up because their peer had its share of the collectors and sent another one.
-    pub quota_reached: u64,
-    /// Datagrams given up because all collectors were taken, by a peer that held most.
-    pub crowded_out: u64,
-    /// Datagrams dropped because their fragments contradicted themselves or each other.
-    pub inconsistent: u64,
-    /// Datagrams dropped because fragments overlapped.
-    pub overlaps: u64,
-    /// Datagrams dropped because they are too long.
-    pub too_long: u64,
-    /// Dropped because their datagram had been.
-    pub condemned: u64,
+    /// Datagrams given up for newer ones: their peer had its share of the collectors, or all were taken.
+    pub displaced: u64,
+    /// Datagrams dropped because a fragment was not the next one, or because of their length.
+    pub broken: u64,
+    /// Fragments of no datagram under way: it was dropped, or its first one did not arrive.
+    pub strays: u64,
 }
 
-/// Puts datagrams together. Each push looks at every collector once; nothing is allocated after
-/// [`new`](Self::new).
+/// Puts datagrams together. Each push looks at every collector; nothing is allocated after [`new`](Self::new).
 ///
 /// ```
 /// use core::time::Duration;
@@ -140,17 +96,13 @@ pub struct Counters {
 ///     datagram_bytes_max: 100,
 ///     time_limit: Duration::from_millis(50),
 /// });
-/// let part = |field, payload| Fragment {
-///     source: [10, 0, 0, 1].into(),
-///     identification: 5,
-///     field,
-///     payload,
-/// };
-/// // The second half first; it lies at block 2.
-/// let late = reassembler.push(Instant::ZERO, &part(2, b"world"));
-/// assert_eq!(late, Outcome::Incomplete);
-/// let first = part(0x2000, &[0, 7, 0, 9, 0, 21, 0, 0, b'h', b'e', b'l', b'l', b'o', b',', b' ', b' ']);
-/// let Outcome::Complete(datagram) = reassembler.push(Instant::ZERO, &first) else { panic!() };
+/// let part = |field, length| Fragment { source: [10, 0, 0, 1].into(), identification: 5, field, length };
+/// let first = [0, 7, 0, 9, 0, 21, 0, 0, b'h', b'e', b'l', b'l', b'o', b',', b' ', b' '];
+/// let pushed = reassembler.push(Instant::ZERO, &part(0x2000, 16), |bytes| bytes.copy_from_slice(&first));
+/// assert_eq!(pushed, Outcome::Incomplete);
+/// // The second half lies at block 2.
+/// let pushed = reassembler.push(Instant::ZERO, &part(2, 5), |bytes| bytes.copy_from_slice(b"world"));
+/// let Outcome::Complete(datagram) = pushed else { panic!() };
 /// assert_eq!(datagram.source, "10.0.0.1:7".parse().unwrap());
 /// assert_eq!((datagram.destination_port, datagram.payload), (9, &b"hello,  world"[..]));
 /// ```
@@ -158,17 +110,13 @@ pub struct Counters {
 pub struct Reassembler {
     collectors: Box<[Collector]>,
     time_limit: Duration,
-    quota_per_source: usize,
-    /// Bytes that had arrived already, to be compared.
-    again: Box<[u8]>,
     /// The collector that was complete last.
     last: Option<usize>,
     counters: Counters,
 }
 
 impl Reassembler {
-    /// Takes all memory: `datagram_bytes_max` bytes and one bit for each eight of them, for each
-    /// collector, and as many bytes once more.
+    /// Takes all memory: `datagram_bytes_max` bytes for each collector.
     ///
     /// # Panics
     /// If `collector_count` is 0, or `datagram_bytes_max` is 0 or above [`DATAGRAM_BYTES_MAX`].
@@ -181,12 +129,17 @@ impl Reassembler {
             config.datagram_bytes_max
         );
         let packet_bytes_max = UDP_HEADER_BYTES + config.datagram_bytes_max;
-        let collectors = (0..config.collector_count).map(|_| Collector::new(packet_bytes_max));
+        let collectors = (0..config.collector_count).map(|_| Collector {
+            is_under_way: false,
+            key: (Ipv4Addr::UNSPECIFIED, 0),
+            deadline: Instant::ZERO,
+            latest: Instant::ZERO,
+            arrived_bytes: 0,
+            bytes: vec![0; packet_bytes_max].into_boxed_slice(),
+        });
         Self {
             collectors: collectors.collect(),
             time_limit: config.time_limit,
-            quota_per_source: (config.collector_count / 2).max(1),
-            again: vec![0; packet_bytes_max].into_boxed_slice(),
             last: None,
             counters: Counters::default(),
         }
@@ -198,26 +151,10 @@ impl Reassembler {
         &self.counters
     }
 
-    /// Datagrams that one peer can have under way: half of the collectors, at least 1.
-    #[must_use]
-    pub const fn quota_per_source(&self) -> usize {
-        self.quota_per_source
-    }
-
-    /// Datagrams under way, those that are only remembered for being dropped among them.
+    /// Datagrams under way.
     #[must_use]
     pub fn under_way_count(&self) -> usize {
-        let busy = self.collectors.iter().filter(|other| other.is_under_way());
-        busy.count()
-    }
-
-    /// Whether fragments of this datagram have arrived and others are missing.
-    #[must_use]
-    pub fn is_waiting_for(&self, source: Ipv4Addr, identification: u16) -> bool {
-        let key = (source, identification);
-        self.collectors
-            .iter()
-            .any(|collector| collector.state == State::Collecting && collector.key == key)
+        self.held_by(|_| true)
     }
 
     /// The memory of the collectors, to be locked.
@@ -225,56 +162,52 @@ impl Reassembler {
         self.collectors.iter().map(|collector| &collector.bytes[..])
     }
 
-    /// Takes one fragment that arrived at `now`.
-    ///
-    /// The time limit of a datagram runs from the first fragment to arrive.
-    pub fn push(&mut self, now: Instant, fragment: &Fragment<'_>) -> Outcome<'_> {
-        let part = Part {
-            source: fragment.source,
-            identification: fragment.identification,
-            field: fragment.field,
-            length: fragment.payload.len(),
-        };
-        self.push_with(now, &part, |bytes| bytes.copy_from_slice(fragment.payload))
-    }
-
-    /// Adds a fragment without an earlier copy: `read` is called at most once, and writes the fragment's bytes into
-    /// their place.
-    pub fn push_with(
+    /// Takes one fragment that arrived at `now`: `read` is called at most once, and writes the fragment's bytes into
+    /// their place. The time limit of a datagram runs from its first fragment.
+    pub fn push(
         &mut self,
         now: Instant,
-        part: &Part,
+        fragment: &Fragment,
         read: impl FnOnce(&mut [u8]),
     ) -> Outcome<'_> {
         self.last = None;
-        let index = self.collector_for(now, (part.source, part.identification));
+        self.expire(now);
+        let key = (fragment.source, fragment.identification);
+        let offset = usize::from(fragment.field & FRAGMENT_OFFSET) * BLOCK_BYTES;
+        let is_last = fragment.field & MORE_FRAGMENTS == 0;
+        let mut all = self.collectors.iter();
+        let known = all.position(|collector| collector.is_under_way && collector.key == key);
+        let index = match known {
+            Some(index) if offset > 0 => index,
+            None if offset > 0 => {
+                self.counters.strays += 1;
+                return Outcome::Dropped;
+            }
+            known => {
+                self.counters.broken += u64::from(known.is_some());
+                let index = known.unwrap_or_else(|| self.room_for(key.0));
+                self.collectors[index].begin(key, now + self.time_limit);
+                index
+            }
+        };
         let collector = &mut self.collectors[index];
-        match collector.state {
-            State::Complete => {
-                self.counters.duplicates += 1;
-                return Outcome::Duplicate;
-            }
-            State::Condemned => return self.dropped(DropReason::Condemned),
-            State::Free | State::Collecting => {}
-        }
-        match collector.enter(part, &mut self.again, read) {
-            Ok(true) => collector.latest = collector.latest.max(now),
-            Ok(false) => {
-                self.counters.duplicates += 1;
-                return Outcome::Duplicate;
-            }
-            Err(reason) => {
-                collector.state = State::Condemned;
-                return self.dropped(reason);
+        let end = offset + fragment.length;
+        let is_next = offset == collector.arrived_bytes
+            && fragment.length > 0
+            && end <= collector.bytes.len()
+            && (is_last || end.is_multiple_of(BLOCK_BYTES));
+        if is_next {
+            read(&mut collector.bytes[offset..end]);
+            collector.arrived_bytes = end;
+            collector.latest = collector.latest.max(now);
+            if !is_last {
+                return Outcome::Incomplete;
             }
         }
-        if !collector.is_complete() {
-            return Outcome::Incomplete;
-        }
-        collector.state = State::Complete;
-        collector.deadline = now + self.time_limit;
-        if !self.collectors[index].has_right_length() {
-            return self.dropped(DropReason::BadLength);
+        collector.is_under_way = false;
+        if !is_next || !collector.has_right_length() {
+            self.counters.broken += 1;
+            return Outcome::Dropped;
         }
         self.counters.completed += 1;
         self.last = Some(index);
@@ -287,98 +220,43 @@ impl Reassembler {
         self.last.map(|index| self.collectors[index].datagram())
     }
 
-    /// Gives up what has reached its time limit at `now`, and returns how many datagrams that were.
-    /// [`push`](Self::push) does so itself when it needs a collector.
-    pub fn expire(&mut self, now: Instant) -> usize {
-        let mut expired = 0;
+    /// Gives up what has reached its time limit at `now`, as [`push`](Self::push) does itself.
+    pub fn expire(&mut self, now: Instant) {
         for collector in &mut self.collectors {
-            if collector.deadline <= now {
-                expired += usize::from(collector.state == State::Collecting);
-                collector.state = State::Free;
-                collector.deadline = Instant::FAR_FUTURE;
+            if collector.is_under_way && collector.deadline <= now {
+                collector.is_under_way = false;
+                self.counters.expired += 1;
             }
         }
-        self.counters.expired += expired as u64;
-        expired
     }
 
-    /// The collector of this datagram, a fresh one if it is new.
-    fn collector_for(&mut self, now: Instant, key: (Ipv4Addr, u16)) -> usize {
-        let known = self.collectors.iter().position(|collector| {
-            collector.state != State::Free && collector.key == key && now < collector.deadline
-        });
-        known.unwrap_or_else(|| {
-            self.expire(now);
-            let index = self.room_for(key.0);
-            self.collectors[index].begin(key, now + self.time_limit);
-            index
-        })
-    }
-
-    /// A collector for a new datagram of this peer: one that is free, otherwise the one that has been
-    /// complete for longest, otherwise one of a datagram that is given up.
+    /// A collector for a new datagram of this peer: a free one, else that of the datagram that began first, of the
+    /// peer's own once it has half of all collectors.
     fn room_for(&mut self, peer: Ipv4Addr) -> usize {
-        let held = self.held_by(peer);
-        if held >= self.quota_per_source {
-            self.counters.quota_reached += 1;
-            return self.oldest_under_way(|of| of == peer);
+        let share = (self.collectors.len() / 2).max(1);
+        let is_full = self.held_by(|of| of == peer) >= share;
+        let mut all = self.collectors.iter();
+        if !is_full && let Some(free) = all.position(|collector| !collector.is_under_way) {
+            return free;
         }
-        let vacant = self.collectors.iter().enumerate();
-        let vacant = vacant
-            .filter(|(_, collector)| !collector.is_under_way())
-            .min_by_key(|(_, collector)| (collector.state != State::Free, collector.deadline));
-        if let Some((index, _)) = vacant {
-            return index;
-        }
-        self.counters.crowded_out += 1;
-        let most = self
-            .collectors
-            .iter()
-            .map(|other| self.held_by(other.key.0));
-        let most = most.max().unwrap_or(0);
-        self.oldest_under_way(|of| self.held_by(of) == most)
-    }
-
-    /// The datagram under way that began first, of the peers that `chosen` takes.
-    fn oldest_under_way(&self, chosen: impl Fn(Ipv4Addr) -> bool) -> usize {
-        let under_way = self.collectors.iter().enumerate();
+        self.counters.displaced += 1;
+        let all = self.collectors.iter().enumerate();
         let candidates =
-            under_way.filter(|(_, collector)| collector.is_under_way() && chosen(collector.key.0));
-        let oldest = candidates.min_by_key(|(_, collector)| collector.deadline);
+            all.filter(|(_, held)| held.is_under_way && (!is_full || held.key.0 == peer));
+        let oldest = candidates.min_by_key(|(_, held)| held.deadline);
         oldest.map_or(0, |(index, _)| index)
     }
 
-    /// Collectors under way that hold a peer's datagrams.
-    fn held_by(&self, peer: Ipv4Addr) -> usize {
-        let of_peer = |collector: &&Collector| collector.is_under_way() && collector.key.0 == peer;
-        self.collectors.iter().filter(of_peer).count()
+    /// Collectors under way with datagrams of these peers.
+    fn held_by(&self, is_of: impl Fn(Ipv4Addr) -> bool) -> usize {
+        let held = |collector: &&Collector| collector.is_under_way && is_of(collector.key.0);
+        self.collectors.iter().filter(held).count()
     }
-
-    fn dropped(&mut self, reason: DropReason) -> Outcome<'static> {
-        let counter = match reason {
-            DropReason::Inconsistent | DropReason::BadLength => &mut self.counters.inconsistent,
-            DropReason::Overlap => &mut self.counters.overlaps,
-            DropReason::TooLong => &mut self.counters.too_long,
-            DropReason::Condemned => &mut self.counters.condemned,
-        };
-        *counter += 1;
-        Outcome::Dropped(reason)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Free,
-    Collecting,
-    /// Handed out; the key stays to recognise duplicates, until the collector is needed.
-    Complete,
-    /// Dropped; the key stays so that what comes later is not taken for a new datagram.
-    Condemned,
 }
 
 #[derive(Debug)]
 struct Collector {
-    state: State,
+    is_under_way: bool,
     /// Peer and identification.
     key: (Ipv4Addr, u16),
     deadline: Instant,
@@ -386,106 +264,14 @@ struct Collector {
     latest: Instant,
     /// Bytes that have arrived.
     arrived_bytes: usize,
-    /// Where the datagram ends, known once its last fragment has arrived.
-    packet_bytes: Option<usize>,
-    /// Where the bytes that have arrived end.
-    reach: usize,
-    /// Bit by bit, the blocks that have arrived.
-    blocks: Box<[u64]>,
     /// The IP packet's payload.
     bytes: Box<[u8]>,
 }
 
 impl Collector {
-    fn new(packet_bytes_max: usize) -> Self {
-        let words = packet_bytes_max.div_ceil(BLOCK_BYTES * 64);
-        Self {
-            state: State::Free,
-            key: (Ipv4Addr::UNSPECIFIED, 0),
-            deadline: Instant::FAR_FUTURE,
-            latest: Instant::ZERO,
-            arrived_bytes: 0,
-            packet_bytes: None,
-            reach: 0,
-            blocks: vec![0; words].into_boxed_slice(),
-            bytes: vec![0; packet_bytes_max].into_boxed_slice(),
-        }
-    }
-
     fn begin(&mut self, key: (Ipv4Addr, u16), deadline: Instant) {
-        self.state = State::Collecting;
-        self.key = key;
-        self.deadline = deadline;
-        self.latest = Instant::ZERO;
-        self.arrived_bytes = 0;
-        self.packet_bytes = None;
-        self.reach = 0;
-        self.blocks.fill(0);
-    }
-
-    fn is_under_way(&self) -> bool {
-        matches!(self.state, State::Collecting | State::Condemned)
-    }
-
-    /// Whether it brought something new. `again` is as long as the datagram can be.
-    fn enter(
-        &mut self,
-        part: &Part,
-        again: &mut [u8],
-        read: impl FnOnce(&mut [u8]),
-    ) -> Result<bool, DropReason> {
-        let offset = usize::from(part.field & FRAGMENT_OFFSET) * BLOCK_BYTES;
-        let end = offset + part.length;
-        let is_last = part.field & MORE_FRAGMENTS == 0;
-        if part.length == 0 || (!is_last && !end.is_multiple_of(BLOCK_BYTES)) {
-            return Err(DropReason::Inconsistent);
-        }
-        if end > self.bytes.len() {
-            return Err(DropReason::TooLong);
-        }
-        let beyond_the_end = match (self.packet_bytes, is_last) {
-            (Some(known), true) => known != end,
-            (Some(known), false) => end >= known,
-            (None, true) => self.reach > end,
-            (None, false) => false,
-        };
-        let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
-        let seen = self.seen(blocks.clone());
-        if seen == blocks.len() && !beyond_the_end {
-            let again = &mut again[..part.length];
-            read(again);
-            return match self.bytes[offset..end] == *again {
-                true => Ok(false),
-                false => Err(DropReason::Overlap),
-            };
-        }
-        if seen > 0 {
-            return Err(DropReason::Overlap);
-        }
-        if beyond_the_end {
-            return Err(DropReason::Inconsistent);
-        }
-        for (word, mask) in words_of(blocks) {
-            self.blocks[word] |= mask;
-        }
-        read(&mut self.bytes[offset..end]);
-        self.arrived_bytes += part.length;
-        self.reach = self.reach.max(end);
-        if is_last {
-            self.packet_bytes = Some(end);
-        }
-        Ok(true)
-    }
-
-    /// How many of these blocks have arrived.
-    fn seen(&self, blocks: Range<usize>) -> usize {
-        let seen = words_of(blocks).map(|(word, mask)| (self.blocks[word] & mask).count_ones());
-        seen.sum::<u32>() as usize
-    }
-
-    fn is_complete(&self) -> bool {
-        // No byte is counted twice, and none lies beyond the end.
-        self.packet_bytes == Some(self.arrived_bytes)
+        (self.is_under_way, self.key, self.deadline) = (true, key, deadline);
+        (self.latest, self.arrived_bytes) = (Instant::ZERO, 0);
     }
 
     fn field(&self, at: usize) -> u16 {
@@ -507,14 +293,4 @@ impl Collector {
             payload: &self.bytes[UDP_HEADER_BYTES..self.arrived_bytes],
         }
     }
-}
-
-/// The words that these blocks' bits are in, and which bits of each.
-fn words_of(blocks: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-    let words = blocks.start / 64..blocks.end.div_ceil(64);
-    words.map(move |word| {
-        let from = blocks.start.saturating_sub(64 * word);
-        let to = (blocks.end - 64 * word).min(64);
-        (word, u64::MAX << from & u64::MAX >> (64 - to))
-    })
 }

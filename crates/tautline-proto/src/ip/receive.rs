@@ -184,7 +184,6 @@ impl<'a> Packet<'a> {
             length: self.payload.len() as u16,
             priority: priority_of_service(self.type_of_service),
             is_verified: false,
-            has_out_of_order: false,
             checksum: 0,
             fragment: self.fragment,
             identification: self.identification,

@@ -383,7 +383,6 @@ mod tests {
             no_port: u64::MAX,
             socket_full: u64::MAX,
             out_of_order_fragments: u64::MAX,
-            displaced_datagrams: u64::MAX,
             joined_datagrams: u64::MAX,
         };
         for reply in [

@@ -23,12 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::send::{OutDatagram, Route as IpRoute};
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{ParseError, PortKey, PortNumber, Priority, WHOLE_BYTES_MAX_ETHERNET};
-use tautline_shm::layout::RecordHead;
 use tautline_shm::region::Shape;
 
 pub use bpf::look::ShortPath;
@@ -188,12 +186,9 @@ pub struct NodeCounters {
     /// Frames that a port's socket had no room for, on links whose frames reach the process through
     /// sockets; known when the next frame is received.
     pub socket_full: u64,
-    /// Fragments of plain UDP that came before the first of their datagram: passed to Linux, and a copy held in
-    /// case that the datagram is for a port of this node. Links `xdp` and `xsk`.
+    /// Fragments of plain UDP that came before the first of their datagram: passed to Linux, for a port of which they
+    /// may be. One of this node loses the datagram. Links `xdp` and `xsk`.
     pub out_of_order_fragments: u64,
-    /// Datagrams in fragments that were forgotten for newer ones of a peer, before their time limit: what
-    /// comes of them counts as out of order. Links `xdp` and `xsk`.
-    pub displaced_datagrams: u64,
     /// Packet buffers that held several datagrams for ports of this node, which the sender (`UDP_SEGMENT`) or this
     /// kernel (`rx-udp-gro-forwarding`) had joined: left to Linux, whose sockets receive them one by one. Links `xdp`
     /// and `xsk`.
@@ -413,15 +408,6 @@ pub(crate) trait PortLink: Send + std::fmt::Debug {
     /// of IP and UDP.
     fn interface(&self) -> Option<&Interface> {
         None
-    }
-
-    /// Fragments of a datagram that came before its first one, which `head` is of: each with its head and its
-    /// bytes. For a head that says that there may be some.
-    fn out_of_order_fragments(
-        &self,
-        _head: &RecordHead,
-        _each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
-    ) {
     }
 }
 

@@ -66,7 +66,6 @@ pub(super) fn deliver_received(
         length: payload.len() as u16,
         priority: priority_of_service(received.type_of_service),
         is_verified: true,
-        has_out_of_order: false,
         checksum: 0,
         fragment: 0,
         identification: 0,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tautline_proto::ip::DatagramHead;
-use tautline_proto::ip::reassembly::{self, Config, Fragment, Outcome, Part, Reassembler};
+use tautline_proto::ip::reassembly::{self, Config, Fragment, Outcome, Reassembler};
 use tautline_proto::time::Instant;
 use tautline_shm::layout::{RecordHead, Slot};
 
@@ -51,59 +51,23 @@ impl Assembly {
     /// Takes the fragment in a slot, which is free afterwards. Returns whether it completed a datagram.
     pub(super) fn enter(
         &mut self,
-        link: &dyn PortLink,
         statistics: &Statistics,
         (slot, head): (&Slot, &RecordHead),
         fragment: &DatagramHead,
     ) -> bool {
-        let part = Part {
+        let fragment = Fragment {
             source: *ipv4_of_word(head.source).ip(),
             identification: fragment.identification,
             field: fragment.fragment,
             length: fragment.length.into(),
         };
         let arrival = Instant::from_nanos(head.arrival_ns);
-        let outcome = self
+        let pushed = self
             .reassembler
-            .push_with(arrival, &part, |bytes| slot.read_payload(bytes));
-        let mut complete = matches!(outcome, Outcome::Complete(_));
-        if outcome == Outcome::Incomplete && fragment.has_out_of_order {
-            complete = self.enter_out_of_order(link, (head, arrival), fragment);
-        }
-        self.waiting = self.reassembler.under_way_count() > 0;
-        statistics
-            .datagrams
-            .reassembly
-            .copy(self.reassembler.counters());
-        complete
-    }
-
-    /// Takes what came before the first fragment, which has just been entered.
-    fn enter_out_of_order(
-        &mut self,
-        link: &dyn PortLink,
-        (head, arrival): (&RecordHead, Instant),
-        first: &DatagramHead,
-    ) -> bool {
-        let reassembler = &mut self.reassembler;
-        let source = *ipv4_of_word(head.source).ip();
-        link.out_of_order_fragments(head, &mut |out_of_order, fragment, payload| {
-            let came = Instant::from_nanos(out_of_order.arrival_ns);
-            let wanted = fragment.identification == first.identification
-                && arrival < came + REASSEMBLY_LIMIT
-                && reassembler.is_waiting_for(source, first.identification);
-            if wanted {
-                let fragment = Fragment {
-                    source,
-                    identification: fragment.identification,
-                    field: fragment.fragment,
-                    payload,
-                };
-                // The reassembler counts the result, and is asked for it below.
-                let _counted = reassembler.push(arrival, &fragment);
-            }
-        });
-        self.reassembler.completed().is_some()
+            .push(arrival, &fragment, |bytes| slot.read_payload(bytes));
+        let is_complete = matches!(pushed, Outcome::Complete(_));
+        self.count(statistics);
+        is_complete
     }
 
     /// The datagram that was completed last, until the next fragment.
@@ -115,11 +79,13 @@ impl Assembly {
     pub(super) fn expire(&mut self, link: &dyn PortLink, statistics: &Statistics) {
         if self.waiting {
             self.reassembler.expire(link.now());
-            self.waiting = self.reassembler.under_way_count() > 0;
-            statistics
-                .datagrams
-                .reassembly
-                .copy(self.reassembler.counters());
+            self.count(statistics);
         }
+    }
+
+    fn count(&mut self, statistics: &Statistics) {
+        self.waiting = self.reassembler.under_way_count() > 0;
+        let counted = &statistics.datagrams.reassembly;
+        counted.copy(self.reassembler.counters());
     }
 }

@@ -353,13 +353,9 @@ fn datagram_status(counted: &DatagramStatistics) -> DatagramStatus {
         reassembly: ReassemblyStatus {
             completed: reassembly.completed.read(),
             expired: reassembly.expired.read(),
-            duplicates: reassembly.duplicates.read(),
-            quota_reached: reassembly.quota_reached.read(),
-            crowded_out: reassembly.crowded_out.read(),
-            inconsistent: reassembly.inconsistent.read(),
-            overlaps: reassembly.overlaps.read(),
-            too_long: reassembly.too_long.read(),
-            condemned: reassembly.condemned.read(),
+            displaced: reassembly.displaced.read(),
+            broken: reassembly.broken.read(),
+            strays: reassembly.strays.read(),
         },
     }
 }

@@ -358,20 +358,12 @@ pub struct ReassemblyStatus {
     pub completed: u64,
     /// Datagrams given up because a fragment was missing at the time limit.
     pub expired: u64,
-    /// Fragments whose bytes had come before.
-    pub duplicates: u64,
-    /// Datagrams given up because their peer had its share of the collectors and sent another one.
-    pub quota_reached: u64,
-    /// Datagrams given up because all collectors were taken.
-    pub crowded_out: u64,
-    /// Datagrams dropped because their fragments, or their length, contradicted each other.
-    pub inconsistent: u64,
-    /// Datagrams dropped because fragments overlapped.
-    pub overlaps: u64,
-    /// Datagrams dropped because they are longer than the port takes.
-    pub too_long: u64,
-    /// Fragments of datagrams that had been dropped.
-    pub condemned: u64,
+    /// Datagrams given up for newer ones: their peer had its share of the collectors, or all were taken.
+    pub displaced: u64,
+    /// Datagrams dropped because a fragment was not the next one, or because of their length.
+    pub broken: u64,
+    /// Fragments of no datagram under way.
+    pub strays: u64,
 }
 
 #[cfg(test)]

@@ -28,8 +28,7 @@ impl Counters {
             no_port: read(ParseError::COUNT),
             socket_full: 0,
             out_of_order_fragments: read(ParseError::COUNT + 1),
-            displaced_datagrams: read(ParseError::COUNT + 2),
-            joined_datagrams: read(ParseError::COUNT + 3),
+            joined_datagrams: read(ParseError::COUNT + 2),
         }
     }
 }

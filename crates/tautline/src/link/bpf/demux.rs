@@ -24,7 +24,6 @@ use tautline_state::privilege::may_load_bpf;
 
 use super::counters::Counters;
 use super::map_indices::MapIndices;
-use super::out_of_order::OutOfOrderFragments;
 use super::sender::Sender;
 use super::tap::TapRing;
 use super::{DemuxOwner, PortParts, doorbell, program_users, verifier};
@@ -320,13 +319,12 @@ impl DemuxOwner for Demux {
     fn open_port(&self, key: PortKey, shape: Shape) -> Result<PortParts, PortError> {
         let setup = &self.setup;
         let claim = claim(&setup.interface, setup.ethernet.ethertype, key)?;
-        let (reserved, out_of_order) = match key {
+        let reserved = match key {
             PortKey::Udp(port) => {
                 let ip = setup.ip.ok_or(PortError::NoAddress { link: "xdp" })?;
-                let reserved = reserve(SocketAddrV4::new(ip, port.get()), key)?;
-                (Some(reserved), Some(Arc::clone(&self.maps.out_of_order)))
+                Some(reserve(SocketAddrV4::new(ip, port.get()), key)?)
             }
-            PortKey::Message(_) | PortKey::Raw(_) => (None, None),
+            PortKey::Message(_) | PortKey::Raw(_) => None,
         };
         let sender = self.sender()?;
         let made = self.make_port(key, shape)?;
@@ -338,7 +336,6 @@ impl DemuxOwner for Demux {
             priorities: Priorities::ALL,
             any_source_address: true,
             reserved,
-            out_of_order,
         })
     }
 
@@ -612,7 +609,6 @@ struct Maps {
     ports: Mutex<Map>,
     doorbells: Mutex<Map>,
     places: MapIndices,
-    out_of_order: Arc<OutOfOrderFragments>,
     counters: Counters,
     counters_id: u32,
     tap: Arc<TapRing>,
@@ -627,11 +623,9 @@ impl Maps {
         let counters = array("node_counters")?;
         let udp_ports = array("udp_ports")?;
         let raw_types = array("raw_types")?;
-        let out_of_order = array("held_slots")?;
         let tap = array("tap")?;
         Ok(Self {
             tap: Arc::new(TapRing::map(tap.fd().as_fd())?),
-            out_of_order: Arc::new(OutOfOrderFragments::map(out_of_order.fd().as_fd())?),
             places: MapIndices::map(udp_ports.fd().as_fd(), raw_types.fd().as_fd())?,
             ports: Mutex::new(map("ports")?),
             doorbells: Mutex::new(map("doorbells")?),

@@ -9,7 +9,6 @@ pub(crate) mod demux;
 pub(super) mod doorbell;
 pub(crate) mod look;
 pub(super) mod map_indices;
-pub(super) mod out_of_order;
 mod program_users;
 mod running;
 pub(crate) mod sender;
@@ -25,7 +24,6 @@ use tautline_proto::wire::PortKey;
 use tautline_shm::region::Shape;
 use tautline_state::fork::OwnerProcess;
 
-use self::out_of_order::OutOfOrderFragments;
 use self::sender::Sender;
 use super::NodeCounters;
 use crate::claim::Claim;
@@ -92,7 +90,4 @@ pub(crate) struct PortParts {
     pub(crate) any_source_address: bool,
     /// The socket that has the UDP port, of plain UDP.
     pub(crate) reserved: Option<OwnedFd>,
-    /// Fragments that came before the first of their datagram, for all ports of plain UDP. A client of a control
-    /// process has none: others' are among them.
-    pub(crate) out_of_order: Option<Arc<OutOfOrderFragments>>,
 }

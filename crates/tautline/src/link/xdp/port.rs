@@ -6,19 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortKey, Priority};
 use tautline_shm::doorbell;
-use tautline_shm::layout::RecordHead;
 use tautline_shm::region::PortMemory;
 
 use super::XdpLink;
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::bpf::doorbell::Doorbell;
-use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::sender::Sender;
 use crate::link::bpf::{Opened, PortParts};
 use crate::link::frame::FrameBuffer;
@@ -41,7 +38,6 @@ pub(super) struct XdpPort {
     interface: Interface,
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
-    out_of_order: Option<Arc<OutOfOrderFragments>>,
     // Hidden from the demux before the key is given up.
     _opened: Opened,
     _claim: Option<Claim>,
@@ -62,7 +58,6 @@ impl XdpPort {
             priorities,
             any_source_address,
             reserved,
-            out_of_order,
         } = link.owner.open_port(key, shape)?;
         // From here on a failure closes the port again.
         let opened = Opened::new(key, &link.owner);
@@ -91,7 +86,6 @@ impl XdpPort {
                 source: (!any_source_address).then_some(interface.mac),
             },
             interface,
-            out_of_order,
             _opened: opened,
             _claim: claim,
             reserved,
@@ -204,15 +198,5 @@ impl PortLink for XdpPort {
 
     fn interface(&self) -> Option<&Interface> {
         Some(&self.interface)
-    }
-
-    fn out_of_order_fragments(
-        &self,
-        head: &RecordHead,
-        each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
-    ) {
-        if let Some(out_of_order) = &self.out_of_order {
-            out_of_order.of_peer(head, each);
-        }
     }
 }

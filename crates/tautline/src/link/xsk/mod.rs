@@ -26,7 +26,6 @@ use self::rx_queue::{Maps, Shared};
 use super::bpf::counters::Counters;
 use super::bpf::demux::{Setup, attach};
 use super::bpf::map_indices::MapIndices;
-use super::bpf::out_of_order::OutOfOrderFragments;
 use super::bpf::tap::TapRing;
 use super::frame::OwnAddress;
 use super::{
@@ -97,7 +96,6 @@ fn show(ebpf: &mut Ebpf, queues: &[XskSocket]) -> Result<Maps, Error> {
     Ok(Maps {
         open_ports: Mapping::shared(array(ebpf, "open_ports")?, bytes, 0)?,
         places: MapIndices::map(array(ebpf, "udp_ports")?, array(ebpf, "raw_types")?)?,
-        out_of_order: OutOfOrderFragments::map(array(ebpf, "held_slots")?)?,
         counters: Counters::map(array(ebpf, "node_counters")?)?,
         tap: TapRing::map(array(ebpf, "tap")?)?,
     })

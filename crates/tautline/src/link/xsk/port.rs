@@ -6,11 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_proto::ip::DatagramHead;
 use tautline_proto::ip::send::{OutDatagram, Route};
 use tautline_proto::wire::{PortKey, Priority};
 use tautline_shm::doorbell;
-use tautline_shm::layout::RecordHead;
 use tautline_shm::region::PortMemory;
 use tautline_state::Event;
 use tautline_state::fork::OwnerProcess;
@@ -169,13 +167,5 @@ impl PortLink for XskPort {
 
     fn interface(&self) -> Option<&Interface> {
         Some(&self.interface)
-    }
-
-    fn out_of_order_fragments(
-        &self,
-        head: &RecordHead,
-        each: &mut dyn FnMut(&RecordHead, &DatagramHead, &[u8]),
-    ) {
-        self.opened.shared.out_of_order().of_peer(head, each);
     }
 }

@@ -15,14 +15,12 @@ use tautline_proto::wire::ethernet::EthernetForm;
 use tautline_proto::wire::raw::RawFrame;
 use tautline_proto::wire::{Header, PortKey, Rejected, ethernet, udp};
 use tautline_shm::doorbell;
-use tautline_shm::out_of_order::FRAGMENT_OUT_OF_ORDER;
 use tautline_shm::region::PortMemory;
 use tautline_state::{Event, lock};
 
 use crate::address::Address;
 use crate::error::PortError;
 use crate::link::bpf::map_indices::{MapIndices, PLACES};
-use crate::link::bpf::out_of_order::OutOfOrderFragments;
 use crate::link::bpf::tap::TapRing;
 use crate::link::frame::deliver_frame;
 use crate::link::plain_udp::deliver_datagram;
@@ -43,7 +41,6 @@ pub(super) struct Maps {
     /// A word for each port.
     pub(super) open_ports: Mapping,
     pub(super) places: MapIndices,
-    pub(super) out_of_order: OutOfOrderFragments,
     /// Counters of the program.
     pub(super) counters: bpf::counters::Counters,
     /// Copies for captures.
@@ -60,7 +57,6 @@ pub(super) struct Shared {
     program_counters: bpf::counters::Counters,
     open_ports: Mapping,
     places: MapIndices,
-    out_of_order: OutOfOrderFragments,
     tap: TapRing,
     ethernet: EthernetForm,
     own: Option<Own>,
@@ -128,16 +124,11 @@ impl Shared {
             program_counters: maps.counters,
             open_ports: maps.open_ports,
             places: maps.places,
-            out_of_order: maps.out_of_order,
             tap: maps.tap,
             ethernet,
             own,
             _attached: Attached(link, Mutex::new(ebpf)),
         })
-    }
-
-    pub(super) fn out_of_order(&self) -> &OutOfOrderFragments {
-        &self.out_of_order
     }
 
     pub(super) fn tap(&self) -> &TapRing {
@@ -285,10 +276,7 @@ impl Shared {
             }) if note.fragment_place != 0 => Ok(Parsed::Plain {
                 place: note.fragment_place,
                 source: SocketAddrV4::new(source, 0),
-                head: DatagramHead {
-                    has_out_of_order: note.has_out_of_order,
-                    ..head
-                },
+                head,
                 payload,
             }),
             Ok(_) | Err(Rejected::NotOurs) => udp::parse(frame).map(|frame| Parsed::Ours {
@@ -312,18 +300,14 @@ struct Note {
     arrival: Instant,
     /// Of a fragment of plain UDP, its port's; otherwise 0.
     fragment_place: usize,
-    /// Others of the same datagram may have come before this first one.
-    has_out_of_order: bool,
 }
 
 impl Note {
     fn read(bytes: &[u8; NOTE_BYTES]) -> Self {
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|place| bytes[at + place]));
-        let fragment = word(8);
         Self {
             arrival: Instant::from_nanos(word(0)),
-            fragment_place: (fragment & 0xFFFF) as usize,
-            has_out_of_order: fragment & FRAGMENT_OUT_OF_ORDER != 0,
+            fragment_place: word(8) as usize,
         }
     }
 }

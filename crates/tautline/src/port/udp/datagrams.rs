@@ -147,8 +147,7 @@ impl Decoder for Datagrams {
         };
         if datagram.fragment != 0 {
             let part = (record.slot, &head);
-            let link = inbox.link.as_ref();
-            let complete = self.assembly.enter(link, statistics, part, &datagram);
+            let complete = self.assembly.enter(statistics, part, &datagram);
             let assembled = complete.then(|| self.assembled(inbox, statistics, &datagram));
             return Ok(assembled
                 .flatten()
