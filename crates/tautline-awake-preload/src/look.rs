@@ -293,17 +293,13 @@ impl Place {
             return false;
         }
         let has_something = || {
+            let (events, now) = (libc::POLLIN, Instant::ZERO);
             let mut entries = [libc::pollfd {
                 fd,
-                events: libc::POLLIN,
+                events,
                 revents: 0,
             }];
-            raw::poll(
-                &mut entries,
-                Some(Instant::ZERO),
-                Instant::ZERO,
-                std::ptr::null(),
-            ) == Polled::Ready
+            raw::poll(&mut entries, Some(now), now, std::ptr::null()) == Polled::Ready
         };
         loop {
             if has_something() {

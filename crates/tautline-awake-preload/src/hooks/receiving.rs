@@ -292,58 +292,36 @@ unsafe fn take_first(
     }
 }
 
-/// recvmmsg(2). Its timeout, which the kernel looks at after each message, counts from the program's call.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-    timeout: *mut timespec,
-) -> c_int {
-    if timeout.is_null() {
-        // SAFETY: the caller's promise.
-        let call = |fd| unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
-        // SAFETY: the same.
-        let take = |place, fd| unsafe { take_first((place, fd), messages, count, flags, timeout) };
-        return receive(fd, flags, call, take);
+hooks! {
+    /// recvmmsg(2). Its timeout, which the kernel looks at after each message, counts from the program's call.
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
+        if timeout.is_null() {
+            let call = |fd| next::recvmmsg(fd, messages, count, flags, timeout);
+            let take = |place, fd| take_first((place, fd), messages, count, flags, timeout);
+            return receive(fd, flags, call, take);
+        }
+        let Some(limit) = raw::instant_of(&*timeout) else {
+            return next::recvmmsg(fd, messages, count, flags, timeout);
+        };
+        let began = raw::now();
+        let rest = || {
+            let waited = raw::now().saturating_duration_since(began);
+            raw::timespec_of(limit.saturating_duration_since(Instant::ZERO + waited))
+        };
+        let call = |fd| {
+            let mut left = rest();
+            let received = next::recvmmsg(fd, messages, count, flags, &raw mut left);
+            if received > 0 {
+                *timeout = left;
+            }
+            received
+        };
+        let take = |place, fd| {
+            let mut left = rest();
+            let received = take_first((place, fd), messages, count, flags, &raw mut left)?;
+            *timeout = if received == 1 { rest() } else { left };
+            Some(received)
+        };
+        receive(fd, flags, call, take)
     }
-    // SAFETY: the caller's promise.
-    let Some(limit) = raw::instant_of(unsafe { &*timeout }) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
-    };
-    let began = raw::now();
-    let rest = || {
-        let waited = raw::now().saturating_duration_since(began);
-        raw::timespec_of(limit.saturating_duration_since(Instant::ZERO + waited))
-    };
-    let call = |fd| {
-        let mut left = rest();
-        // SAFETY: the caller's promise; a time.
-        let received = unsafe { next::recvmmsg(fd, messages, count, flags, &raw mut left) };
-        if received > 0 {
-            // SAFETY: the caller's promise.
-            unsafe { *timeout = left };
-        }
-        received
-    };
-    let take = |place, fd| {
-        let mut left = rest();
-        let way = (place, fd);
-        // SAFETY: the caller's promise; a time.
-        let received = unsafe { take_first(way, messages, count, flags, &raw mut left) };
-        if received == Some(1) {
-            left = rest();
-        }
-        if received.is_some() {
-            // SAFETY: the caller's promise.
-            unsafe { *timeout = left };
-        }
-        received
-    };
-    receive(fd, flags, call, take)
 }

@@ -410,114 +410,42 @@ unsafe fn time_of(time: *const timespec) -> Result<Option<Duration>, ()> {
     Ok(Some(Duration::from_nanos(instant.as_nanos())))
 }
 
-/// poll(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn poll(
-    entries: *mut pollfd,
-    count: nfds_t,
-    timeout_ms: c_int,
-) -> c_int {
-    let timeout = time_of_milliseconds(timeout_ms);
-    let Some(mut members) = members_of(entries, count, timeout) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::poll(entries, count, timeout_ms) };
-    };
-    let call = |left: Option<Duration>| {
-        let left = left.map(raw::timespec_of);
-        let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the caller's promise. Nanoseconds: the call ends when its milliseconds are over.
-        unsafe { next::ppoll(entries, count, left, std::ptr::null()) }
-    };
-    // SAFETY: the caller's promise.
-    let ready = |index, _| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
-    // SAFETY: the caller's promise.
-    let store = |found: &[pollfd], _| unsafe { store_list(entries, found) };
-    waited(&mut members, timeout, std::ptr::null(), call, ready, store)
+/// Makes a call with a time as C has it: null without one.
+fn with_time(time: Option<Duration>, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+    let time = time.map(raw::timespec_of);
+    call(time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref))
 }
 
-/// Writes what poll(2) found at the members into the program's list. How many have something.
+/// poll(2) and ppoll(2). `plain` is the program's call as it is: also for a time that the kernel must judge.
 ///
 /// # Safety
-/// A list of at least as many entries.
-unsafe fn store_list(entries: *mut pollfd, found: &[pollfd]) -> c_int {
-    for (index, entry) in found.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { (*entries.add(index)).revents = entry.revents };
-    }
-    found.iter().filter(|entry| entry.revents != 0).count() as c_int
-}
-
-/// poll(2) of a program that was compiled with checks of its buffers.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __poll_chk(
+/// As ppoll(2).
+unsafe fn wait_for_list(
     entries: *mut pollfd,
     count: nfds_t,
-    timeout_ms: c_int,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() < count as usize {
-        // SAFETY: the caller's promise.
-        return unsafe { next::__poll_chk(entries, count, timeout_ms, room) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { poll(entries, count, timeout_ms) }
-}
-
-/// ppoll(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ppoll(
-    entries: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
+    time: Result<Option<Duration>, ()>,
     mask: *const sigset_t,
+    plain: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let time = unsafe { time_of(timeout) };
     let members = time.ok().and_then(|time| members_of(entries, count, time));
     let (Some(mut members), Ok(time)) = (members, time) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::ppoll(entries, count, timeout, mask) };
+        return plain();
     };
-    let call = |left: Option<Duration>| {
-        let left = left.map(raw::timespec_of);
-        let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the caller's promise.
-        unsafe { next::ppoll(entries, count, left, mask) }
+    let call = |left| {
+        // SAFETY: the caller's promise. Nanoseconds: the call ends when the program's milliseconds are over.
+        let real = |left| unsafe { next::ppoll(entries, count, left, mask) };
+        with_time(left, real)
     };
     // SAFETY: the caller's promise.
     let ready = |index, _| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
-    // SAFETY: the caller's promise.
-    let store = |found: &[pollfd], _| unsafe { store_list(entries, found) };
+    let store = |found: &[pollfd], _| {
+        for (index, entry) in found.iter().enumerate() {
+            // SAFETY: the caller's promise: a list of at least as many entries.
+            unsafe { (*entries.add(index)).revents = entry.revents };
+        }
+        found.iter().filter(|entry| entry.revents != 0).count() as c_int
+    };
     waited(&mut members, time, mask, call, ready, store)
-}
-
-/// ppoll(2) of a program that was compiled with checks of its buffers.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __ppoll_chk(
-    entries: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() < count as usize {
-        // SAFETY: the caller's promise.
-        return unsafe { next::__ppoll_chk(entries, count, timeout, mask, room) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { ppoll(entries, count, timeout, mask) }
 }
 
 /// Whether a set of select(2) has a descriptor.
@@ -540,7 +468,7 @@ unsafe fn has(set: *const fd_set, fd: c_int) -> bool {
 /// Sets of at least `count` bits, or null.
 unsafe fn members_of_sets(
     count: c_int,
-    sets: [*const fd_set; 3],
+    sets: [*mut fd_set; 3],
     timeout: Option<Duration>,
 ) -> Option<Members> {
     let is_short = (1..=table::SLOTS as c_int).contains(&count);
@@ -569,57 +497,49 @@ unsafe fn members_of_sets(
     members.is_predictable().then_some(members)
 }
 
-/// select(2), which also writes the time that is left.
+/// A time of select(2); `Err` for one that the kernel must judge.
 ///
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn select(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    let mut limit = Ok(None);
-    if !timeout.is_null() {
-        // SAFETY: the caller's promise.
-        let time = unsafe { &*timeout };
-        let seconds = u64::try_from(time.tv_sec).map_err(drop);
-        let micros = u32::try_from(time.tv_usec)
-            .ok()
-            .filter(|micros| *micros < 1_000_000)
-            .ok_or(());
-        limit = seconds
-            .and_then(|seconds| micros.map(|micros| Some(Duration::new(seconds, micros * 1_000))));
+/// Null, or readable.
+unsafe fn limit_of(timeout: *const timeval) -> Result<Option<Duration>, ()> {
+    if timeout.is_null() {
+        return Ok(None);
     }
-    let sets = [read.cast_const(), write.cast_const(), except.cast_const()];
+    // SAFETY: the caller's promise.
+    let time = unsafe { *timeout };
+    match (u64::try_from(time.tv_sec), u32::try_from(time.tv_usec)) {
+        (Ok(seconds), Ok(micros @ 0..1_000_000)) => {
+            Ok(Some(Duration::new(seconds, micros * 1_000)))
+        }
+        _ => Err(()),
+    }
+}
+
+/// select(2) and pselect(2): `plain` is the program's call as it is, `call` the one with what is left of its time.
+///
+/// # Safety
+/// As pselect(2).
+unsafe fn wait_for_sets(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    limit: Result<Option<Duration>, ()>,
+    mask: *const sigset_t,
+    plain: impl FnOnce() -> c_int,
+    call: impl Fn(Option<Duration>) -> c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     let members = limit
         .ok()
         .and_then(|limit| unsafe { members_of_sets(count, sets, limit) });
     let (Some(mut members), Ok(limit)) = (members, limit) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::select(count, read, write, except, timeout) };
-    };
-    let call = |left: Option<Duration>| {
-        if let Some(left) = left {
-            // SAFETY: the caller's promise: a time that select(2) may write.
-            unsafe {
-                (*timeout).tv_sec = left.as_secs() as libc::time_t;
-                (*timeout).tv_usec = left.subsec_micros().into();
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe { next::select(count, read, write, except, timeout) }
+        return plain();
     };
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
-    let ready = |index: usize, _| unsafe { has(read, fds[index]) };
+    let ready = |index: usize, _| unsafe { has(sets[0], fds[index]) };
     // SAFETY: the caller's promise.
-    let store =
-        |found: &[pollfd], _| unsafe { store_sets(count, [read, write, except], &fds, found) };
-    waited(&mut members, limit, std::ptr::null(), call, ready, store)
+    let store = |found: &[pollfd], _| unsafe { store_sets(count, sets, &fds, found) };
+    waited(&mut members, limit, mask, call, ready, store)
 }
 
 /// Writes what poll(2) found at the members, whose numbers are `fds`, into the sets of select(2), as the kernel
@@ -666,65 +586,6 @@ unsafe fn store_sets(
     ready
 }
 
-/// pselect(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pselect(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let limit = unsafe { time_of(timeout) };
-    let sets = [read.cast_const(), write.cast_const(), except.cast_const()];
-    // SAFETY: the caller's promise.
-    let members = limit
-        .ok()
-        .and_then(|limit| unsafe { members_of_sets(count, sets, limit) });
-    let (Some(mut members), Ok(limit)) = (members, limit) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::pselect(count, read, write, except, timeout, mask) };
-    };
-    let call = |left: Option<Duration>| {
-        let left = left.map(raw::timespec_of);
-        let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the caller's promise.
-        unsafe { next::pselect(count, read, write, except, left, mask) }
-    };
-    let fds = members.entries.map(|entry| entry.fd);
-    // SAFETY: the caller's promise.
-    let ready = |index: usize, _| unsafe { has(read, fds[index]) };
-    // SAFETY: the caller's promise.
-    let store =
-        |found: &[pollfd], _| unsafe { store_sets(count, [read, write, except], &fds, found) };
-    waited(&mut members, limit, mask, call, ready, store)
-}
-
-/// epoll_ctl(2): descriptors that threads of this program write to are known by the data of their events.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_ctl(
-    epoll: c_int,
-    operation: c_int,
-    fd: c_int,
-    event: *mut epoll_event,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let result = unsafe { next::epoll_ctl(epoll, operation, fd, event) };
-    if result == 0 && operation != libc::EPOLL_CTL_DEL {
-        // SAFETY: the kernel has read the event.
-        table::joined(epoll, fd, unsafe { data_of(event) });
-    }
-    result
-}
-
 /// The data of an event.
 ///
 /// # Safety
@@ -763,81 +624,106 @@ fn epoll_members(epoll: c_int, timeout: Option<Duration>) -> Option<Members> {
     Some(members)
 }
 
-/// epoll_wait(2).
+/// Waits for an epoll instance: `plain` is the program's call as it is, `call` the one with what is left of its time.
 ///
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_wait(
-    epoll: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout_ms: c_int,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { epoll_pwait(epoll, events, count, timeout_ms, std::ptr::null()) }
-}
-
-/// epoll_pwait(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_pwait(
-    epoll: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout_ms: c_int,
+/// As epoll_pwait2(2).
+unsafe fn wait_for_epoll(
+    (epoll, events, count): (c_int, *mut epoll_event, c_int),
+    limit: Result<Option<Duration>, ()>,
     mask: *const sigset_t,
+    plain: impl FnOnce() -> c_int,
+    call: impl Fn(Option<Duration>) -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let call = |left| unsafe {
-        match mask.is_null() {
-            true => next::epoll_wait(epoll, events, count, milliseconds(left)),
-            false => next::epoll_pwait(epoll, events, count, milliseconds(left), mask),
-        }
-    };
-    let timeout = time_of_milliseconds(timeout_ms);
-    match epoll_members(epoll, timeout) {
-        None => call(timeout),
-        Some(mut members) => {
-            // SAFETY: the caller's promise.
-            let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
-            // SAFETY: the caller's promise.
-            let ready = |_, found| unsafe { has_arrival(epoll, events, found) };
-            waited(&mut members, timeout, mask, call, ready, store)
-        }
-    }
-}
-
-/// epoll_pwait2(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_pwait2(
-    epoll: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let limit = unsafe { time_of(timeout) };
     let members = limit.ok().and_then(|limit| epoll_members(epoll, limit));
     let (Some(mut members), Ok(limit)) = (members, limit) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::epoll_pwait2(epoll, events, count, timeout, mask) };
+        return plain();
     };
-    let call = |left: Option<Duration>| {
-        let left = left.map(raw::timespec_of);
-        let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the caller's promise.
-        unsafe { next::epoll_pwait2(epoll, events, count, left, mask) }
-    };
-    // SAFETY: the caller's promise.
-    let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
     // SAFETY: the caller's promise.
     let ready = |_, found| unsafe { has_arrival(epoll, events, found) };
+    // SAFETY: the caller's promise.
+    let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
     waited(&mut members, limit, mask, call, ready, store)
+}
+
+hooks! {
+    /// poll(2).
+    poll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+        let time = Ok(time_of_milliseconds(timeout_ms));
+        let plain = || next::poll(entries, count, timeout_ms);
+        wait_for_list(entries, count, time, std::ptr::null(), plain)
+    }
+
+    /// ppoll(2).
+    ppoll(entries: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        let plain = || next::ppoll(entries, count, timeout, mask);
+        wait_for_list(entries, count, time_of(timeout), mask, plain)
+    }
+
+    /// poll(2) of a program that was compiled with checks of its buffers.
+    __poll_chk(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int, room: usize) -> c_int {
+        match room / size_of::<pollfd>() < count as usize {
+            true => next::__poll_chk(entries, count, timeout_ms, room),
+            false => poll(entries, count, timeout_ms),
+        }
+    }
+
+    /// ppoll(2) of a program that was compiled with checks of its buffers.
+    __ppoll_chk(entries: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int {
+        match room / size_of::<pollfd>() < count as usize {
+            true => next::__ppoll_chk(entries, count, timeout, mask, room),
+            false => ppoll(entries, count, timeout, mask),
+        }
+    }
+
+    /// select(2), which also writes the time that is left.
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        let plain = || next::select(count, read, write, except, timeout);
+        let call = |left: Option<Duration>| {
+            if let Some(left) = left {
+                (*timeout).tv_sec = left.as_secs() as libc::time_t;
+                (*timeout).tv_usec = left.subsec_micros().into();
+            }
+            plain()
+        };
+        wait_for_sets(count, [read, write, except], limit_of(timeout), std::ptr::null(), plain, call)
+    }
+
+    /// pselect(2).
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        let real = |time| next::pselect(count, read, write, except, time, mask);
+        let call = |left| with_time(left, real);
+        wait_for_sets(count, [read, write, except], time_of(timeout), mask, || real(timeout), call)
+    }
+
+    /// epoll_ctl(2): descriptors that threads of this program write to are known by the data of their events.
+    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+        let result = next::epoll_ctl(epoll, operation, fd, event);
+        if result == 0 && operation != libc::EPOLL_CTL_DEL {
+            table::joined(epoll, fd, data_of(event));
+        }
+        result
+    }
+
+    /// epoll_wait(2).
+    epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int) -> c_int {
+        epoll_pwait(epoll, events, count, timeout_ms, std::ptr::null())
+    }
+
+    /// epoll_pwait(2).
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int {
+        let call = |left| match mask.is_null() {
+            true => next::epoll_wait(epoll, events, count, milliseconds(left)),
+            false => next::epoll_pwait(epoll, events, count, milliseconds(left), mask),
+        };
+        let time = time_of_milliseconds(timeout_ms);
+        wait_for_epoll((epoll, events, count), Ok(time), mask, || call(time), call)
+    }
+
+    /// epoll_pwait2(2).
+    epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        let real = |time| next::epoll_pwait2(epoll, events, count, time, mask);
+        let call = |left| with_time(left, real);
+        wait_for_epoll((epoll, events, count), time_of(timeout), mask, || real(timeout), call)
+    }
 }

@@ -67,74 +67,47 @@ unsafe fn write_left(clock: clockid_t, end: Instant, left: *mut timespec) {
     }
 }
 
-/// clock_nanosleep(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn clock_nanosleep(
-    clock: clockid_t,
-    flags: c_int,
-    time: *const timespec,
-    left: *mut timespec,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let Some(end) = (unsafe { end_of(clock, flags, time) }) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::clock_nanosleep(clock, flags, time, left) };
-    };
-    // A relative sleep on CLOCK_REALTIME is not moved when that clock is set (clock_nanosleep(2)).
-    let (clock, end) = match (clock, flags) {
-        (CLOCK_REALTIME, 0) => {
-            // SAFETY: the caller's promise.
-            match unsafe { end_of(CLOCK_MONOTONIC, flags, time) } {
-                Some(end) => (CLOCK_MONOTONIC, end),
-                None => (clock, end),
+hooks! {
+    /// clock_nanosleep(2).
+    clock_nanosleep(clock: clockid_t, flags: c_int, time: *const timespec, left: *mut timespec) -> c_int {
+        // A relative sleep on CLOCK_REALTIME is not moved when that clock is set (clock_nanosleep(2)).
+        let kept = match (clock, flags) {
+            (CLOCK_REALTIME, 0) => CLOCK_MONOTONIC,
+            _ => clock,
+        };
+        let Some(end) = end_of(kept, flags, time) else {
+            return next::clock_nanosleep(clock, flags, time, left);
+        };
+        let result = until(kept, end);
+        if result == libc::EINTR && flags == 0 {
+            write_left(kept, end, left);
+        }
+        result
+    }
+
+    /// nanosleep(2).
+    nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
+        let Some(end) = end_of(CLOCK_MONOTONIC, 0, time) else {
+            return next::nanosleep(time, left);
+        };
+        match until(CLOCK_MONOTONIC, end) {
+            0 => 0,
+            error => {
+                if error == libc::EINTR {
+                    write_left(CLOCK_MONOTONIC, end, left);
+                }
+                *libc::__errno_location() = error;
+                -1
             }
         }
-        _ => (clock, end),
-    };
-    let result = until(clock, end);
-    if result == libc::EINTR && flags == 0 {
-        // SAFETY: the caller's promise.
-        unsafe { write_left(clock, end, left) };
     }
-    result
-}
 
-/// nanosleep(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
-    // SAFETY: the caller's promise.
-    let Some(end) = (unsafe { end_of(CLOCK_MONOTONIC, 0, time) }) else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::nanosleep(time, left) };
-    };
-    match until(CLOCK_MONOTONIC, end) {
-        0 => 0,
-        error => {
-            if error == libc::EINTR {
-                // SAFETY: the caller's promise.
-                unsafe { write_left(CLOCK_MONOTONIC, end, left) };
-            }
-            // SAFETY: a thread's own errno.
-            unsafe { *libc::__errno_location() = error };
-            -1
+    /// usleep(3).
+    usleep(microseconds: useconds_t) -> c_int {
+        if options::is_off() {
+            return next::usleep(microseconds);
         }
+        let time = raw::timespec_of(Duration::from_micros(microseconds.into()));
+        nanosleep(&raw const time, std::ptr::null_mut())
     }
-}
-
-/// usleep(3).
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn usleep(microseconds: useconds_t) -> c_int {
-    if options::is_off() {
-        // SAFETY: no pointers.
-        return unsafe { next::usleep(microseconds) };
-    }
-    let time = raw::timespec_of(Duration::from_micros(microseconds.into()));
-    // SAFETY: a time; nothing is written back.
-    unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
 }
