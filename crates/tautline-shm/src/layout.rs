@@ -101,6 +101,7 @@ pub const fn source_parts(word: u64) -> ([u8; 6], u16) {
 
 /// One message in memory. `turn` determines its present writer; see [`crate::queue`] and [`crate::sample`].
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct Slot {
     /// Queue: the Vyukov turn. Sample: the number of this value, from 1.
     pub turn: AtomicU64,
@@ -127,6 +128,7 @@ pub const fn peer_key_parts(key: u64) -> (u64, u16) {
 
 /// Identity of the port. Written when the port is opened, by its process.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct Identity {
     /// [`MAGIC`].
     pub magic: AtomicU32,
@@ -148,6 +150,7 @@ pub struct Identity {
 
 /// The line that the consumer writes and the producer reads.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct ConsumerLine {
     /// 1 while the consumer sleeps and wants the doorbell; see [`crate::doorbell`].
     pub waiting: AtomicU32,
@@ -155,6 +158,7 @@ pub struct ConsumerLine {
 
 /// Counters that the producer alone writes. Statistics: read them in any order, at any time.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct ProducerLine {
     /// Frames given up because producers on several CPUs collided (bounded attempts).
     pub contended: AtomicU64,
@@ -171,6 +175,7 @@ pub struct ProducerLine {
 
 /// The token bucket; see [`crate::police`]. The only line that a policed frame writes.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct PoliceLine {
     /// When all admitted frames are paid for, on the arrival clock.
     pub paid_ns: AtomicU64,
@@ -180,6 +185,7 @@ pub struct PoliceLine {
 
 /// Where a sampling port's cells are at the moment; see [`crate::sample`].
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct MiddleLines {
     /// For each source, the index of the cell between writer and reader, and [`crate::sample::FRESH`].
     pub middle: [AtomicU32; PEER_COUNT],
@@ -187,6 +193,7 @@ pub struct MiddleLines {
 
 /// Keys of the peers, by place.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct KeyLines {
     /// See [`peer_key`]; 0: empty. Apart from the peers, so that a search passes eight of them a cache
     /// line, and in this element, which every delivery looks up anyway.
@@ -195,6 +202,7 @@ pub struct KeyLines {
 
 /// One class of a queuing port: the producer's side.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct ClassLine {
     /// Position of the next slot to claim.
     pub head: AtomicU64,
@@ -204,6 +212,7 @@ pub struct ClassLine {
 
 /// How far the consumer has come in each class. For observers; the consumer keeps its own copy.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct TakenLine {
     /// Position of the next slot to take, per class.
     pub taken: [AtomicU64; CLASS_COUNT],
@@ -211,6 +220,7 @@ pub struct TakenLine {
 
 /// Element 0.
 #[repr(C)]
+#[cfg_attr(loom, derive(Default))]
 pub struct Control {
     /// Identity of the port.
     pub identity: Identity,
@@ -236,6 +246,7 @@ pub struct Control {
 /// at a time: a NIC keeps a flow on one queue. Two queues that serve one flow may miscount here,
 /// never elsewhere. Beside it, the writer's side of the sampling port's cells of the same number.
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub struct Peer {
     /// Values written to the cells of this number; the number of the newest.
     pub written: AtomicU64,
@@ -275,89 +286,6 @@ const _: () = {
     assert!(FIRST_SLOT == 3);
     assert!(SLOT_PAYLOAD_BYTES >= 1484);
 };
-
-/// Structures made of loom's atomics, which cannot be laid over bytes.
-#[cfg(loom)]
-pub mod model {
-    use super::*;
-    use core::array::from_fn;
-
-    fn word() -> AtomicU64 {
-        AtomicU64::new(0)
-    }
-
-    fn half() -> AtomicU32 {
-        AtomicU32::new(0)
-    }
-
-    /// An empty slot.
-    #[must_use]
-    pub fn slot() -> Slot {
-        Slot {
-            turn: word(),
-            words: from_fn(|_| word()),
-        }
-    }
-
-    /// A zeroed peer.
-    #[must_use]
-    pub fn peer() -> Peer {
-        Peer {
-            written: word(),
-            received: word(),
-            expected: word(),
-            window: word(),
-            duplicates: word(),
-            highest: half(),
-            span: half(),
-            restarts: half(),
-            back: half(),
-            lock: half(),
-        }
-    }
-
-    /// A zeroed control element.
-    #[must_use]
-    pub fn control() -> Control {
-        Control {
-            identity: Identity {
-                magic: half(),
-                version: AtomicU16::new(0),
-                kind: AtomicU16::new(0),
-                depth: half(),
-                port: half(),
-                sources: half(),
-                police_interval_ns: word(),
-                police_tolerance_ns: word(),
-            },
-            consumer: ConsumerLine { waiting: half() },
-            producer: ProducerLine {
-                contended: word(),
-                unfit: word(),
-                peers_evicted: word(),
-                doorbells: word(),
-                sources_refused: word(),
-            },
-            police: PoliceLine {
-                paid_ns: word(),
-                policed: word(),
-            },
-            sample: MiddleLines {
-                middle: from_fn(|_| half()),
-            },
-            class: from_fn(|_| ClassLine {
-                head: word(),
-                dropped_full: word(),
-            }),
-            taken: TakenLine {
-                taken: from_fn(|_| word()),
-            },
-            keys: KeyLines {
-                key: from_fn(|_| word()),
-            },
-        }
-    }
-}
 
 impl Slot {
     /// Copies the first `out.len()` payload bytes out, at most [`SLOT_PAYLOAD_BYTES`].

@@ -30,7 +30,6 @@ pub mod deliver;
 pub mod doorbell;
 pub mod index_pool;
 pub mod layout;
-#[cfg(not(loom))]
 pub mod peer;
 pub mod police;
 pub mod queue;

@@ -10,8 +10,7 @@ use loom::thread;
 use model_run::{bounded, spawn};
 use tautline_shm::index_pool::IndexPool;
 use tautline_shm::layout::{
-    CELL_COUNT, CLASS_COUNT, Control, PEER_COUNT, Peer, RecordHead, Slot, model, source_form,
-    source_word,
+    CELL_COUNT, CLASS_COUNT, Control, PEER_COUNT, Peer, RecordHead, Slot, source_form, source_word,
 };
 use tautline_shm::queue::{Consumer, PushError};
 use tautline_shm::sample::Reader;
@@ -30,20 +29,20 @@ struct Memory {
 
 impl Memory {
     fn queuing() -> Arc<Self> {
-        let slots: Vec<_> = (0..DEPTH * CLASS_COUNT).map(|_| model::slot()).collect();
+        let slots: Vec<_> = (0..DEPTH * CLASS_COUNT).map(|_| Slot::default()).collect();
         queue::initialise(&slots);
         Arc::new(Self {
-            control: model::control(),
-            peers: std::array::from_fn(|_| model::peer()),
+            control: Control::default(),
+            peers: std::array::from_fn(|_| Peer::default()),
             slots,
         })
     }
 
     fn sampling(sources: usize) -> Arc<Self> {
         let memory = Self {
-            control: model::control(),
-            peers: std::array::from_fn(|_| model::peer()),
-            slots: (0..sources * CELL_COUNT).map(|_| model::slot()).collect(),
+            control: Control::default(),
+            peers: std::array::from_fn(|_| Peer::default()),
+            slots: (0..sources * CELL_COUNT).map(|_| Slot::default()).collect(),
         };
         sample::initialise(&memory.control);
         Arc::new(memory)
