@@ -35,10 +35,6 @@
 //! # Ok::<(), tautline_proto::sim::SimError>(())
 //! ```
 
-mod config;
-mod counters;
-mod error;
-mod in_flight;
 mod store;
 
 use alloc::boxed::Box;
@@ -46,6 +42,7 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::fmt;
 use core::time::Duration;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -53,18 +50,161 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::time::Instant;
 use crate::wire::MacAddress;
-use in_flight::{Event, Waiting};
 use store::{FrameIndex, FrameStore};
-
-pub use config::{ALWAYS_PPM, Faults, SimConfig};
-pub use counters::SimCounters;
-pub use error::SimError;
 
 /// Shortest frame that can be sent: addresses and EtherType.
 const FRAME_BYTES_MIN: usize = 14;
 /// Most bits that damage flips in one frame. The Ethernet check sequence finds up to three in a frame of this size
 /// always, so what passes it undetected is a share of its own, not a matter of the bit count.
 const FLIPPED_BITS_MAX: u64 = 3;
+
+/// All of a million: a fault that always happens.
+pub const ALWAYS_PPM: u32 = 1_000_000;
+
+/// How large a [`SimNetwork`] is. All memory is taken when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimConfig {
+    /// Seed of all random decisions.
+    pub seed: u64,
+    /// Nodes that can attach.
+    pub node_count_max: usize,
+    /// Frames that can be on the way or waiting, all nodes together. Lower drops bursts.
+    pub frame_count_max: usize,
+    /// Frames that can wait at one node. Lower drops what a slow receiver leaves.
+    pub queue_depth_max: usize,
+    /// Longest frame, in bytes, without the check sequence.
+    pub frame_bytes_max: usize,
+}
+
+impl Default for SimConfig {
+    /// Seed 0, 8 nodes, 1,024 frames of 1,518 bytes, 256 of them waiting at one node: 1.5 MiB.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            node_count_max: 8,
+            frame_count_max: 1024,
+            queue_depth_max: 256,
+            frame_bytes_max: 1518,
+        }
+    }
+}
+
+/// Faults of the network. Shares are in parts per million of the copies that reach a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// Copies that vanish.
+    pub loss_ppm: u32,
+    /// Copies that arrive twice.
+    pub duplication_ppm: u32,
+    /// Copies that take up to [`reordering_delay_max`](Self::reordering_delay_max) longer and that others overtake.
+    pub reordering_ppm: u32,
+    /// Copies in which one to three bits flip.
+    pub corruption_ppm: u32,
+    /// Of the damaged copies, those that pass the Ethernet check sequence; the others are dropped,
+    /// as a network card would.
+    pub corruption_undetected_ppm: u32,
+    /// Shortest time on the way.
+    pub delay_min: Duration,
+    /// Longest time on the way. Within this range frames from one node to another keep their order.
+    pub delay_max: Duration,
+    /// Longest additional time of a copy that is reordered.
+    pub reordering_delay_max: Duration,
+}
+
+impl Faults {
+    /// A network that does nothing to frames and takes no time.
+    pub const NONE: Self = Self {
+        loss_ppm: 0,
+        duplication_ppm: 0,
+        reordering_ppm: 0,
+        corruption_ppm: 0,
+        corruption_undetected_ppm: 0,
+        delay_min: Duration::ZERO,
+        delay_max: Duration::ZERO,
+        reordering_delay_max: Duration::ZERO,
+    };
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// Counters of frames. Each copy towards a receiver is counted on its own.
+///
+/// Nothing vanishes unseen: `copies + duplicated` is the sum of `delivered`, everything below it,
+/// and what is still on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimCounters {
+    /// Frames sent.
+    pub sent: u64,
+    /// Copies made of them: one for each receiver of a group, none if no node has the address.
+    pub copies: u64,
+    /// Frames to a station address that no node has.
+    pub no_receiver: u64,
+    /// Additional copies made by duplication.
+    pub duplicated: u64,
+    /// Copies that were given an additional delay.
+    pub reordered: u64,
+    /// Copies put into a receiver's queue, damaged ones included.
+    pub delivered: u64,
+    /// Of the delivered, those damaged without notice.
+    pub corrupted_delivered: u64,
+    /// Copies lost.
+    pub lost: u64,
+    /// Copies damaged, noticed and dropped.
+    pub corrupted_dropped: u64,
+    /// Copies stopped by a partition of the network.
+    pub partitioned: u64,
+    /// Copies dropped because too many frames were on the way.
+    pub network_full: u64,
+    /// Copies dropped because too many frames waited at the receiver.
+    pub queue_full: u64,
+}
+
+/// Operation that a [`SimNetwork`] refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SimError {
+    /// The network has room for no more nodes.
+    NetworkFull {
+        /// The configured limit.
+        node_count_max: usize,
+    },
+    /// Another node has this address.
+    AddressTaken(MacAddress),
+    /// A group address cannot be a node's own.
+    GroupAddress(MacAddress),
+    /// The frame is shorter than an Ethernet header or longer than configured.
+    FrameLength {
+        /// Bytes in the frame.
+        frame_bytes: usize,
+        /// The configured limit.
+        frame_bytes_max: usize,
+    },
+}
+
+impl fmt::Display for SimError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NetworkFull { node_count_max } => {
+                write!(formatter, "the network is full at {node_count_max} nodes")
+            }
+            Self::AddressTaken(mac) => write!(formatter, "another node has address {mac}"),
+            Self::GroupAddress(mac) => write!(formatter, "{mac} is a group address"),
+            Self::FrameLength {
+                frame_bytes,
+                frame_bytes_max,
+            } => write!(
+                formatter,
+                "frame of {frame_bytes} bytes, expected {FRAME_BYTES_MIN} to {frame_bytes_max}"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SimError {}
 
 /// A node of the network it was attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,6 +251,23 @@ struct Node {
     mac: MacAddress,
     part: u32,
     queue: VecDeque<Waiting>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    arrival: Instant,
+    /// Breaks ties in the order of sending, so that a run does not depend on the heap's inside.
+    number: u64,
+    receiver: usize,
+    frame: FrameIndex,
+    corrupted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    arrival: Instant,
+    frame: FrameIndex,
+    corrupted: bool,
 }
 
 impl SimNetwork {

@@ -481,13 +481,13 @@ mod tests {
         index: u8,
         count: u8,
     ) -> Outcome<'_> {
-        const FILLED: [[u8; FRAGMENT_BYTES]; 3] = [
-            [0; FRAGMENT_BYTES],
-            [1; FRAGMENT_BYTES],
-            [2; FRAGMENT_BYTES],
-        ];
         let header = header(first, index, count, FRAGMENT_BYTES as u16);
-        to.push(now, source, &header, &FILLED[usize::from(index % 3)])
+        let payload: &'static [u8; FRAGMENT_BYTES] = match index {
+            0 => &[0; FRAGMENT_BYTES],
+            1 => &[1; FRAGMENT_BYTES],
+            _ => &[2; FRAGMENT_BYTES],
+        };
+        to.push(now, source, &header, payload)
     }
 
     #[test]
@@ -500,44 +500,32 @@ mod tests {
             [2, 0, 1],
             [2, 1, 0],
         ] {
-            let mut reassembler = reassembler(2);
+            let mut to = reassembler(2);
             let [first, second, last] = order;
-            assert_eq!(
-                push(&mut reassembler, PEER, 5, first, 3),
-                Outcome::Incomplete
-            );
-            assert_eq!(
-                push(&mut reassembler, PEER, 5, first, 3),
-                Outcome::Duplicate
-            );
-            assert_eq!(
-                push(&mut reassembler, PEER, 5, second, 3),
-                Outcome::Incomplete
-            );
+            assert_eq!(push(&mut to, PEER, 5, first, 3), Outcome::Incomplete);
+            assert_eq!(push(&mut to, PEER, 5, first, 3), Outcome::Duplicate);
+            assert_eq!(push(&mut to, PEER, 5, second, 3), Outcome::Incomplete);
             let expected: Vec<u8> = (0..3).flat_map(|index| [index; FRAGMENT_BYTES]).collect();
-            let outcome = push(&mut reassembler, PEER, 5, last, 3);
+            let outcome = push(&mut to, PEER, 5, last, 3);
             assert_eq!(outcome, Outcome::Complete(&expected), "{order:?}");
             for index in order {
-                assert_eq!(
-                    push(&mut reassembler, PEER, 5, index, 3),
-                    Outcome::Duplicate
-                );
+                assert_eq!(push(&mut to, PEER, 5, index, 3), Outcome::Duplicate);
             }
-            assert_eq!(reassembler.counters().completed, 1);
-            assert_eq!(reassembler.counters().duplicates, 4);
-            assert_eq!(reassembler.under_way_count(), 0);
+            assert_eq!(to.counters().completed, 1);
+            assert_eq!(to.counters().duplicates, 4);
+            assert_eq!(to.under_way_count(), 0);
         }
     }
 
     #[test]
     fn a_short_last_fragment_ends_the_message() {
-        let mut reassembler = reassembler(2);
+        let mut to = reassembler(2);
         let last = header(u32::MAX, 1, 2, 3);
         assert_eq!(
-            reassembler.push(Instant::ZERO, PEER, &last, b"end"),
+            to.push(Instant::ZERO, PEER, &last, b"end"),
             Outcome::Incomplete
         );
-        match push(&mut reassembler, PEER, u32::MAX, 0, 2) {
+        match push(&mut to, PEER, u32::MAX, 0, 2) {
             Outcome::Complete(bytes) => {
                 assert_eq!(bytes.len(), FRAGMENT_BYTES + 3);
                 assert!(bytes.ends_with(b"\0end"));
@@ -548,28 +536,28 @@ mod tests {
 
     #[test]
     fn a_whole_message_needs_no_collector() {
-        let mut reassembler = reassembler(1);
-        assert_eq!(push(&mut reassembler, OTHER, 0, 0, 2), Outcome::Incomplete);
+        let mut to = reassembler(1);
+        assert_eq!(push(&mut to, OTHER, 0, 0, 2), Outcome::Incomplete);
         let whole = header(7, 0, 1, 2);
         for _ in 0..2 {
             assert_eq!(
-                reassembler.push(Instant::ZERO, PEER, &whole, b"ok"),
+                to.push(Instant::ZERO, PEER, &whole, b"ok"),
                 Outcome::Complete(b"ok")
             );
         }
         let empty = header(8, 0, 1, 0);
         assert_eq!(
-            reassembler.push(Instant::ZERO, PEER, &empty, b""),
+            to.push(Instant::ZERO, PEER, &empty, b""),
             Outcome::Complete(b"")
         );
     }
 
     #[test]
     fn flows_do_not_mix() {
-        let mut reassembler = reassembler(8);
-        assert_eq!(push(&mut reassembler, PEER, 0, 0, 2), Outcome::Incomplete);
-        assert_eq!(push(&mut reassembler, OTHER, 0, 1, 2), Outcome::Incomplete);
-        assert_eq!(push(&mut reassembler, PEER, 1, 1, 2), Outcome::Incomplete);
+        let mut to = reassembler(8);
+        assert_eq!(push(&mut to, PEER, 0, 0, 2), Outcome::Incomplete);
+        assert_eq!(push(&mut to, OTHER, 0, 1, 2), Outcome::Incomplete);
+        assert_eq!(push(&mut to, PEER, 1, 1, 2), Outcome::Incomplete);
         for change in [
             |header: &mut Header| header.source = PortNumber::MIN,
             |header: &mut Header| header.destination = PortNumber::MAX,
@@ -588,120 +576,97 @@ mod tests {
 
     #[test]
     fn no_source_takes_more_than_half() {
-        let mut reassembler = reassembler(4);
-        assert_eq!(reassembler.quota_per_source(), 2);
+        let mut to = reassembler(4);
+        assert_eq!(to.quota_per_source(), 2);
         for first in [0, 10] {
-            assert_eq!(
-                push(&mut reassembler, PEER, first, 0, 2),
-                Outcome::Incomplete
-            );
+            assert_eq!(push(&mut to, PEER, first, 0, 2), Outcome::Incomplete);
         }
         let refused = Outcome::Dropped(DropReason::QuotaReached);
-        assert_eq!(push(&mut reassembler, PEER, 20, 0, 2), refused);
-        assert_eq!(push(&mut reassembler, OTHER, 20, 0, 2), Outcome::Incomplete);
+        assert_eq!(push(&mut to, PEER, 20, 0, 2), refused);
+        assert_eq!(push(&mut to, OTHER, 20, 0, 2), Outcome::Incomplete);
         // The message under way goes on, and its collector is free again afterwards.
-        assert!(matches!(
-            push(&mut reassembler, PEER, 0, 1, 2),
-            Outcome::Complete(_)
-        ));
-        assert_eq!(push(&mut reassembler, PEER, 20, 0, 2), Outcome::Incomplete);
-        assert_eq!(reassembler.counters().quota_reached, 1);
+        assert!(matches!(push(&mut to, PEER, 0, 1, 2), Outcome::Complete(_)));
+        assert_eq!(push(&mut to, PEER, 20, 0, 2), Outcome::Incomplete);
+        assert_eq!(to.counters().quota_reached, 1);
     }
 
     #[test]
     fn messages_under_way_are_never_thrown_out() {
-        let mut reassembler = reassembler(2);
-        push(&mut reassembler, PEER, 0, 0, 2);
-        push(&mut reassembler, OTHER, 0, 0, 2);
+        let mut to = reassembler(2);
+        push(&mut to, PEER, 0, 0, 2);
+        push(&mut to, OTHER, 0, 0, 2);
         let refused = Outcome::Dropped(DropReason::NoCollector);
-        assert_eq!(push(&mut reassembler, SourceId(3), 0, 0, 2), refused);
+        assert_eq!(push(&mut to, SourceId(3), 0, 0, 2), refused);
+        assert!(matches!(push(&mut to, PEER, 0, 1, 2), Outcome::Complete(_)));
         assert!(matches!(
-            push(&mut reassembler, PEER, 0, 1, 2),
+            push(&mut to, OTHER, 0, 1, 2),
             Outcome::Complete(_)
         ));
-        assert!(matches!(
-            push(&mut reassembler, OTHER, 0, 1, 2),
-            Outcome::Complete(_)
-        ));
-        assert_eq!(reassembler.counters().no_collector, 1);
+        assert_eq!(to.counters().no_collector, 1);
     }
 
     #[test]
     fn time_limit_frees_the_collector() {
-        let mut reassembler = reassembler(1);
-        push(&mut reassembler, PEER, 0, 0, 2);
+        let mut to = reassembler(1);
+        push(&mut to, PEER, 0, 0, 2);
         let limit = Instant::ZERO + LIMIT;
-        assert_eq!(
-            reassembler.expire(Instant::from_nanos(limit.as_nanos() - 1)),
-            0
-        );
+        assert_eq!(to.expire(Instant::from_nanos(limit.as_nanos() - 1)), 0);
         // The second half comes too late: it begins a message of its own.
-        assert_eq!(
-            push_at(&mut reassembler, limit, PEER, 0, 1, 2),
-            Outcome::Incomplete
-        );
-        assert_eq!(reassembler.counters().expired, 1);
-        assert_eq!(reassembler.expire(limit + LIMIT), 1);
-        assert_eq!(reassembler.under_way_count(), 0);
-        assert_eq!(reassembler.counters().completed, 0);
+        assert_eq!(push_at(&mut to, limit, PEER, 0, 1, 2), Outcome::Incomplete);
+        assert_eq!(to.counters().expired, 1);
+        assert_eq!(to.expire(limit + LIMIT), 1);
+        assert_eq!(to.under_way_count(), 0);
+        assert_eq!(to.counters().completed, 0);
     }
 
     #[test]
     fn completed_messages_are_forgotten_oldest_first() {
-        let mut reassembler = reassembler(2);
+        let mut to = reassembler(2);
         for (first, now) in [(0, 0), (10, 1), (20, 2)] {
             let now = Instant::from_nanos(now);
-            push_at(&mut reassembler, now, PEER, first, 0, 2);
-            let outcome = push_at(&mut reassembler, now, PEER, first, 1, 2);
+            push_at(&mut to, now, PEER, first, 0, 2);
+            let outcome = push_at(&mut to, now, PEER, first, 1, 2);
             assert!(matches!(outcome, Outcome::Complete(_)));
         }
-        assert_eq!(push(&mut reassembler, PEER, 10, 0, 2), Outcome::Duplicate);
-        assert_eq!(push(&mut reassembler, PEER, 20, 0, 2), Outcome::Duplicate);
-        assert_eq!(push(&mut reassembler, PEER, 0, 0, 2), Outcome::Incomplete);
+        assert_eq!(push(&mut to, PEER, 10, 0, 2), Outcome::Duplicate);
+        assert_eq!(push(&mut to, PEER, 20, 0, 2), Outcome::Duplicate);
+        assert_eq!(push(&mut to, PEER, 0, 0, 2), Outcome::Incomplete);
     }
 
     #[test]
     fn a_restarted_flow_does_not_meet_its_past() {
-        let mut reassembler = reassembler(4);
-        push(&mut reassembler, PEER, 0, 0, 2);
-        push(&mut reassembler, OTHER, 0, 0, 2);
-        reassembler.forget_flow(PEER, PortNumber::MIN, PortNumber::MAX);
-        assert_eq!(
-            reassembler.under_way_count(),
-            2,
-            "the flow the other way round"
-        );
-        reassembler.forget_flow(PEER, PortNumber::MAX, PortNumber::MIN);
-        assert_eq!(push(&mut reassembler, PEER, 0, 1, 2), Outcome::Incomplete);
+        let mut to = reassembler(4);
+        push(&mut to, PEER, 0, 0, 2);
+        push(&mut to, OTHER, 0, 0, 2);
+        to.forget_flow(PEER, PortNumber::MIN, PortNumber::MAX);
+        assert_eq!(to.under_way_count(), 2, "the flow the other way round");
+        to.forget_flow(PEER, PortNumber::MAX, PortNumber::MIN);
+        assert_eq!(push(&mut to, PEER, 0, 1, 2), Outcome::Incomplete);
         assert!(matches!(
-            push(&mut reassembler, OTHER, 0, 1, 2),
+            push(&mut to, OTHER, 0, 1, 2),
             Outcome::Complete(_)
         ));
-        assert_eq!(reassembler.counters().forgotten, 1);
+        assert_eq!(to.counters().forgotten, 1);
     }
 
     #[test]
     fn a_restart_at_one_priority_leaves_the_others() {
-        let mut reassembler = reassembler(4);
-        push(&mut reassembler, PEER, 0, 0, 2);
-        let (from, to) = (PortNumber::MAX, PortNumber::MIN);
-        reassembler.forget_priority(PEER, from, to, Priority::HIGHEST);
-        assert_eq!(reassembler.under_way_count(), 1);
-        reassembler.forget_priority(PEER, from, to, Priority::NORMAL);
-        assert_eq!(reassembler.under_way_count(), 0);
-        assert_eq!(reassembler.counters().forgotten, 1);
+        let mut to = reassembler(4);
+        push(&mut to, PEER, 0, 0, 2);
+        let (source, destination) = (PortNumber::MAX, PortNumber::MIN);
+        to.forget_priority(PEER, source, destination, Priority::HIGHEST);
+        assert_eq!(to.under_way_count(), 1);
+        to.forget_priority(PEER, source, destination, Priority::NORMAL);
+        assert_eq!(to.under_way_count(), 0);
+        assert_eq!(to.counters().forgotten, 1);
     }
 
     #[test]
     fn contradictions_are_dropped() {
         let refused = Outcome::Dropped(DropReason::Inconsistent);
-        let mut reassembler = reassembler(2);
-        push(&mut reassembler, PEER, 0, 0, 2);
-        assert_eq!(
-            push(&mut reassembler, PEER, 0, 1, 3),
-            refused,
-            "another count"
-        );
+        let mut to = reassembler(2);
+        push(&mut to, PEER, 0, 0, 2);
+        assert_eq!(push(&mut to, PEER, 0, 1, 3), refused, "another count");
         for wrong in [
             header(0, 2, 2, 1408),
             header(0, 0, 2, 7),
@@ -709,42 +674,27 @@ mod tests {
         ] {
             let payload = [0; FRAGMENT_BYTES];
             let payload = &payload[..usize::from(wrong.length)];
-            assert_eq!(
-                reassembler.push(Instant::ZERO, PEER, &wrong, payload),
-                refused
-            );
+            assert_eq!(to.push(Instant::ZERO, PEER, &wrong, payload), refused);
         }
         let short = header(0, 1, 2, 4);
-        assert_eq!(
-            reassembler.push(Instant::ZERO, PEER, &short, b"abc"),
-            refused
-        );
-        assert!(matches!(
-            push(&mut reassembler, PEER, 0, 1, 2),
-            Outcome::Complete(_)
-        ));
-        assert_eq!(reassembler.counters().inconsistent, 5);
+        assert_eq!(to.push(Instant::ZERO, PEER, &short, b"abc"), refused);
+        assert!(matches!(push(&mut to, PEER, 0, 1, 2), Outcome::Complete(_)));
+        assert_eq!(to.counters().inconsistent, 5);
     }
 
     #[test]
     fn large_messages_are_refused_at_the_first_fragment() {
         let refused = Outcome::Dropped(DropReason::TooLarge);
-        let mut reassembler = Reassembler::new(ReassemblerConfig {
+        let mut to = Reassembler::new(ReassemblerConfig {
             message_bytes_max: FRAGMENT_BYTES + 10,
             ..ReassemblerConfig::default()
         });
-        assert_eq!(push(&mut reassembler, PEER, 0, 0, 3), refused);
+        assert_eq!(push(&mut to, PEER, 0, 0, 3), refused);
         let last = header(0, 1, 2, 11);
-        assert_eq!(
-            reassembler.push(Instant::ZERO, PEER, &last, &[0; 11]),
-            refused
-        );
+        assert_eq!(to.push(Instant::ZERO, PEER, &last, &[0; 11]), refused);
         let whole = header(0, 0, 1, 1419);
-        assert_eq!(
-            reassembler.push(Instant::ZERO, PEER, &whole, &[0; 1419]),
-            refused
-        );
-        assert_eq!(reassembler.counters().too_large, 3);
-        assert_eq!(reassembler.under_way_count(), 0);
+        assert_eq!(to.push(Instant::ZERO, PEER, &whole, &[0; 1419]), refused);
+        assert_eq!(to.counters().too_large, 3);
+        assert_eq!(to.under_way_count(), 0);
     }
 }

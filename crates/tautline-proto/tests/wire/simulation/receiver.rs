@@ -217,19 +217,17 @@ impl Receiver {
 
     pub(crate) fn tally(&self) -> Tally {
         let trackers = || self.flows.values().map(|flow| &flow.tracker);
-        Tally {
-            completed: self.completed,
-            completed_of_fragments: self.completed_of_fragments,
-            lost: trackers().map(LossTracker::lost).sum(),
-            flows_with_exact_loss: self.exact_flows,
-            duplicates: self.reassembler.counters().duplicates,
-            restarts: trackers()
-                .map(|tracker| u64::from(tracker.restarts()))
-                .sum(),
-            expired: self.reassembler.counters().expired,
-            refused: refused(&self.reassembler),
-            ..Tally::default()
-        }
+        let restarts = trackers().map(|tracker| u64::from(tracker.restarts()));
+        Tally::from([
+            ("completed", self.completed),
+            ("completed of fragments", self.completed_of_fragments),
+            ("lost", trackers().map(LossTracker::lost).sum()),
+            ("flows with exact loss", self.exact_flows),
+            ("duplicates", self.reassembler.counters().duplicates),
+            ("restarts", restarts.sum()),
+            ("expired", self.reassembler.counters().expired),
+            ("refused", refused(&self.reassembler)),
+        ])
     }
 
     fn message_key(&self, sender: usize, header: &Header) -> MessageKey {
