@@ -164,6 +164,15 @@ static void start(int own, int peer, int count, int bytes)
 	close(peer);
 }
 
+/* Messages that are there: several where this program was held up. */
+static int drained(void)
+{
+	int count = 0;
+	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
+		count++;
+	return count;
+}
+
 static void learn(void)
 {
 	for (int k = 0; k < LEARNED; k++)
@@ -288,16 +297,21 @@ static void *waits(void *unused)
 	return unused;
 }
 
-static void case_cancel(void)
+static void cancelled(void *(*work)(void *))
 {
 	pthread_t thread;
 	void *value;
-	datagrams(0);
-	pthread_create(&thread, 0, waits, 0);
+	pthread_create(&thread, 0, work, 0);
 	usleep(100000);
 	pthread_cancel(thread);
 	pthread_join(thread, &value);
 	out("%s", value == PTHREAD_CANCELED ? "cancelled" : "not cancelled");
+}
+
+static void case_cancel(void)
+{
+	datagrams(0);
+	cancelled(waits);
 }
 
 static void case_refused(void)
@@ -306,8 +320,7 @@ static void case_refused(void)
 	kill(sender, SIGKILL);
 	waitpid(sender, 0, 0);
 	usleep(20000);
-	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
-		;
+	drained();
 	send(fd, "x", 1, 0);
 	result(recv(fd, buffer, sizeof buffer, 0));
 }
@@ -387,8 +400,7 @@ static void case_option_later(void)
 	datagrams(20);
 	setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
 	/* Messages that are there already have none. */
-	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
-		;
+	drained();
 	for (int k = 0; k < 15; k++) {
 		struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
 					  .msg_controllen = sizeof control };
@@ -441,8 +453,7 @@ static void case_reconnected(void)
 	datagrams(100);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 	connect(fd, (void *)&other, sizeof other);
-	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
-		;
+	drained();
 	result(recv(fd, buffer, sizeof buffer, 0));
 }
 
@@ -507,22 +518,25 @@ static void case_readv(void)
 	result(recvfrom(fd, buffer, sizeof buffer, 0, 0, 0));
 }
 
-static void case_waitall(void)
+/* Parts of ten bytes of a stream, and `more` after those that were learned from. */
+static void streamed(int more)
 {
 	int peer, own = stream_pair(&peer);
-	start(own, peer, LEARNED + 20, 10);
+	start(own, peer, LEARNED + more, 10);
 	for (int k = 0; k < LEARNED; k++)
 		read(fd, buffer, 10);
+}
+
+static void case_waitall(void)
+{
+	streamed(20);
 	result(recv(fd, buffer, 45, MSG_WAITALL));
 	result(recv(fd, buffer, 5, 0));
 }
 
 static void case_end_of_stream(void)
 {
-	int peer, own = stream_pair(&peer);
-	start(own, peer, LEARNED, 10);
-	for (int k = 0; k < LEARNED; k++)
-		read(fd, buffer, 10);
+	streamed(0);
 	result(read(fd, buffer, 10));
 	result(read(fd, buffer, 10));
 }
@@ -650,8 +664,7 @@ static void case_poll_error(void)
 	learn_by_poll(&one, 1);
 	kill(sender, SIGKILL);
 	waitpid(sender, 0, 0);
-	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
-		;
+	drained();
 	send(fd, "x", 1, 0);
 	result(poll(&one, 1, 2000));
 	out("%d ", one.revents);
@@ -743,7 +756,8 @@ static void found(struct pollfd *list, int count)
 		out("%#x ", list[k].revents);
 }
 
-static void case_poll_close(void)
+/* Waits for two descriptors that another thread closes. */
+static void poll_closed(void *(*work)(void *), int timeout_ms)
 {
 	int peer, closed = datagram_pair(&peer);
 	struct timespec began;
@@ -751,45 +765,31 @@ static void case_poll_close(void)
 	is_held = 1;
 	polled(TRIED - LEARNED);
 	other = closed;
+	struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
 	for (int k = 0; k < TRIED; k++) {
-		struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
 		poll(list, 2, -1);
 		recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
 	}
-	pthread_create(&thread, 0, close_member, 0);
-	struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
+	pthread_create(&thread, 0, work, 0);
 	clock_gettime(CLOCK_MONOTONIC, &began);
-	result(poll(list, 2, 300));
+	result(poll(list, 2, timeout_ms));
 	out("%s ", ms_since(&began) >= 250 ? "at its end" : "early");
 	found(list, 2);
 	pthread_join(thread, 0);
+}
+
+static void case_poll_close(void)
+{
+	poll_closed(close_member, 300);
+	struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
 	result(poll(list, 2, 300));
 	found(list, 2);
 	result(fcntl(fd, F_GETFD));
 	result(dup(0) == fd);
 }
 
-static void case_poll_close_message(void)
-{
-	int peer, closed = datagram_pair(&peer);
-	struct timespec began;
-	pthread_t thread;
-	is_held = 1;
-	polled(TRIED - LEARNED);
-	other = closed;
-	struct pollfd list[2] = { { fd, POLLIN, 0 }, { other, POLLIN, 0 } };
-	for (int k = 0; k < TRIED; k++) {
-		poll(list, 2, -1);
-		recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
-	}
-	pthread_create(&thread, 0, close_before_message, 0);
-	/* The sender's last message comes to the file that was closed. */
-	clock_gettime(CLOCK_MONOTONIC, &began);
-	result(poll(list, 2, 5000));
-	out("%s ", ms_since(&began) >= 250 ? "with the message" : "early");
-	found(list, 2);
-	pthread_join(thread, 0);
-}
+/* The sender's last message comes to the file that was closed. */
+static void case_poll_close_message(void) { poll_closed(close_before_message, 5000); }
 
 static void case_select_close(void)
 {
@@ -853,8 +853,7 @@ static void case_recvmmsg_timeout(void)
 	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0 || errno != EAGAIN)
 		;
 	usleep(60000);
-	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
-		;
+	drained();
 	/* The kernel looks at the timeout after a message only: this waits for one, then ends. */
 	clock_gettime(CLOCK_MONOTONIC, &began);
 	limit = (struct timespec){ 0, 20000000 };
@@ -883,15 +882,6 @@ static void case_select_high(void)
 		recv(high, buffer, sizeof buffer, MSG_DONTWAIT);
 	}
 	out("%d", found);
-}
-
-/* Messages that are there: several where this program was held up. */
-static int drained(void)
-{
-	int count = 0;
-	while (recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
-		count++;
-	return count;
 }
 
 static void epolled(int flags, int rounds)
@@ -1011,16 +1001,7 @@ static void *sleeps(void *unused)
 	return unused;
 }
 
-static void case_nanosleep_cancel(void)
-{
-	pthread_t thread;
-	void *value;
-	pthread_create(&thread, 0, sleeps, 0);
-	usleep(50000);
-	pthread_cancel(thread);
-	pthread_join(thread, &value);
-	out("%s", value == PTHREAD_CANCELED ? "cancelled" : "not cancelled");
-}
+static void case_nanosleep_cancel(void) { cancelled(sleeps); }
 
 static void case_numbers(void)
 {
