@@ -159,9 +159,6 @@ impl From<CpuList> for String {
 }
 
 /// CPUs that the calling thread may run on, rising.
-///
-/// # Errors
-/// The kernel's.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     affinity(None)
 }

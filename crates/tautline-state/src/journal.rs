@@ -855,8 +855,7 @@ mod tests {
             drop(Journal::open_in(directory, "other.json", "a test").unwrap());
             assert!(path.exists() && comm.value() == "after");
         }
-        // One of before has no version.
-        other("\"version\":1,", "");
+        std::fs::write(&path, &text).unwrap();
         drop(open(&scratch).unwrap());
         assert_eq!(comm.value(), "before");
         assert!(has_no_journal(&scratch));
@@ -1103,8 +1102,7 @@ mod tests {
             trace_instances: vec![kept.clone()],
             ..Entries::default()
         };
-        let text = serde_json::to_vec(&entries).unwrap();
-        scratch.directory().write(NAME, &text, 0o600).unwrap();
+        file::write(scratch.directory(), NAME, &entries).unwrap();
         let (journal, recovered) = open(&scratch).unwrap();
         assert!(recovered.is_empty(), "{recovered:?}");
         assert_eq!(journal.refused().len(), 5);

@@ -26,9 +26,6 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Zeroed memory of this process, resident from the start.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn anonymous(bytes: usize) -> io::Result<Self> {
         let (access, flags) = (READ_WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
@@ -37,17 +34,11 @@ impl Mapping {
     }
 
     /// The memory behind a descriptor, shared with all that map it.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn shared(fd: BorrowedFd<'_>, bytes: usize, offset: usize) -> io::Result<Self> {
         Self::map_shared(fd, bytes, true, offset)
     }
 
     /// Read-only form of [`Self::shared`].
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn shared_read_only(fd: BorrowedFd<'_>, bytes: usize, offset: usize) -> io::Result<Self> {
         Self::map_shared(fd, bytes, false, offset)
     }
@@ -200,9 +191,6 @@ impl Mapping {
     }
 
     /// Keeps the memory from being paged out. Not needed for BPF maps, which the kernel holds.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn lock(&self) -> io::Result<()> {
         // SAFETY: the mapping is ours, and locking changes no byte of it.
         Ok(unsafe { mlock(self.base.as_ptr().cast(), self.bytes) }?)

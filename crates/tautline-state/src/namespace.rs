@@ -35,9 +35,6 @@ pub fn own_network_namespace() -> io::Result<u64> {
 }
 
 /// Moves the calling thread, and no other, into a network namespace.
-///
-/// # Errors
-/// The kernel's.
 pub fn enter_network_namespace(namespace: &File) -> io::Result<()> {
     let network = Some(LinkNameSpaceType::Network);
     Ok(move_into_link_name_space(namespace.as_fd(), network)?)

@@ -74,9 +74,6 @@ pub struct Netdev {
 
 impl Netdev {
     /// Finds the family; an error of kind `NotFound` means that the kernel has none.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn open() -> io::Result<Netdev> {
         let mut route = Route::open_generic()?;
         let mut request =
@@ -91,9 +88,6 @@ impl Netdev {
     }
 
     /// The features of one interface of the caller's network namespace.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn xdp_features(&mut self, interface_index: u32) -> io::Result<XdpFeatures> {
         let mut request = request(self.family, NETDEV_CMD_DEV_GET, 0)
             .with(NETDEV_A_DEV_IFINDEX, &interface_index.to_ne_bytes());

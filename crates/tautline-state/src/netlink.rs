@@ -144,9 +144,6 @@ pub struct Route {
 
 impl Route {
     /// Opens one in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn open() -> io::Result<Self> {
         Self::open_for(None) // NETLINK_ROUTE, which is 0
     }
@@ -168,9 +165,6 @@ impl Route {
     }
 
     /// Opens one for families that have no protocol of their own (generic netlink).
-    ///
-    /// # Errors
-    /// The kernel's.
     pub(crate) fn open_generic() -> io::Result<Self> {
         Self::open_for(Some(GENERIC))
     }

@@ -128,9 +128,6 @@ impl fmt::Display for NetworkObject {
 
 impl NetworkObject {
     /// Removes it, in the calling thread's network namespace. `ErrorKind::NotFound` if it is gone, or not ours.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn remove(&self) -> io::Result<()> {
         let mut route = Route::open()?;
         match self {
@@ -309,9 +306,6 @@ fn queues(route: &mut Route, interface: u32) -> io::Result<Vec<Queue>> {
 }
 
 /// Whether an interface has a place for filters.
-///
-/// # Errors
-/// The kernel's.
 pub fn has_filter_place(route: &mut Route, interface: u32) -> io::Result<bool> {
     let queues = queues(route, interface)?;
     Ok(queues.iter().any(|queue| queue.kind == "clsact"))
@@ -319,9 +313,6 @@ pub fn has_filter_place(route: &mut Route, interface: u32) -> io::Result<bool> {
 
 /// Whether an interface queues by the kernel's default, which comes back by itself when another queueing discipline is
 /// taken away. The kernel's own have handle 0, and everything that was configured has another one.
-///
-/// # Errors
-/// The kernel's.
 pub fn has_default_queues(route: &mut Route, interface: u32) -> io::Result<bool> {
     let queues = queues(route, interface)?;
     let mut set = queues.iter().filter(|queue| queue.handle != 0);

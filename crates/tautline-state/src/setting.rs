@@ -42,13 +42,10 @@ pub enum Setting {
     OfInterface {
         /// Name of the interface.
         interface: String,
-        /// Number of its network namespace, by which it is told from an interface with its name and number elsewhere;
-        /// 0 in journals of before.
-        #[serde(default)]
+        /// Number of its network namespace, by which it is told from an interface with its name and number elsewhere.
         namespace: u64,
         /// Its number, by which it is found under another name, and told from a later interface with its name. `None`:
-        /// whichever has the name, as in journals of before.
-        #[serde(default)]
+        /// whichever has the name.
         index: Option<u32>,
         /// The file's name.
         attribute: String,
@@ -319,9 +316,6 @@ static KEPT: OnceLock<OwnedFd> = OnceLock::new();
 /// Opens the sysfs of the caller's network namespace once and for all: from here on settings of interfaces are reached
 /// through it, by a process that is about to give up the privilege to open another. `None` without that privilege: then
 /// it is the one that is mounted.
-///
-/// # Errors
-/// The kernel's.
 pub fn keep_sysfs() -> io::Result<Option<BorrowedFd<'static>>> {
     if KEPT.get().is_none()
         && let Some(mount) = own_sysfs()?

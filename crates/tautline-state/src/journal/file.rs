@@ -109,23 +109,19 @@ pub(super) struct Entries {
     pub(super) pid: u32,
     /// Start of that process in clock ticks since boot: tells it from a later one with the same number.
     pub(super) started_ticks: u64,
-    /// Number of its process namespace. `None`: not told, as in journals of before; then it is taken for the reader's.
-    #[serde(default)]
+    /// Number of its process namespace. `None` where `/proc` does not tell: then it is taken for the reader's.
     pub(super) process_namespace: Option<u64>,
     /// Changes of settings, in their order.
     pub(super) settings: Vec<Layer>,
     /// Groups of processes to remove.
-    #[serde(default)]
     pub(super) groups: Vec<Group>,
     /// Temporary directories to remove with all that is in them.
     pub(super) directories: Vec<PathBuf>,
     /// Trace instances, which the kernel removes with the directory alone.
     pub(super) trace_instances: Vec<PathBuf>,
     /// Filters and queues of interfaces to remove.
-    #[serde(default)]
     pub(super) network: Vec<NetworkObject>,
     /// Notes of the holder, which mean nothing here.
-    #[serde(default)]
     pub(super) record: Option<Value>,
 }
 
@@ -234,7 +230,7 @@ pub(super) fn read(directory: &Directory, name: &str) -> Result<Option<Entries>,
     };
     let Version { version } =
         serde_json::from_slice(&text).map_err(|error| not_understood(error.to_string()))?;
-    if version > VERSION {
+    if version != VERSION {
         let reason = format!("its format has version {version}, known here is {VERSION}");
         return Err(not_understood(reason));
     }
@@ -248,15 +244,10 @@ pub(super) fn read(directory: &Directory, name: &str) -> Result<Option<Entries>,
 /// would misunderstand, and not with those that add what may be ignored.
 const VERSION: u32 = 1;
 
-/// Version of a file, whatever else is in it. Files of before have none, and their format is the first.
+/// Version of a file, whatever else is in it.
 #[derive(Deserialize)]
 struct Version {
-    #[serde(default = "first_version")]
     version: u32,
-}
-
-const fn first_version() -> u32 {
-    1
 }
 
 /// Content of a file.
