@@ -23,8 +23,7 @@ pub enum Address {
     Bus(NodeName),
 }
 
-/// The name of a node on a bus: 1 to 31 letters, digits, `-`, `_` or `.` that do not begin with a
-/// dot.
+/// The name of a node on a bus: 1 to 31 letters, digits, `-`, `_` or `.` that do not begin with a dot.
 ///
 /// ```
 /// let name: tautline::NodeName = "motor-1".parse()?;
@@ -46,7 +45,6 @@ impl NodeName {
         is_name(&bytes).then_some(Self(bytes))
     }
 
-    /// The name, ended by zeros.
     pub(crate) fn bytes(self) -> [u8; NAME_BYTES] {
         self.0
     }
@@ -123,7 +121,6 @@ pub(crate) fn ipv4_of_word(word: u64) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]))
 }
 
-/// The form of a source word.
 pub(crate) fn source_form_of(word: u64) -> u16 {
     source_parts(word).1
 }

@@ -62,7 +62,6 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The process with this number.
     pub(crate) fn of(pid: i32) -> Self {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
         Self {
@@ -126,7 +125,6 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Why a claim failed.
 #[derive(Debug)]
 pub(crate) enum ClaimError {
     Taken(Option<Holder>),
@@ -161,12 +159,10 @@ impl Number {
     }
 
     fn file(self) -> String {
-        let Self {
-            interface_index,
-            ethertype,
-            port,
-        } = self;
-        format!("port-{interface_index}-{ethertype:04x}-{port}")
+        format!(
+            "port-{}-{:04x}-{}",
+            self.interface_index, self.ethertype, self.port
+        )
     }
 }
 
@@ -232,7 +228,6 @@ impl Claim {
         Self::with(Some(held))
     }
 
-    /// The descriptor to hand over.
     pub(crate) fn into_descriptor(self) -> Option<OwnedFd> {
         self.held
     }

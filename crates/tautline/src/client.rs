@@ -152,7 +152,6 @@ pub(crate) struct Hello {
 pub(crate) struct Control {
     socket: OwnedFd,
     pid: i32,
-    /// Number of the last request.
     serial: u32,
 }
 
@@ -205,12 +204,10 @@ impl Connection {
         self.welcome.ip
     }
 
-    /// Mode of the demux.
     pub(crate) fn mode(&self) -> XdpMode {
         self.welcome.mode
     }
 
-    /// The control process.
     pub(crate) fn pid(&self) -> i32 {
         self.control().pid
     }
@@ -220,8 +217,7 @@ impl Connection {
         lock(&self.control)
     }
 
-    /// One request and its answer. If the control process is gone and another serves the same demux,
-    /// from that one.
+    /// One request and its answer. If the control process is gone and another serves the same demux, from that one.
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PortError> {
         // Before the lock, which a thread of the parent's may have held.
         self.process.check()?;
@@ -249,7 +245,6 @@ impl Connection {
         answered.map_err(|source| PortError::ControlGone { pid, source })
     }
 
-    /// Asks a few times while the port is taken.
     fn ask_until_free(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), PortError> {
         for _ in 1..ATTEMPTS {
             match self.ask(request)? {

@@ -153,7 +153,6 @@ impl FromStr for ServiceConfig {
     }
 }
 
-/// Turns a byte range into line and column.
 fn at(text: &str, span: Range<usize>, message: String) -> ConfigError {
     let (line, column) = parse_error::position(text, span.start);
     ConfigError {
@@ -341,7 +340,6 @@ fn form<'de, D: Deserializer<'de>>(given: D) -> Result<Option<Form>, D::Error> {
     of_text(given, "a form; expected \"ethernet\" or \"udp\"")
 }
 
-/// A value that a file has as text.
 fn of_text<'de, D: Deserializer<'de>, T: FromStr>(
     given: D,
     expected: &str,
@@ -351,7 +349,6 @@ fn of_text<'de, D: Deserializer<'de>, T: FromStr>(
     value.map_err(|_| D::Error::custom(format!("`{text}` is not {expected}")))
 }
 
-/// A number of a range.
 fn within<'de, D: Deserializer<'de>, T: Deserialize<'de> + PartialOrd>(
     given: D,
     range: RangeInclusive<T>,

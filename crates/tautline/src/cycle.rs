@@ -326,7 +326,6 @@ impl fmt::Display for CycleStatistics {
 #[derive(Debug)]
 pub struct Cycle {
     period_ns: u64,
-    /// Beginning of the current period.
     due_ns: u64,
     number: u64,
     /// Time at which the work of the current period began; `None` before the first.
@@ -344,8 +343,7 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Applies the settings to the calling thread and starts the cycle. The first period begins one period from
-    /// now.
+    /// Applies the settings to the calling thread and starts the cycle. The first period begins one period from now.
     ///
     /// # Errors
     /// A period or priority that is out of range.
@@ -469,7 +467,6 @@ impl Cycle {
         self.lock.as_ref().map_or(self.period_ns, Lock::period_ns)
     }
 
-    /// Goes on by so many periods.
     fn go_on(&mut self, periods: u64) {
         self.number += periods;
         self.due_ns = match &mut self.lock {
@@ -516,7 +513,6 @@ impl Drop for Cycle {
 /// Settings of the thread before the cycle changed them.
 #[derive(Debug, Default)]
 struct Before {
-    /// Policy and priority.
     policy: Option<(i32, i32)>,
     cpus: Option<CpuSet>,
     timer_slack_ns: Option<u64>,

@@ -1,9 +1,9 @@
 //! Errors, by family of operations. Each message says what happened; [`OpenError::remedy`]
 //! and its like say what to do. A program that returns one of them from `main` prints both ([`Error`]).
+#![allow(missing_docs)] // of fields: the message above a variant says what they are
 
 use std::io;
 
-mod config;
 mod neighbours;
 mod observe;
 mod open;
@@ -12,13 +12,11 @@ mod port;
 mod receive;
 mod report;
 mod send;
-mod serve;
 
 pub use crate::claim::Holder;
-pub use config::ConfigError;
 pub use neighbours::NeighbourTableError;
 pub use observe::ObserveError;
-pub use open::OpenError;
+pub use open::{ConfigError, OpenError, ServeError};
 pub use options::OptionsError;
 pub use port::PortError;
 pub(crate) use port::{PLAIN_UDP, RAW_FRAMES};
@@ -26,7 +24,6 @@ pub use receive::ReceiveError;
 pub use report::Error;
 pub(crate) use send::MAC_UNKNOWN;
 pub use send::{Priorities, SendError};
-pub use serve::ServeError;
 
 /// Remedy of a node whose interface is gone.
 const AFTER_ITS_INTERFACE: &str =

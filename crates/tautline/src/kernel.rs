@@ -1,6 +1,5 @@
-//! The parts of the kernel that a node may lack: each is tried and never told from the release, because
-//! distributions leave parts out and bring newer ones into old releases. `docs/reference/kernels.md` shows the same
-//! table.
+//! The parts of the kernel that a node may lack: each is tried and never told from the release, because distributions
+//! leave parts out and bring newer ones into old releases. `docs/reference/kernels.md` shows the same table.
 
 use std::io;
 use std::sync::LazyLock;

@@ -208,7 +208,6 @@ pub(crate) struct Keys {
     pub(crate) clock_tolerance: Duration,
 }
 
-/// One neighbour's keys.
 #[derive(Debug)]
 struct Entry {
     path: PathBuf,
@@ -218,7 +217,6 @@ struct Entry {
 }
 
 impl Keys {
-    /// Reads the keys of these neighbours.
     pub(crate) fn load(
         given: &[NeighbourKeys],
         neighbours: &NeighbourTable,
@@ -282,18 +280,15 @@ impl Keys {
         Ok(())
     }
 
-    /// The tolerance in nanoseconds.
     pub(crate) fn clock_tolerance_ns(&self) -> u64 {
         u64::try_from(self.clock_tolerance.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Number of this version of the keys.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }
 
-    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

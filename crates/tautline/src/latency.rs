@@ -7,6 +7,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use serde::Serialize;
 use tautline_proto::time::Instant;
 
 use crate::statistics::Counter;
@@ -35,14 +36,38 @@ struct Counts {
     max_ns: Counter,
 }
 
-/// Distribution of latencies at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Distribution {
-    pub(crate) is_measured: bool,
-    pub(crate) sum_ns: u64,
-    pub(crate) max_ns: u64,
-    /// Upper bounds of the buckets that are not empty, in nanoseconds, and their counts.
-    pub(crate) buckets: Vec<(u64, u64)>,
+/// Time from the arrival of messages to their read, measured while it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LatencyStatus {
+    /// Whether it is measured at the moment.
+    pub measured: bool,
+    /// Messages that were measured since the first who asked.
+    pub count: u64,
+    /// Half of them were read within this time, in nanoseconds, up to 12.5 % less.
+    pub p50_ns: u64,
+    /// 99 of 100 were read within this time.
+    pub p99_ns: u64,
+    /// Longest time, in nanoseconds.
+    pub max_ns: u64,
+    /// Sum of all times, in nanoseconds.
+    pub sum_ns: u64,
+    /// Longest time in a bucket and the messages in it, for each bucket that is not empty, the shortest times first.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// Time within which a share of the messages was read, by [`LatencyStatus::buckets`] or the difference of two of them:
+/// the upper bound of its bucket. `None` without messages.
+#[must_use]
+pub fn bucket_quantile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
+    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
+    // The message of this rank, from 1.
+    let rank = ((total as f64 * share).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    buckets.iter().find_map(|(upper_ns, count)| {
+        seen += count;
+        (seen >= rank).then_some(*upper_ns)
+    })
 }
 
 impl Latency {
@@ -52,7 +77,6 @@ impl Latency {
         self.is_measured.load(Relaxed)
     }
 
-    /// Counts a message that is read now.
     #[cold]
     #[inline(never)]
     pub(crate) fn record(&self, arrival: Instant, now: Instant) {
@@ -69,7 +93,6 @@ impl Latency {
         }
     }
 
-    /// Switches the measurement.
     pub(crate) fn measure(&self, is_wanted: bool) {
         if is_wanted {
             self.counts.get_or_init(|| {
@@ -85,23 +108,27 @@ impl Latency {
     }
 
     /// Latencies so far; `None` if none was ever measured.
-    pub(crate) fn distribution(&self) -> Option<Distribution> {
+    pub(crate) fn status(&self) -> Option<LatencyStatus> {
         let counts = self.counts.get()?;
         let filled = counts.buckets.iter().enumerate();
         let filled = filled.filter_map(|(index, count)| match count.read() {
             0 => None,
             count => Some((upper_bound_ns(index), count)),
         });
-        Some(Distribution {
-            is_measured: self.is_measured(),
-            buckets: filled.collect(),
+        let (buckets, max_ns): (Vec<_>, _) = (filled.collect(), counts.max_ns.read());
+        let quantile = |share| bucket_quantile(&buckets, share).unwrap_or(0).min(max_ns);
+        Some(LatencyStatus {
+            measured: self.is_measured(),
+            count: buckets.iter().map(|(_, count)| count).sum(),
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            max_ns,
             sum_ns: counts.sum_ns.read(),
-            max_ns: counts.max_ns.read(),
+            buckets,
         })
     }
 }
 
-/// Bucket of a time.
 fn bucket(ns: u64) -> usize {
     let log2 = (ns | (STEPS - 1)).ilog2();
     let shift = (log2 + 1).saturating_sub(STEPS_LOG2 + 1);
@@ -143,7 +170,7 @@ mod tests {
         let latency = Latency::default();
         let at = Instant::from_nanos;
         latency.record(at(0), at(100));
-        assert_eq!(latency.distribution(), None);
+        assert_eq!(latency.status(), None);
         latency.measure(true);
         assert!(latency.is_measured());
         latency.record(at(0), at(100));
@@ -151,8 +178,8 @@ mod tests {
         // A stamp of another CPU may be of the future.
         latency.record(at(50), at(40));
         latency.measure(false);
-        let found = latency.distribution().unwrap();
-        assert!(!found.is_measured);
+        let found = latency.status().unwrap();
+        assert!(!found.measured);
         assert_eq!((found.max_ns, found.sum_ns), (101, 201));
         assert_eq!(found.buckets, [(0, 1), (103, 2)]);
     }

@@ -1,9 +1,8 @@
 //! Real-time datagrams on stock Linux: nodes, ports and links.
 //!
-//! A [`Node`] is one participant on a network. It has numbered ports: a [`QueuingPort`] keeps every
-//! message and hands out the most urgent first, a [`SamplingPort`] keeps the last value, with its
-//! age. What carries the frames is a [link]: the best that works here is taken, and
-//! [`Node::report`] says which.
+//! A [`Node`] is one participant on a network. It has numbered ports: a [`QueuingPort`] keeps every message and hands
+//! out the most urgent first, a [`SamplingPort`] keeps the last value, with its age. What carries the frames is a
+//! [link]: the best that works here is taken, and [`Node::report`] says which.
 //!
 //! ```
 //! use tautline::{Node, NodeConfig, Priority, Wait, neighbour};
@@ -41,8 +40,7 @@
 //! | [`link`] | frames and messages on their way: `xdp`, `xsk`, `packet`, `udp`, [`vbus`], [`sim`](link::sim) |
 //! | ground | messages and addresses, [`error`]s, limits, counters, [`types`] of messages; [`cycle`] for control loops, [`kernel`] for what this kernel can do |
 //!
-//! [`ServiceConfig`]: config::ServiceConfig
-//! [`NodeStatus`]: status::NodeStatus
+//! [`ServiceConfig`]: config::ServiceConfig [`NodeStatus`]: status::NodeStatus
 
 pub mod address;
 mod claim;

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-/// Slots in each of the eight classes of a queuing port, unless configured. 64 full frames at
-/// 1 Gbit/s are 0.8 ms of line rate: what a reader may sleep through. Eight classes of 64 slots take
-/// 768 KiB.
+/// Slots in each of the eight classes of a queuing port, unless configured. 64 full frames at 1 Gbit/s are 0.8 ms of
+/// line rate: what a reader may sleep through. Eight classes of 64 slots take 768 KiB.
 pub const DEPTH_DEFAULT: u32 = 64;
 /// Most slots in a class. Higher: one port may pin more than 48 MiB.
 pub const DEPTH_MAX: u32 = 4096;

@@ -9,8 +9,7 @@ use tautline_shm::region::{PortMemory, Shape};
 
 use crate::sys::memory::Mapping;
 
-/// A port's memory. It is shared by its reader, its link and the status page, hence kept in an
-/// [`Arc`](std::sync::Arc).
+/// A port's memory. It is shared by its reader, its link and the status page, hence kept in an [`Arc`](std::sync::Arc).
 #[derive(Debug)]
 pub(crate) struct MappedPort {
     mapping: Mapping,
@@ -19,8 +18,7 @@ pub(crate) struct MappedPort {
 }
 
 impl MappedPort {
-    /// Memory of this process, for links whose frames reach the process through a socket; locked
-    /// where that is allowed.
+    /// Memory of this process, for links whose frames reach the process through a socket; locked where that is allowed.
     pub(crate) fn private(shape: Shape, port: u16) -> io::Result<Self> {
         let mapping = Mapping::anonymous(shape.bytes())?;
         let resident = mapping.lock().is_ok();

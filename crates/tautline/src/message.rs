@@ -1,7 +1,6 @@
 //! Messages and values: what is handed to a port to be sent, and what a port hands out.
 
 mod lent;
-mod numbering;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,7 +13,6 @@ use crate::error::{PortError, SendError};
 
 pub(crate) use lent::DetachedBytes;
 pub use lent::{LentBytes, LentSample};
-pub(crate) use numbering::Numbering;
 
 /// A destination of one port: [`QueuingPort::destination`](crate::QueuingPort::destination),
 /// [`SamplingPort::destination`](crate::SamplingPort::destination). Another port refuses to send there, with
@@ -62,7 +60,6 @@ impl From<PortNumber> for MessagePort {
 }
 
 impl MessagePort {
-    /// The number, unless it is beyond 1 to 4095.
     pub(crate) fn number(self) -> Result<PortNumber, PortError> {
         Ok(PortNumber::try_from(self.0)?)
     }
@@ -99,8 +96,7 @@ impl PortIdentity {
 }
 
 /// One message of a batch: [`QueuingPort::send_batch`](crate::QueuingPort::send_batch),
-/// [`SamplingPort::send_batch`](crate::SamplingPort::send_batch),
-/// [`UdpPort::send_batch`](crate::UdpPort::send_batch).
+/// [`SamplingPort::send_batch`](crate::SamplingPort::send_batch), [`UdpPort::send_batch`](crate::UdpPort::send_batch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing<'a> {
     /// Where to.
@@ -111,7 +107,6 @@ pub struct Outgoing<'a> {
     pub message: &'a [u8],
 }
 
-/// Bytes of all messages of a batch.
 pub(crate) fn bytes_of(batch: &[Outgoing<'_>]) -> usize {
     batch.iter().map(|outgoing| outgoing.message.len()).sum()
 }
@@ -160,4 +155,25 @@ pub struct Sample {
     pub overwritten: u64,
     /// Whether this read is the first to see it.
     pub new: bool,
+}
+
+/// Number of the next frame, or on a bus of the next message, of a flow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbering(u32);
+
+impl Numbering {
+    /// Takes the next number. A message that could not be sent has used its number too: the peer counts it as lost,
+    /// which it is. A number used twice would pass for a duplicate.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> u32 {
+        let number = self.0;
+        self.0 = number.wrapping_add(1);
+        number
+    }
+
+    /// Gives the last number back: the link has not taken its frame, and the caller will send it again.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self) {
+        self.0 = self.0.wrapping_sub(1);
+    }
 }

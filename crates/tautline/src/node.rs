@@ -5,11 +5,11 @@ mod config;
 mod neighbours;
 mod opening;
 mod owner;
-mod simulated;
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use tautline_proto::sim::SimError;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::MacAddress;
 use tautline_proto::wire::raw::EtherType;
@@ -20,11 +20,12 @@ use crate::keys::{KeyFileError, Keys};
 use crate::kind::LinkKind;
 use crate::link::Link;
 use crate::link::frame::Marking;
+use crate::link::sim::Network;
 use crate::link::vbus::place_of_bus;
 use crate::link::xdp::seen_first;
 use crate::neighbours::{Neighbours, Own};
 use crate::port::MessagePort;
-use crate::port::open_list::Ports;
+use crate::port::list::Ports;
 use crate::port::owner::PortOwner;
 use crate::send_pool::{SendPool, SendPoolStatus};
 use crate::status::{
@@ -65,7 +66,6 @@ pub struct Node {
     inner: Arc<NodeInner>,
 }
 
-/// State that ports share with their node.
 #[derive(Debug)]
 pub(crate) struct NodeInner {
     link: Box<dyn Link>,
@@ -77,14 +77,12 @@ pub(crate) struct NodeInner {
     /// Own MAC address, on a network that has some.
     mac: Option<MacAddress>,
     configured: Vec<PortConfig>,
-    /// EtherType of the Ethernet form.
     ethertype: u16,
     gateway: Option<Ipv4Addr>,
     /// State of the interface when the node was opened.
     interface: Option<Interface>,
     /// That interface now. Not on link `udp`: another one with the same IPv4 address serves it as well.
     watch: Option<Arc<InterfaceWatch>>,
-    /// The network namespace that the node's interface is in.
     namespace: Option<Namespace>,
     process: OwnerProcess,
     report: OpenReport,
@@ -224,7 +222,7 @@ impl Node {
             let told = Told {
                 status: NodeInner::status,
                 status_with_values: NodeInner::status_with_values,
-                measure_latency: NodeInner::measure_latency,
+                measure_latency: |node, is_wanted| node.ports.measure_latency(is_wanted),
                 show_frames: |node, is_wanted| node.link.show_frames(is_wanted),
             };
             let server = StatusServer::start(node, told)?;
@@ -308,10 +306,20 @@ impl Node {
         Arc::clone(&self.inner) as Arc<dyn PortOwner>
     }
 
-    /// Entry of the configuration.
     pub(crate) fn configured(&self, name: &str) -> Option<&PortConfig> {
         let mut ports = self.inner.configured.iter();
         ports.find(|port| port.name == name)
+    }
+}
+
+impl Network {
+    /// Opens a node on this network. Of the configuration, EtherType, VLAN, neighbours and ports count.
+    ///
+    /// # Errors
+    /// [`SimError`] if the address is taken or the network is full.
+    pub fn open(&self, mac: MacAddress, config: NodeConfig) -> Result<Node, SimError> {
+        let link = self.attach(mac, config.ethernet_form())?;
+        Ok(Node::on_link(link, mac, config))
     }
 }
 
@@ -322,11 +330,6 @@ pub fn now() -> Instant {
 }
 
 impl NodeInner {
-    /// Switches the measurement of latencies, for all ports that are open.
-    fn measure_latency(&self, is_wanted: bool) {
-        self.ports.measure_latency(is_wanted);
-    }
-
     pub(crate) fn status(&self) -> NodeStatus {
         self.status_with(self.ports.status())
     }

@@ -65,7 +65,6 @@ impl Policing {
         self.bucket().map(drop)
     }
 
-    /// The bucket for the port's memory.
     pub(crate) fn bucket(&self) -> Result<Bucket, OptionsError> {
         u64::try_from(self.interval.as_nanos())
             .ok()
@@ -76,7 +75,6 @@ impl Policing {
             })
     }
 
-    /// Policing of a port, as its memory has it.
     pub(crate) fn of(control: &Control) -> Option<Self> {
         let (interval_ns, burst) = police::limits(control)?;
         Some(Self {

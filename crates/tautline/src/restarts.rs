@@ -1,6 +1,5 @@
-//! Tells when a sender began to count anew, in the order in which a queuing port hands its frames
-//! out. The peer table in the port's memory knows that too, but is ahead: the demux has seen frames
-//! that the application has not taken yet.
+//! Tells when a sender began to count anew, in the order in which a queuing port hands its frames out. The peer table
+//! in the port's memory knows that too, but is ahead: the demux has seen frames that the application has not taken yet.
 
 use std::time::Duration;
 

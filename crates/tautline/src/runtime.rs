@@ -29,7 +29,6 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(1);
 /// Higher: a client is served later than it could be.
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(2);
 
-/// Rooms of a namespace's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// Control processes' sockets, which everybody may connect to.

@@ -98,7 +98,6 @@ impl SendPoolConfig {
     }
 }
 
-/// A node's pool.
 #[derive(Debug)]
 pub(crate) struct SendPool {
     /// `None` if the pool has no buffers.
@@ -107,7 +106,6 @@ pub(crate) struct SendPool {
     sizes: [Size; SIZES_PAGES.len()],
 }
 
-/// The buffers of one size.
 #[derive(Debug)]
 struct Size {
     pages: usize,
@@ -162,7 +160,6 @@ impl SendPool {
         })
     }
 
-    /// A pool that lends nothing.
     pub(crate) fn without_buffers() -> Self {
         Self {
             mapping: None,
@@ -292,8 +289,7 @@ impl LentBuffer {
         Ok(())
     }
 
-    /// The message with the room for the headers of plain UDP before it; `None` if it is longer than a
-    /// datagram can be.
+    /// The message with the room for the headers of plain UDP before it; `None` if it is longer than a datagram can be.
     #[inline]
     pub(crate) fn datagram(&mut self) -> Option<OutDatagram<'_>> {
         OutDatagram::new(self.with_room(HEADERS_BYTES))

@@ -32,7 +32,6 @@ impl Counter {
     }
 }
 
-/// Messages and their bytes, of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) messages: Counter,
@@ -70,16 +69,13 @@ pub(crate) struct Statistics {
     pub(crate) wakeups: Counter,
     /// Time that waiting threads looked for expected messages, in nanoseconds.
     pub(crate) awake_ns: Counter,
-    /// Messages of another size than the port's type.
     pub(crate) other_size: Counter,
-    /// Messages of another type than the port's.
     pub(crate) other_type: Counter,
     last_other: LastOther,
     pub(crate) datagrams: DatagramStatistics,
     pub(crate) opened: Opened,
 }
 
-/// Time at which the port was opened.
 #[derive(Debug)]
 pub(crate) struct Opened(Instant);
 
@@ -90,13 +86,11 @@ impl Default for Opened {
 }
 
 impl Opened {
-    /// Nanoseconds since then.
     pub(crate) fn since_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
 }
 
-/// Counters of a port of plain UDP alone.
 #[derive(Debug, Default)]
 pub(crate) struct DatagramStatistics {
     pub(crate) bad_checksum: Counter,
@@ -104,7 +98,6 @@ pub(crate) struct DatagramStatistics {
     pub(crate) reassembly: ReassemblyStatistics,
 }
 
-/// Copies of what a port's reassembler counts.
 #[derive(Debug, Default)]
 pub(crate) struct ReassemblyStatistics {
     pub(crate) completed: Counter,
@@ -133,7 +126,6 @@ struct LastOther {
 }
 
 impl Statistics {
-    /// Counts a message of another type than the port's.
     #[cold]
     pub(crate) fn count_other_type(&self, source: Source, type_byte: u8) {
         let rest = u64::from(source.port.get()) << 8 | u64::from(type_byte);
@@ -152,7 +144,6 @@ impl Statistics {
         Some((Source { address, port }, rest as u8))
     }
 
-    /// Copies what the reassembler has counted.
     pub(crate) fn reassembly(&self, counters: &ReassemblyCounters) {
         self.expired.set(counters.expired + counters.forgotten);
         self.incomplete_dropped

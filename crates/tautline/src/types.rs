@@ -27,7 +27,6 @@ pub struct PortTypes {
 }
 
 impl PortTypes {
-    /// Declarations of two types of the program.
     pub(crate) fn of<R: Typed, S: Typed>() -> Result<Self, TypeError> {
         Ok(Self {
             receives: Some(Arc::new(Declaration::of::<R>()?)),
@@ -90,7 +89,6 @@ impl TakenType {
         self.type_byte != type_byte && self.type_byte != 0 && type_byte != 0
     }
 
-    /// Makes a message of another type an error.
     pub(crate) fn make_error(&mut self) {
         self.is_error = true;
     }

@@ -1,5 +1,4 @@
-//! Cost of an open port: no allocation on the way of a message, at most 2 MiB, no CPU while
-//! nothing comes.
+//! Cost of an open port: no allocation on the way of a message, at most 2 MiB, no CPU while nothing comes.
 #![allow(unsafe_code)] // A global allocator can be made in no other way.
 
 mod common;
@@ -9,11 +8,14 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use common::{PACKET, Pair, Side, UDP, XDP, XSK, bus_pair, pair, port};
+use common::{
+    Give, PACKET, Pair, Side, Take, UDP, XDP, XSK, bus_pair, pair, port, queuing_with,
+    sampling_with,
+};
 use tautline::cycle::CycleOptions;
 use tautline::keys::{Cipher, Key, KeyRing, KeySource};
 use tautline::link::PlainUdp;
-use tautline::port::{Outgoing, QueuingOptions, SamplingOptions};
+use tautline::port::{Outgoing, QueuingOptions};
 use tautline::{
     Cycle, LinkKind, Node, NodeConfig, Priority, Protection, Typed, TypedQueuingPort, Wait,
     neighbour,
@@ -90,45 +92,25 @@ fn a_cycle_allocates_nothing_after_its_start() {
 
 /// Small messages; spinning, sleeping, and in vain.
 fn queuing(pair: &Pair) {
-    let options = QueuingOptions {
-        spin: Duration::from_micros(10).into(),
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.spin = Duration::from_micros(10).into());
     let (mut sender, mut receiver, to) = pair.ports(&options);
     let mut buffer = [0; 1484];
     let calls = allocations(|| {
-        assert_eq!(
-            receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
-            None
-        );
+        receiver.finds_nothing(&mut buffer);
         for length in [0, 1, 64, 1400] {
             sender
                 .send(to, Priority::HIGHEST, &[7; 1400][..length])
                 .unwrap();
-            let message = receiver
-                .receive_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
-            assert_eq!(message.unwrap().length, length);
+            assert_eq!(receiver.take_into(&mut buffer).length, length);
         }
         let soon = pair.now() + Duration::from_millis(20);
-        assert_eq!(
-            receiver
-                .receive_into(&mut buffer, Wait::Until(soon))
-                .unwrap(),
-            None
-        );
+        assert_eq!(receiver.look(&mut buffer, Wait::Until(soon)), None);
         assert!(sender.send(to, Priority::LOWEST, &[0; 65_537][..]).is_err());
         // With a descriptor, as in a loop with epoll.
         assert!(receiver.descriptor().is_some());
-        assert_eq!(
-            receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
-            None
-        );
-        sender.send(to, Priority::NORMAL, b"last").unwrap();
-        let message = receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
-        assert_eq!(message.unwrap().length, 4);
+        receiver.finds_nothing(&mut buffer);
+        sender.give(to, Priority::NORMAL, b"last");
+        assert_eq!(receiver.take_into(&mut buffer).length, 4);
     });
     assert_eq!(calls, 0);
 }
@@ -145,15 +127,10 @@ fn a_protected_port_allocates_nothing() {
         let keys = KeySource::Ring(ring.clone());
         Node::open(config.unwrap().with_keys("peer", keys)).unwrap()
     });
-    let queue = QueuingOptions {
-        message_bytes_max: 20_000,
-        protection: Some(Protection::Encrypted),
-        ..QueuingOptions::default()
-    };
-    let value = SamplingOptions {
-        protection: Some(Protection::Authenticated),
-        ..SamplingOptions::default()
-    };
+    let queue = queuing_with(|options| {
+        (options.message_bytes_max, options.protection) = (20_000, Some(Protection::Encrypted))
+    });
+    let value = sampling_with(|options| options.protection = Some(Protection::Authenticated));
     let mut sender = nodes[0].queuing(port(11)).options(&queue).open().unwrap();
     let mut receiver = nodes[1].queuing(port(12)).options(&queue).open().unwrap();
     let mut reader = nodes[1].sampling(port(13)).options(&value).open().unwrap();
@@ -167,16 +144,12 @@ fn a_protected_port_allocates_nothing() {
                     .send(to, Priority::NORMAL, &[7; 20_000][..length])
                     .unwrap();
                 let deadline = tautline::now() + common::PATIENCE;
-                let message = receiver
-                    .receive_into(&mut buffer, Wait::Until(deadline))
-                    .unwrap();
+                let message = receiver.look(&mut buffer, Wait::Until(deadline));
                 assert_eq!(message.unwrap().length, length);
             }
-            sender.send(to_value, Priority::NORMAL, b"value").unwrap();
+            sender.give(to_value, Priority::NORMAL, b"value");
             let deadline = tautline::now() + common::PATIENCE;
-            let sample = reader
-                .next_into(&mut buffer, Wait::Until(deadline))
-                .unwrap();
+            let sample = reader.look(&mut buffer, Wait::Until(deadline));
             assert_eq!(sample.unwrap().length, 5);
         });
         assert_eq!(calls, 0);
@@ -186,24 +159,19 @@ fn a_protected_port_allocates_nothing() {
 
 /// A receiver that sleeps until it is woken.
 fn sleeping(pair: &Pair) {
-    let options = QueuingOptions {
-        spin: Duration::ZERO.into(),
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.spin = Duration::ZERO.into());
     let (mut sender, mut receiver, to) = pair.ports(&options);
     let calls = std::thread::scope(|scope| {
         let sleeper = scope.spawn(move || {
             let mut buffer = [0; 1484];
             let deadline = tautline::now() + common::PATIENCE;
             allocations(|| {
-                let woken = receiver
-                    .receive_into(&mut buffer, Wait::Until(deadline))
-                    .unwrap();
+                let woken = receiver.look(&mut buffer, Wait::Until(deadline));
                 assert!(woken.is_some());
             })
         });
         std::thread::sleep(Duration::from_millis(20));
-        sender.send(to, Priority::NORMAL, b"wake up").unwrap();
+        sender.give(to, Priority::NORMAL, b"wake up");
         sleeper.join().unwrap()
     });
     assert_eq!(calls, 0);
@@ -211,22 +179,14 @@ fn sleeping(pair: &Pair) {
 
 /// The largest messages, and one of which the receiver misses a part.
 fn reassembly(pair: &Pair) {
-    let options = QueuingOptions {
-        message_bytes_max: 65_536,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.message_bytes_max = 65_536);
     let (mut sender, mut receiver, to) = pair.ports(&options);
     let message = vec![9; 65_536];
     let mut buffer = vec![0; 65_536];
     let calls = allocations(|| {
         for length in [65_536, 1485, 10_000, 65_536] {
-            sender
-                .send(to, Priority::NORMAL, &message[..length])
-                .unwrap();
-            let received = receiver
-                .receive_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
-            assert_eq!(received.unwrap().length, length);
+            sender.give(to, Priority::NORMAL, &message[..length]);
+            assert_eq!(receiver.take_into(&mut buffer).length, length);
         }
     });
     assert_eq!(calls, 0);
@@ -251,10 +211,7 @@ fn merging_and_batches(pair: &Pair) {
                 assert_eq!(sender.send_batch(&batch).unwrap(), 40);
             }
             for _ in 0..40 {
-                let received = receiver
-                    .receive_into(&mut buffer, Wait::Until(pair.soon()))
-                    .unwrap();
-                assert_eq!(received.unwrap().length, message.len());
+                assert_eq!(receiver.take_into(&mut buffer).length, message.len());
             }
         }
     });
@@ -293,42 +250,29 @@ fn typed(pair: &Pair) {
 }
 
 fn sampling(pair: &Pair) {
-    let options = SamplingOptions {
-        sources: 5,
-        ..SamplingOptions::default()
-    };
+    let options = sampling_with(|options| options.sources = 5);
     let (mut publisher, mut reader, to) = pair.values(&options);
     let mut buffer = [0; 1484];
     let calls = allocations(|| {
         assert_eq!(reader.read_into(&mut buffer).unwrap(), None);
         for value in 0..10u8 {
             publisher.send(to, Priority::NORMAL, &[value; 100]).unwrap();
-            let sample = reader
-                .next_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
+            let sample = reader.look(&mut buffer, Wait::Until(pair.soon()));
             assert_eq!((sample.unwrap().length, buffer[0]), (100, value));
             assert!(!reader.read_into(&mut buffer).unwrap().unwrap().new);
             publisher.send(to, Priority::NORMAL, &[value; 9]).unwrap();
-            let sample = reader
-                .next_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
+            let sample = reader.look(&mut buffer, Wait::Until(pair.soon()));
             assert_eq!(buffer[..sample.unwrap().length], [value; 9]);
         }
         let soon = pair.now() + Duration::from_millis(20);
-        assert_eq!(
-            reader.next_into(&mut buffer, Wait::Until(soon)).unwrap(),
-            None
-        );
+        assert_eq!(reader.look(&mut buffer, Wait::Until(soon)), None);
     });
     assert_eq!(calls, 0);
 }
 
 /// Messages that are filled in place and looked at where they lie, in one frame and in many.
 fn lending(pair: &Pair) {
-    let options = QueuingOptions {
-        message_bytes_max: 65_536,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.message_bytes_max = 65_536);
     let (mut sender, mut receiver, to) = pair.ports(&options);
     let calls = allocations(|| {
         for length in [0, 1, 1400, 1485, 65_536] {
@@ -356,18 +300,12 @@ fn plain_udp(pair: &Pair) {
     let long = vec![7; 65_507];
     let mut buffer = [0; 1484];
     let calls = allocations(|| {
-        assert_eq!(
-            receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
-            None
-        );
+        receiver.finds_nothing(&mut buffer);
         for length in [0, 1, 64, 1472] {
             sender
                 .send_to(to, Priority::HIGHEST, &long[..length])
                 .unwrap();
-            let datagram = receiver
-                .receive_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
-            assert_eq!(datagram.unwrap().length, length);
+            assert_eq!(receiver.take_into(&mut buffer).length, length);
             let mut loan = sender.lend(to, Priority::HIGHEST, length).unwrap();
             loan.fill(7);
             loan.send().unwrap();
@@ -394,27 +332,16 @@ fn plain_udp(pair: &Pair) {
         assert!(receiver.descriptor().is_some());
         while receiver.receive(Wait::Poll).unwrap().is_some() {}
         sender.send_to(to, Priority::NORMAL, b"last").unwrap();
-        let datagram = receiver
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
-        assert_eq!(datagram.unwrap().length, 4);
+        assert_eq!(receiver.take_into(&mut buffer).length, 4);
         let soon = pair.now() + Duration::from_millis(20);
-        assert_eq!(
-            receiver
-                .receive_into(&mut buffer, Wait::Until(soon))
-                .unwrap(),
-            None
-        );
+        assert_eq!(receiver.look(&mut buffer, Wait::Until(soon)), None);
     });
     assert_eq!(calls, 0);
 }
 
 /// Datagrams in fragments, put together: copied and lent.
 fn long_datagrams(pair: &Pair) {
-    let options = QueuingOptions {
-        message_bytes_max: 65_507,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.message_bytes_max = 65_507);
     let (mut sender, mut receiver, to) = pair.udp_ports([5003, 5004], &options);
     let mut buffer = vec![0; 65_507];
     let calls = allocations(|| {
@@ -422,10 +349,7 @@ fn long_datagrams(pair: &Pair) {
             let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
             loan.fill(7);
             loan.send().unwrap();
-            let datagram = receiver
-                .receive_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap();
-            assert_eq!(datagram.unwrap().length, length);
+            assert_eq!(receiver.take_into(&mut buffer).length, length);
             let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
             loan.fill(9);
             loan.send().unwrap();
@@ -457,10 +381,7 @@ fn nothing_is_allocated(side: Side) {
 /// Messages and values filled and looked at in place, small ones and such as are not copied on the way.
 fn lending_over_a_bus(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
-    let options = SamplingOptions {
-        value_bytes_max: 4096,
-        ..SamplingOptions::default()
-    };
+    let options = sampling_with(|options| options.value_bytes_max = 4096);
     let (mut publisher, mut reader, to_value) = pair.values(&options);
     let calls = allocations(|| {
         for length in [8, 256, 257, 1400] {
@@ -574,12 +495,7 @@ fn a_waiting_receiver_uses_no_cpu() {
         let mut buffer = [0; 1484];
         let before = cpu_ns();
         let deadline = pair.now() + Duration::from_millis(300);
-        assert_eq!(
-            receiver
-                .receive_into(&mut buffer, Wait::Until(deadline))
-                .unwrap(),
-            None
-        );
+        assert_eq!(receiver.look(&mut buffer, Wait::Until(deadline)), None);
         let used = cpu_ns() - before;
         // One round of spinning is 50 us; a receiver that spun would use 300 ms.
         assert!(used < 10_000_000, "{used} ns in 300 ms");

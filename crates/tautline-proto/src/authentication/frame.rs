@@ -126,7 +126,6 @@ impl Trailer {
         Some((message, trailer))
     }
 
-    /// The trailer without its tag.
     fn head(&self) -> [u8; TRAILER_HEAD_BYTES] {
         let mut head = [0; TRAILER_HEAD_BYTES];
         head[0] = if self.is_encrypted { ENCRYPTED } else { 0 };
@@ -205,7 +204,6 @@ impl Space {
         whole.split_at_mut(at)
     }
 
-    /// The message.
     fn message(&self, message_bytes: usize) -> &[u8] {
         &self.0[COVERED_BYTES..COVERED_BYTES + message_bytes]
     }
@@ -228,7 +226,6 @@ impl SendKey {
     }
 }
 
-/// Bits of a run's number that are random.
 const RUN_RANDOM_BITS: u32 = 24;
 /// Bits above them, which count the runs of one opening of a port.
 const RUN_COUNT_BITS: u32 = 8;

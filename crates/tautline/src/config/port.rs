@@ -42,36 +42,17 @@ pub(super) struct PortEntry {
 }
 
 /// The kinds, each with the keys that not all of them have.
-const KINDS: [(&str, &[&str]); 4] = [
+const KINDS: [(&str, &str); 4] = [
     (
         "queuing",
-        &[
-            "number",
-            "depth",
-            "message_bytes_max",
-            "protection",
-            "type",
-            "sends",
-            "readers",
-            "follow",
-        ],
+        "number depth message_bytes_max protection type sends readers follow",
     ),
     (
         "sampling",
-        &[
-            "number",
-            "value_bytes_max",
-            "refresh_period_us",
-            "sources",
-            "protection",
-            "type",
-            "sends",
-            "readers",
-            "follow",
-        ],
+        "number value_bytes_max refresh_period_us sources protection type sends readers follow",
     ),
-    ("udp", &["number", "depth", "message_bytes_max"]),
-    ("raw", &["ethertype", "depth"]),
+    ("udp", "number depth message_bytes_max"),
+    ("raw", "ethertype depth"),
 ];
 
 impl PortEntry {
@@ -83,13 +64,14 @@ impl PortEntry {
             let message = format!("`{kind}` is not a kind; expected {}", alternatives(&known));
             return Err((self.kind.span(), message));
         };
+        let has = |key: &str| keys.split(' ').any(|known| known == key);
         let given = self.given();
         let foreign = given
             .iter()
-            .find(|(key, place)| place.is_some() && !keys.contains(key));
+            .find(|(key, place)| place.is_some() && !has(key));
         match foreign {
             Some((key, Some(place))) => {
-                let keys = keys.iter().map(|key| format!("`{key}`"));
+                let keys = keys.split(' ').map(|key| format!("`{key}`"));
                 let known = alternatives(&keys.collect::<Vec<_>>());
                 let message = format!("a port of kind \"{kind}\" has no `{key}`; expected {known}");
                 Err((place.clone(), message))
@@ -119,7 +101,6 @@ impl PortEntry {
         ]
     }
 
-    /// Names of the options that the entry sets.
     fn option_names(&self) -> Vec<&'static str> {
         let given = self.given().into_iter();
         let others = [
@@ -224,7 +205,6 @@ fn has_readers(link: Option<LinkKind>) -> Result<(), String> {
     }
 }
 
-/// Ports that a port follows.
 fn followed(
     given: Spanned<Vec<Spanned<String>>>,
     config: &NodeConfig,

@@ -9,8 +9,7 @@ use super::within;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TuneConfig {
-    /// Whether the interface is polled in kernel threads of its own, instead of in whatever is
-    /// interrupted.
+    /// Whether the interface is polled in kernel threads of its own, instead of in whatever is interrupted.
     pub threaded: Option<bool>,
     /// Real-time priority (SCHED_FIFO, 1 to 99) of these threads.
     #[serde(deserialize_with = "real_time_priority")]

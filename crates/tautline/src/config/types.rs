@@ -45,7 +45,6 @@ pub(super) fn declared(
         .map_err(|error| (entry.fields.span(), error.to_string()))
 }
 
-/// The types that an entry of a port names.
 pub(super) fn of_port(
     received: Option<Spanned<String>>,
     sent: Option<Spanned<String>>,

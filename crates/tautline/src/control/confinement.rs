@@ -170,7 +170,6 @@ fn place(path: &str) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Of all threads of the process.
 fn confine_calls(restores_settings: bool) -> Result<String, String> {
     #[cfg(target_pointer_width = "64")]
     return calls::confine(restores_settings).map_err(|error| error.to_string());
@@ -179,15 +178,5 @@ fn confine_calls(restores_settings: bool) -> Result<String, String> {
     {
         let _ = restores_settings;
         Err("there is no filter for processors of 32 bits".to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_capability_that_would_undo_it_is_not_kept() {
-        assert!(!kept(true).contains(CapabilitySet::SYS_ADMIN));
     }
 }

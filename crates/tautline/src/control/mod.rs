@@ -1,11 +1,10 @@
 //! Several processes on one interface: a control process owns the demux and hands what a port consists
 //! of to clients, after looking at who asks.
 //!
-//! The control process is not in the data path. A client reads its ports' memory itself and sends
-//! itself; when the control process dies, open ports go on working, and its successor finds them. A
-//! client needs no privilege and makes no bpf() call; its death frees its ports.
-//! [`Node::open`](crate::Node::open) goes through the control process of its interface where there is
-//! one. `docs/reference/control.md` has the whole protocol.
+//! The control process is not in the data path. A client reads its ports' memory itself and sends itself; when the
+//! control process dies, open ports go on working, and its successor finds them. A client needs no privilege and makes
+//! no bpf() call; its death frees its ports. [`Node::open`](crate::Node::open) goes through the control process of its
+//! interface where there is one. `docs/reference/control.md` has the whole protocol.
 
 mod confinement;
 pub mod policy;

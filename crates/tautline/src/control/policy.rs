@@ -39,23 +39,19 @@ pub(super) fn written(
     ranges.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
-/// An EtherType as it is configured.
 pub(super) fn hexadecimal(number: &u16) -> String {
     format!("{number:#06x}")
 }
 
-/// Permissions of an entry for one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     /// The entry; `None` for the control process's own user and for root, who need none.
     pub(super) rule: Option<usize>,
     /// A bit for each priority.
     pub(super) priorities: u8,
-    /// Whether raw frames may carry any source address.
     pub(super) any_source_address: bool,
 }
 
-/// The entries, their names looked up.
 #[derive(Debug)]
 pub(super) struct Policy {
     rules: Vec<(Rule, Identity)>,
@@ -82,7 +78,6 @@ pub(super) struct Share {
 pub(super) type Taken = BTreeMap<(usize, u32), Share>;
 
 impl Policy {
-    /// Looks the names up.
     pub(super) fn new(rules: &[Rule]) -> Result<Self, OpenError> {
         let identified = rules.iter().enumerate().map(|(index, rule)| {
             let identity = identify(&rule.who).ok_or_else(|| OpenError::RuleUnknown {
@@ -225,11 +220,8 @@ fn priority_bits(ranges: &[RangeInclusive<u16>]) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU16;
-
     use super::*;
     use tautline_proto::wire::PortNumber;
-    use tautline_proto::wire::raw::EtherType;
 
     /// A user without a name on any machine.
     const USER: u32 = 987_654;
@@ -264,60 +256,6 @@ mod tests {
 
     fn port(number: u16) -> PortKey {
         PortKey::Message(PortNumber::new(number).unwrap())
-    }
-
-    fn udp(number: u16) -> PortKey {
-        PortKey::Udp(NonZeroU16::new(number).unwrap())
-    }
-
-    #[test]
-    fn udp_ports_are_given_by_entries_of_their_own() {
-        let (policy, none) = (policy(), Taken::new());
-        let user = user(USER, &[]);
-        let grant = policy.grant(&user, udp(5_009), 1_000, &none);
-        assert_eq!(grant.unwrap().rule, Some(0));
-        assert_eq!(
-            policy.grant(&user, udp(10), 1, &none).unwrap_err(),
-            "user 987654: [[allow]] entry 1 (user 987654) gives UDP ports 5000-5009"
-        );
-        let silent = Rule {
-            udp_ports: Vec::new(),
-            ..rule(Who::User(USER.to_string()), 10..=19, 1_000)
-        };
-        let policy = Policy::new(&[silent]).unwrap();
-        assert_eq!(
-            policy.grant(&user, udp(53), 1, &none).unwrap_err(),
-            "user 987654: [[allow]] entry 1 (user 987654) gives no UDP ports"
-        );
-    }
-
-    #[test]
-    fn ethertypes_are_given_by_name_and_source_addresses_apart() {
-        let none = Taken::new();
-        let raw = |number| PortKey::Raw(EtherType::new(number).unwrap());
-        let user = user(USER, &[]);
-        let grant = policy().grant(&user, raw(0x9007), 1_000, &none).unwrap();
-        assert_eq!((grant.rule, grant.any_source_address), (Some(0), false));
-        assert_eq!(
-            policy().grant(&user, raw(0x88CC), 1, &none).unwrap_err(),
-            "user 987654: [[allow]] entry 1 (user 987654) gives EtherTypes 0x88a4, 0x9000-0x9007"
-        );
-        let free = Rule {
-            any_source_address: true,
-            ..rule(Who::User(USER.to_string()), 10..=19, 1_000)
-        };
-        let silent = Rule {
-            ethertypes: Vec::new(),
-            ..free.clone()
-        };
-        let policy = Policy::new(&[silent]).unwrap();
-        assert_eq!(
-            policy.grant(&user, raw(0x88A4), 1, &none).unwrap_err(),
-            "user 987654: [[allow]] entry 1 (user 987654) gives no EtherTypes"
-        );
-        let policy = Policy::new(&[free]).unwrap();
-        let grant = policy.grant(&user, raw(0x88A4), 1, &none).unwrap();
-        assert!(grant.any_source_address);
     }
 
     #[test]

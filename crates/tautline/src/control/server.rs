@@ -51,9 +51,8 @@ const EVENTS_MAX: usize = 2048;
 /// How often clients that belonged to a predecessor are looked for. Lower: more wake-ups. Higher: the
 /// ports of one that died stay taken for longer; they are to be free within a second.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Ports taken from the demux between two looks at who asks. Each waits for the kernel to be done with the old
-/// state (RCU), milliseconds twice. Lower: more looks. Higher: a client waits behind one that died with
-/// many ports.
+/// Ports taken from the demux between two looks at who asks. Each waits for the kernel to be done with the old state
+/// (RCU), milliseconds twice. Lower: more looks. Higher: a client waits behind one that died with many ports.
 const LEAVING_AT_ONCE: usize = 4;
 /// How long the demux of a predecessor whose last client died may take to be gone.
 const DETACH_TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -63,7 +62,6 @@ const DETACH_INTERVAL: Duration = Duration::from_millis(20);
 const LISTENER: u64 = 0;
 const STATUS: u64 = 1;
 const STOP: u64 = 2;
-/// The end of the interface.
 const INTERFACE: u64 = 3;
 const FIRST_CLIENT: u64 = 4;
 
@@ -81,20 +79,17 @@ const FIRST_CLIENT: u64 = 4;
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    /// The interface that the demux is on.
     watch: Arc<InterfaceWatch>,
     demux: Demux,
     keeper: BpfPin,
     taps: Taps,
     policy: Policy,
-    /// Those of the configuration.
     neighbours: NeighbourTable,
     report: OpenReport,
     taken_over: usize,
     replaced: Option<OpenError>,
     listener: UntrustedListener,
     status: UntrustedListener,
-    /// The claim of being the interface's control process.
     _claim: Claim,
     epoll: OwnedFd,
     /// Whether the listeners are looked at: not while there is no descriptor for one more connection.
@@ -108,8 +103,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Attaches the demux, or takes over the one that a predecessor's clients hold, and begins to
-    /// listen.
+    /// Attaches the demux, or takes over the one that a predecessor's clients hold, and begins to listen.
     ///
     /// # Errors
     /// [`OpenError::ControlTaken`] if the interface has a control process, [`OpenError::NotShared`],
@@ -313,7 +307,7 @@ impl Server {
         }
         let number = self.clients.next_number();
         if self.watch(client.socket.as_fd(), number).is_ok() {
-            self.clients.insert(number, client);
+            self.clients.connected.insert(number, client);
         }
     }
 
@@ -339,7 +333,7 @@ impl Server {
 
     /// One request of a client. Whatever is wrong with it ends the client, and its ports.
     fn serve(&mut self, number: u64) {
-        let Some(client) = self.clients.get(number) else {
+        let Some(client) = self.clients.connected.get(&number) else {
             return;
         };
         // One byte more, so that what is too long is not taken for a request.
@@ -366,7 +360,7 @@ impl Server {
             Err(refusal) => (Reply::Refused(refusal), Vec::new()),
         };
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        let stays = self.clients.get(number).is_some_and(|client| {
+        let stays = self.clients.connected.get(&number).is_some_and(|client| {
             let said = unix::send(client.socket.as_fd(), &answer.encode(serial), &descriptors);
             // One that does not read its answers, or has not been taken for a client, is none.
             said.is_ok() && client.greeted && !is_nonsense(&answer)
@@ -433,7 +427,9 @@ impl Server {
             ip: setup.ip,
             mode: setup.mode,
         };
-        self.clients.greet(number);
+        if let Some(client) = self.clients.connected.get_mut(&number) {
+            client.greeted = true;
+        }
         Ok((answer, vec![keeper]))
     }
 
@@ -444,7 +440,11 @@ impl Server {
 
     /// A client that has said what it needs.
     fn greeted(&self, number: u64) -> Result<&Client, Refusal> {
-        let client = self.clients.get(number).filter(|client| client.greeted);
+        let client = self
+            .clients
+            .connected
+            .get(&number)
+            .filter(|client| client.greeted);
         client.ok_or_else(|| no(Reason::BadRequest, "no greeting came first"))
     }
 
@@ -460,10 +460,10 @@ impl Server {
             self.close(port);
         }
         // Its socket may be closed later, elsewhere.
-        if let Some(client) = self.clients.get(number) {
+        if let Some(client) = self.clients.connected.get(&number) {
             let _closed_already = epoll::delete(&self.epoll, client);
         }
-        self.clients.remove(number);
+        self.clients.connected.remove(&number);
         self.set_accepting(true);
     }
 
@@ -515,7 +515,6 @@ fn no(reason: Reason, why: impl Into<String>) -> Refusal {
     }
 }
 
-/// Claims to be the interface's control process.
 fn claim_interface(name: &str, index: u32) -> Result<Claim, OpenError> {
     Claim::of_control(index).map_err(|error| match error {
         ClaimError::Taken(holder) => OpenError::ControlTaken {

@@ -20,21 +20,13 @@ pub enum NeighbourTableError {
     /// Another neighbour has the same name or address.
     #[error("neighbour `{name}` has the same {what} as neighbour `{other}`")]
     Duplicate {
-        /// The new one.
         name: String,
-        /// Part that is the same.
         what: &'static str,
-        /// The one that is there.
         other: String,
     },
     /// The table has no room, or the entry lacks what its form needs.
     #[error("neighbour `{}`: {why}", name.escape_debug())]
-    Entry {
-        /// The new one.
-        name: String,
-        /// Reason of the refusal.
-        why: NeighbourError,
-    },
+    Entry { name: String, why: NeighbourError },
     /// No single neighbour can have the address.
     #[error("{address} is {what}, not of one neighbour")]
     Address {
@@ -45,28 +37,17 @@ pub enum NeighbourTableError {
     },
     /// The address is outside the interface's network, where the question is not heard.
     #[error("{ip} is outside the network of `{interface}`, where ARP does not reach")]
-    OutsideNetwork {
-        /// The address.
-        ip: Ipv4Addr,
-        /// The interface.
-        interface: String,
-    },
+    OutsideNetwork { ip: Ipv4Addr, interface: String },
     /// No answer came in time.
     #[error("nobody on the network of `{interface}` answered for {ip} within {waited:?}")]
     NoAnswer {
-        /// The address asked for.
         ip: Ipv4Addr,
-        /// The interface.
         interface: String,
-        /// How long was waited.
         waited: Duration,
     },
     /// The time to wait is zero or beyond the limit.
     #[error("{timeout:?} is no time to wait for an answer (1 ms to {SOLICIT_TIME_MAX:?})")]
-    BadTimeout {
-        /// The time asked for.
-        timeout: Duration,
-    },
+    BadTimeout { timeout: Duration },
     /// There is no interface that could be asked through.
     #[error("{what}, so nobody can be asked by ARP")]
     NoArp {
@@ -75,12 +56,7 @@ pub enum NeighbourTableError {
     },
     /// There is no such interface in this network namespace.
     #[error("there is no interface `{name}` here (there are: {})", known.join(", "))]
-    NoSuchInterface {
-        /// The name asked for.
-        name: String,
-        /// The names that there are.
-        known: Vec<String>,
-    },
+    NoSuchInterface { name: String, known: Vec<String> },
     /// Asking needs a privilege that this process lacks.
     #[error("asking by ARP needs CAP_NET_RAW")]
     NotPermitted,
@@ -90,7 +66,6 @@ pub enum NeighbourTableError {
     /// The control process does not take this process as a client.
     #[error("{}: {why}", control_process(*pid))]
     NotAllowed {
-        /// The control process.
         pid: i32,
         /// Which entry would be needed, in words.
         why: String,
@@ -100,15 +75,12 @@ pub enum NeighbourTableError {
     ControlGone {
         /// The control process; 0 if none was reached.
         pid: i32,
-        /// Cause.
         source: io::Error,
     },
     /// The kernel refused.
     #[error("{doing}: {source}")]
     Refused {
-        /// Operation that failed.
         doing: &'static str,
-        /// The kernel's answer.
         source: io::Error,
     },
 }

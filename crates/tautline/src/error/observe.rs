@@ -12,48 +12,22 @@ use crate::address::PortName;
 pub enum ObserveError {
     /// The port is not open on this bus.
     #[error("there is no port {port} on bus {bus}")]
-    NoPort {
-        /// The port.
-        port: PortName,
-        /// The bus's path.
-        bus: String,
-    },
+    NoPort { port: PortName, bus: String },
     /// The bus does not let this user in.
     #[error("port {port} on bus {bus}: permission denied")]
-    Denied {
-        /// The port.
-        port: PortName,
-        /// The bus's path.
-        bus: String,
-    },
+    Denied { port: PortName, bus: String },
     /// Its process does not answer: it may be stopped.
     #[error("port {port} does not answer")]
-    Silent {
-        /// The port.
-        port: PortName,
-    },
+    Silent { port: PortName },
     /// It shows something that is no port's memory of this version.
     #[error("port {port} shows a memory that makes no sense: {source}")]
-    Layout {
-        /// The port.
-        port: PortName,
-        /// Cause.
-        source: LayoutError,
-    },
+    Layout { port: PortName, source: LayoutError },
     /// It breaks the rules of the handshake.
     #[error("port {port} answers what makes no sense")]
-    Nonsense {
-        /// The port.
-        port: PortName,
-    },
+    Nonsense { port: PortName },
     /// The kernel refused.
     #[error("cannot watch port {port}: {source}")]
-    Io {
-        /// The port.
-        port: PortName,
-        /// Cause.
-        source: io::Error,
-    },
+    Io { port: PortName, source: io::Error },
 }
 
 impl ObserveError {

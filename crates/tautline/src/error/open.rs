@@ -1,11 +1,10 @@
-//! Errors of opening a node.
+//! Errors of a configuration file, of opening a node, and of a control process that serves.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::{
-    ConfigError, Holder, chain, control_process, holder_name, limit_remedy, refused_remedy,
-};
+use super::{Holder, chain, control_process, holder_name, limit_remedy, refused_remedy};
 use crate::keys::KeyFileError;
 use crate::kind::XdpMode;
 use tautline_state::privilege::has_seccomp_filter;
@@ -19,30 +18,16 @@ pub enum OpenError {
     Config(#[from] ConfigError),
     /// The configuration file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    ConfigUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    ConfigUnreadable { path: PathBuf, source: io::Error },
     /// There is no such interface in this network namespace.
     #[error("there is no interface `{name}` here (there are: {})", known.join(", "))]
-    NoSuchInterface {
-        /// The name asked for.
-        name: String,
-        /// The names that there are.
-        known: Vec<String>,
-    },
+    NoSuchInterface { name: String, known: Vec<String> },
     /// The configuration names no interface, and the link needs one.
     #[error("link `{link}` needs an interface")]
-    InterfaceMissing {
-        /// The link.
-        link: &'static str,
-    },
+    InterfaceMissing { link: &'static str },
     /// The link needs an IPv4 address and there is none.
     #[error("link `{link}` needs an IPv4 address, and {}", on(interface))]
     NoAddress {
-        /// The link.
         link: &'static str,
         /// The interface that has none, if one was named.
         interface: Option<String>,
@@ -50,7 +35,6 @@ pub enum OpenError {
     /// Another XDP program is on the interface.
     #[error("{}", xdp_taken(interface, program_name(*id, name), holders))]
     XdpTaken {
-        /// The interface.
         interface: String,
         /// The program's id, if the kernel told.
         id: Option<u32>,
@@ -67,7 +51,6 @@ pub enum OpenError {
         holder_names(holders)
     )]
     OtherDemux {
-        /// The interface.
         interface: String,
         /// Differences between it and the interface or the configuration.
         why: String,
@@ -77,7 +60,6 @@ pub enum OpenError {
     /// A control process serves the interface, and does not take this process or its settings.
     #[error("{}: {why}", control_process(*pid))]
     ControlRefused {
-        /// The control process.
         pid: i32,
         /// Why not, with the rule and the user where it is about them.
         why: String,
@@ -85,21 +67,15 @@ pub enum OpenError {
     /// The interface has a control process already.
     #[error("`{interface}` has a control process: {}", holder_name(holder))]
     ControlTaken {
-        /// The interface.
         interface: String,
-        /// That process.
         holder: Option<Holder>,
     },
     /// The configuration names another link than the one that a control process shares.
     #[error("a control process shares link `xdp`, and the configuration names link `{link}`")]
-    NotShared {
-        /// The link that it names.
-        link: &'static str,
-    },
+    NotShared { link: &'static str },
     /// An entry of the configuration names an unknown user or group.
     #[error("[[allow]] entry {rule} is for {who}, who does not exist here")]
     RuleUnknown {
-        /// The entry, from 1.
         rule: usize,
         /// User or group that the entry names.
         who: String,
@@ -113,9 +89,7 @@ pub enum OpenError {
     /// The link needs a privilege that this process lacks.
     #[error("link `{link}` needs {needs}")]
     NotPermitted {
-        /// The link.
         link: &'static str,
-        /// The capabilities.
         needs: &'static str,
     },
     /// The kernel refuses bpf(2) to a process that has the capabilities for it, or does not know the call.
@@ -127,45 +101,28 @@ pub enum OpenError {
     /// The kernel has no part that the link cannot do without.
     #[error("link `{link}` needs Linux {since} or later, for {lacks}")]
     KernelLacks {
-        /// The link.
         link: &'static str,
         /// The part, of [`crate::kernel::FEATURES`].
         lacks: &'static str,
-        /// Release that has it.
         since: &'static str,
     },
     /// The configuration names a VLAN, and the link has no frames in it.
     #[error("link `{link}` is outside VLAN {vlan}")]
-    OutsideVlan {
-        /// The link.
-        link: &'static str,
-        /// The VLAN.
-        vlan: u16,
-    },
+    OutsideVlan { link: &'static str, vlan: u16 },
     /// The process is in a time namespace, whose clock is not that of the arrival stamps.
     #[error(
         "link `{link}` stamps arrivals with a clock that is shifted in this process's time namespace"
     )]
-    TimeNamespace {
-        /// The link.
-        link: &'static str,
-    },
+    TimeNamespace { link: &'static str },
     /// The interface, such as a tunnel's, has packets without Ethernet headers.
     #[error("`{interface}` has no Ethernet frames, which link `{link}` needs")]
     NoEthernet {
-        /// The interface.
         interface: String,
-        /// The link.
         link: &'static str,
     },
     /// Tags of VLANs are not in frames where the demux would see them, and VLANs are in use.
     #[error("in {} mode the tags of VLANs on `{interface}` are not seen", mode.name())]
-    HiddenTags {
-        /// The interface.
-        interface: String,
-        /// The mode.
-        mode: XdpMode,
-    },
+    HiddenTags { interface: String, mode: XdpMode },
     /// The library was built without the feature `bpf`: links `xdp` and `xsk` have no programs.
     #[error("this build has no BPF programs")]
     WithoutBpf,
@@ -177,44 +134,25 @@ pub enum OpenError {
     },
     /// The driver takes no XDP program in this mode.
     #[error("the driver of `{interface}` has no XDP in {} mode", mode.name())]
-    NoXdp {
-        /// The interface.
-        interface: String,
-        /// The mode.
-        mode: XdpMode,
-    },
+    NoXdp { interface: String, mode: XdpMode },
     /// Zero-copy was asked for, and the driver does not have it.
     #[error("the driver of `{interface}` refuses zero-copy AF_XDP in {} mode: {source}", mode.name())]
     ZeroCopyRefused {
-        /// The interface.
         interface: String,
-        /// The mode of the program.
         mode: XdpMode,
-        /// The kernel's answer.
         source: io::Error,
     },
     /// Another AF_XDP socket, not of a node's, has a queue of the interface.
     #[error("another AF_XDP socket has queue {queue} of `{interface}`")]
-    QueueTaken {
-        /// The interface.
-        interface: String,
-        /// The queue.
-        queue: u32,
-    },
+    QueueTaken { interface: String, queue: u32 },
     /// The interface has more queues than link `xsk` serves.
     #[error("`{interface}` has more than {max} queues")]
-    TooManyQueues {
-        /// The interface.
-        interface: String,
-        /// How many there may be.
-        max: u32,
-    },
+    TooManyQueues { interface: String, max: u32 },
     /// The kernel does not let this process lock the memory of an AF_XDP socket.
     #[error(
         "the memory of a queue, {needs_bytes} bytes, exceeds what this user may lock (RLIMIT_MEMLOCK: {limit_bytes} bytes)"
     )]
     NotLocked {
-        /// Bytes for each queue.
         needs_bytes: usize,
         /// This process's limit, shared with the user's other processes.
         limit_bytes: u64,
@@ -222,9 +160,7 @@ pub enum OpenError {
     /// The kernel or the driver refused.
     #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
-        /// Operation that failed.
         doing: String,
-        /// The kernel's answer.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The bus cannot be made or joined.
@@ -232,7 +168,6 @@ pub enum OpenError {
     BusRefused {
         /// Its name or path, as configured.
         bus: String,
-        /// Why not.
         source: io::Error,
     },
     /// Neither an interface nor an address nor a bus is configured.
@@ -327,6 +262,56 @@ impl OpenError {
                 "name the interface with the cable: `interface = \"eth0\"`; `taut init` writes a file"
             }
             Self::NoLink { .. } => "`taut doctor` shows what this machine lacks",
+        }
+    }
+}
+
+/// Something in a configuration file is wrong, and where.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file, if the text came from one.
+    pub file: Option<String>,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Description of the mistake, and the values that were expected.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, column, message) = (self.line, self.column, &self.message);
+        match &self.file {
+            Some(file) => write!(formatter, "{file}:{line}:{column}: {message}"),
+            None => write!(formatter, "line {line}, column {column}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A control process has ended by itself.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Its interface was deleted, or moved to another network namespace. Its clients' sends fail and their waits end.
+    #[error("{0}")]
+    InterfaceGone(String),
+    /// The kernel refuses to wait for events.
+    #[error("cannot wait for clients: {0}")]
+    NotWaiting(#[from] io::Error),
+}
+
+impl ServeError {
+    /// Remedy, in a sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::InterfaceGone(_) => {
+                "start it again, and its clients, when there is an interface of this name"
+            }
+            Self::NotWaiting(_) => "`taut doctor` shows what this machine lacks",
         }
     }
 }

@@ -12,24 +12,17 @@ use crate::limits::{DEPTH_MAX, SOURCES_MAX};
 pub enum OptionsError {
     /// The depth is not one that a port can have.
     #[error("depth {depth} is not a power of two from 2 to {DEPTH_MAX}")]
-    Depth {
-        /// The depth asked for.
-        depth: u32,
-    },
+    Depth { depth: u32 },
     /// Messages of the size asked for do not fit the port.
     #[error("messages of {bytes} bytes do not fit: {why}")]
     MessageSize {
-        /// The size asked for.
         bytes: usize,
         /// Limit that was exceeded.
         why: &'static str,
     },
     /// A sampling port cannot keep values of so many sources.
     #[error("{sources} sources are out of range (1 to {SOURCES_MAX})")]
-    Sources {
-        /// The number asked for.
-        sources: usize,
-    },
+    Sources { sources: usize },
     /// The policing asked for is beyond the limits.
     #[error(
         "bursts of {burst} and one frame each {interval:?} cannot be policed (1 to {max}, 100 ns to 1 h)",
@@ -44,7 +37,6 @@ pub enum OptionsError {
     /// Ports of this kind do not have the option.
     #[error("{key} has no option `{option}`")]
     NotOfKind {
-        /// The port.
         key: PortKey,
         /// Key of the option in the configuration.
         option: &'static str,
@@ -54,7 +46,6 @@ pub enum OptionsError {
         "port `{name}`: `{option}` is {configured} in the configuration and {program} in the program"
     )]
     Contradiction {
-        /// Name of the port.
         name: String,
         /// Key of the option in the configuration.
         option: &'static str,

@@ -27,14 +27,10 @@ pub enum PortError {
     Options(#[from] OptionsError),
     /// This node has the port open already.
     #[error("{key} is open in this node already")]
-    OpenHere {
-        /// The port.
-        key: PortKey,
-    },
+    OpenHere { key: PortKey },
     /// Another process has the port.
     #[error("{key} is taken by {}", holder_name(holder))]
     Taken {
-        /// The port.
         key: PortKey,
         /// Process that holds the port, if known.
         holder: Option<Holder>,
@@ -42,37 +38,22 @@ pub enum PortError {
     /// The port is the node's own, or the control process does not give it to this user.
     #[error("{key} is not allowed: {why}")]
     NotAllowed {
-        /// The port.
         key: PortKey,
         /// Use that the node makes of it, or the rule that does not give it to which user.
         why: String,
     },
     /// The node has as many ports of this kind open as it can.
     #[error("the node has {max} {} open already", plural(*key))]
-    TooManyPorts {
-        /// The port that was asked for.
-        key: PortKey,
-        /// How many it can have.
-        max: usize,
-    },
+    TooManyPorts { key: PortKey, max: usize },
     /// The control process that the node was opened through does not answer any more.
     #[error("{} does not answer: {source}", control_process(*pid))]
-    ControlGone {
-        /// The control process.
-        pid: i32,
-        /// Cause.
-        source: io::Error,
-    },
+    ControlGone { pid: i32, source: io::Error },
     /// The configuration has no port of that name.
     #[error("the configuration has no port named `{name}`")]
-    UnknownName {
-        /// The name.
-        name: String,
-    },
+    UnknownName { name: String },
     /// The port is configured as another kind.
     #[error("port `{name}` is configured as {configured}")]
     OtherKind {
-        /// The name.
         name: String,
         /// Kind of the configured port.
         configured: &'static str,
@@ -80,7 +61,6 @@ pub enum PortError {
     /// The configuration declares another type than the program.
     #[error("port `{name}`: the program's type is not the configuration's: {difference}")]
     OtherType {
-        /// The name.
         name: String,
         /// First difference; "here" is the program.
         difference: String,
@@ -94,7 +74,6 @@ pub enum PortError {
     /// The link cannot give the port what was asked for.
     #[error("link `{link}` has no {what}")]
     NotOnLink {
-        /// The link.
         link: &'static str,
         /// Feature that the link does not have.
         what: &'static str,
@@ -103,18 +82,11 @@ pub enum PortError {
     #[error(
         "port {port} of `{name}` is not on the bus: its process has not started, or may not be that node"
     )]
-    PeerAbsent {
-        /// The peer.
-        name: String,
-        /// Its port.
-        port: PortNumber,
-    },
+    PeerAbsent { name: String, port: PortNumber },
     /// The peer's port declares another type than this port sends.
     #[error("port {port} of `{name}` declares another type: {difference}")]
     PeerOtherType {
-        /// The peer.
         name: String,
-        /// Its port.
         port: PortNumber,
         /// First difference; "here" is this port.
         difference: String,
@@ -122,9 +94,7 @@ pub enum PortError {
     /// The peer's port publishes for its readers what this port cannot take (link `vbus`).
     #[error("port {port} of `{name}` is {} and publishes up to {bytes} bytes, which do not fit this port", kind.name())]
     PeerOtherShape {
-        /// The peer.
         name: String,
-        /// Its port.
         port: PortNumber,
         /// Kind of the peer's port.
         kind: crate::kind::PortKind,
@@ -133,40 +103,28 @@ pub enum PortError {
     },
     /// The peer's port is not for this user (link `vbus`).
     #[error("port {port} of `{name}` is not for this user")]
-    PeerDenies {
-        /// The peer.
-        name: String,
-        /// Its port.
-        port: PortNumber,
-    },
+    PeerDenies { name: String, port: PortNumber },
     /// No neighbour of that name or address is in the table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
     PeerUnknown {
         /// The name or address asked for.
         name: String,
-        /// The names that there are.
         known: Vec<String>,
     },
     /// The neighbour's entry lacks what this link needs to reach it.
     #[error("neighbour `{name}` has no {lacks}, which link `{link}` needs")]
     NeighbourIncomplete {
-        /// The neighbour.
         name: String,
         /// Part of the entry that is missing.
         lacks: &'static str,
-        /// The link.
         link: &'static str,
     },
     /// The node has no IPv4 address.
     #[error("plain UDP on link `{link}` needs an IPv4 address, and the node has none")]
-    NoAddress {
-        /// The link.
-        link: &'static str,
-    },
+    NoAddress { link: &'static str },
     /// The address is outside the interface's network, and there is no way out.
     #[error("no way to {address}, which is outside this network: {}", gateway_lack(*gateway))]
     NoRoute {
-        /// The address.
         address: Ipv4Addr,
         /// The gateway that is configured and of which no MAC address is known.
         gateway: Option<Ipv4Addr>,
@@ -176,10 +134,7 @@ pub enum PortError {
     TooManyDestinations,
     /// The run of a protected port, which must be told from all before it, could not be noted.
     #[error("noting the run of a protected port: {source}")]
-    RunNotNoted {
-        /// Reason.
-        source: std::io::Error,
-    },
+    RunNotNoted { source: std::io::Error },
     /// The calling thread is in another network namespace than the node's interface.
     #[error("the calling thread is in another network namespace than the node was opened in")]
     OtherNamespace,
@@ -189,9 +144,7 @@ pub enum PortError {
     /// The kernel refused.
     #[error("{doing}: {}", chain(source.as_ref()))]
     Refused {
-        /// Operation that failed.
         doing: &'static str,
-        /// The kernel's answer.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

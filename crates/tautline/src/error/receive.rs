@@ -15,7 +15,6 @@ pub enum ReceiveError {
     /// The buffer is smaller than the largest message that the port can hold. Nothing was taken.
     #[error("buffer of {given} bytes, but messages may have {needed}")]
     BufferTooSmall {
-        /// Bytes of the buffer.
         given: usize,
         /// Bytes that the port's largest message has.
         needed: usize,
@@ -25,7 +24,6 @@ pub enum ReceiveError {
     OtherSize {
         /// Bytes of the message; of one that is longer than the type, one more than the type's at least.
         bytes: usize,
-        /// Bytes of the type.
         expected: usize,
     },
     /// A message has another type than the port's (docs/reference/types.md). The message is gone, and counted.
@@ -35,7 +33,6 @@ pub enum ReceiveError {
         type_byte_of(*fingerprint)
     )]
     OtherType {
-        /// Sender of the message.
         sender: Source,
         /// The message's type byte: 8 bits of its type's fingerprint.
         type_byte: u8,
@@ -54,10 +51,7 @@ pub enum ReceiveError {
     OtherProcess,
     /// The kernel refused to receive or to wait.
     #[error("kernel refused to receive (errno {errno})")]
-    Refused {
-        /// The error number.
-        errno: i32,
-    },
+    Refused { errno: i32 },
 }
 
 impl ReceiveError {

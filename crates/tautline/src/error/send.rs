@@ -16,14 +16,10 @@ pub(crate) const MAC_UNKNOWN: &str = "its MAC address is not known";
 pub enum SendError {
     /// The message is larger than any message can be.
     #[error("message of {bytes} bytes is larger than {MESSAGE_BYTES_MAX}")]
-    MessageTooLarge {
-        /// Its size.
-        bytes: usize,
-    },
+    MessageTooLarge { bytes: usize },
     /// The control process gave this port without this priority.
     #[error("priority {priority} is not allowed on this port: {allowed}")]
     PriorityNotAllowed {
-        /// The priority.
         priority: u8,
         /// The entry of the policy, and what it gives.
         allowed: Priorities,
@@ -53,7 +49,6 @@ pub enum SendError {
     /// The receiving port takes smaller messages (link `vbus`).
     #[error("message of {bytes} bytes is larger than the {largest} that the receiver takes")]
     LargerThanReceiver {
-        /// Its size.
         bytes: usize,
         /// Largest message that the receiver's port was opened for.
         largest: usize,
@@ -61,10 +56,7 @@ pub enum SendError {
     /// All send buffers of the size that the message needs are lent. Drop one, or have more in the
     /// configuration's `[send_pool]`.
     #[error("all send buffers of {buffer_bytes} bytes are lent")]
-    PoolExhausted {
-        /// The size of the buffers.
-        buffer_bytes: usize,
-    },
+    PoolExhausted { buffer_bytes: usize },
     /// The interface is down.
     #[error("interface is down")]
     InterfaceDown,
@@ -95,10 +87,7 @@ pub enum SendError {
     OtherProcess,
     /// The kernel refused for another reason.
     #[error("kernel refused to send (errno {errno})")]
-    Refused {
-        /// The error number.
-        errno: i32,
-    },
+    Refused { errno: i32 },
 }
 
 impl SendError {

@@ -18,7 +18,6 @@ use crate::address::Source;
 pub struct LentBytes<'m> {
     start: *const u8,
     length: usize,
-    /// Whether another process can write them.
     foreign: bool,
     memory: PhantomData<&'m u8>,
 }
@@ -48,7 +47,6 @@ impl DetachedBytes {
 }
 
 impl<'m> LentBytes<'m> {
-    /// Gives up the lifetime.
     #[inline(always)]
     pub(crate) fn detach(self) -> DetachedBytes {
         DetachedBytes {
@@ -94,7 +92,6 @@ impl<'m> LentBytes<'m> {
         }
     }
 
-    /// In memory of this process.
     #[inline]
     pub(crate) fn of_slice(bytes: &'m [u8]) -> Self {
         Self {
@@ -159,18 +156,16 @@ impl<'m> LentBytes<'m> {
     #[must_use]
     pub fn slice(&self) -> Option<&'m [u8]> {
         // SAFETY: the bytes are mapped for `'m`, initialised, and not written during it: who could is the
-        // port's producer, in this process or the kernel, which does not touch a slot before it is
-        // given back. (A control process has the port's memory too; what it could do there, it could do to
-        // this whole process.)
+        // port's producer, in this process or the kernel, which does not touch a slot before it is given back. (A
+        // control process has the port's memory too; what it could do there, it could do to this whole process.)
         (!self.foreign).then(|| unsafe { std::slice::from_raw_parts(self.start, self.length) })
     }
 
     /// The bytes as a slice, on every link.
     ///
     /// # Safety
-    /// Over a bus, the sender must keep the rules: not write to a message that it has published and that
-    /// has not been given back. That holds for this library and for the C header, not for a hostile
-    /// process.
+    /// Over a bus, the sender must keep the rules: not write to a message that it has published and that has not been
+    /// given back. That holds for this library and for the C header, not for a hostile process.
     #[inline]
     #[must_use]
     pub unsafe fn as_slice(&self) -> &'m [u8] {

@@ -25,8 +25,7 @@ pub struct NodeConfig {
     pub link: Option<LinkKind>,
     /// Mode of link `xdp`; `None` takes the best that works on the interface.
     pub xdp_mode: Option<XdpMode>,
-    /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it
-    /// cannot.
+    /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it cannot.
     pub zero_copy: Option<bool>,
     /// EtherType of the Ethernet form.
     pub ethertype: u16,

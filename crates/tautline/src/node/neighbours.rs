@@ -64,7 +64,6 @@ impl NodeInner {
         }
     }
 
-    /// The neighbour with this IPv4 address.
     pub(super) fn neighbour_at(&self, ip: Ipv4Addr) -> Option<Neighbour> {
         let neighbours = self.neighbours();
         let table = neighbours.table();

@@ -11,7 +11,7 @@ use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::frame::Marking;
 use crate::link::{Link, frame};
-use crate::port::open_list::Ports;
+use crate::port::list::Ports;
 use crate::port::owner::PortOwner;
 use crate::send_pool::SendPool;
 use crate::sys::interface::{self, InterfaceWatch};

@@ -45,7 +45,6 @@ pub(crate) struct Checked {
     pub(crate) refused: [Counter; Refusal::COUNT],
 }
 
-/// Properties of a protected port to be opened.
 pub(crate) struct Protecting<'a> {
     pub(crate) protection: Protection,
     pub(crate) keys: &'a Arc<Keys>,
@@ -66,7 +65,6 @@ pub(crate) fn waiting_shape(shape: Shape) -> Shape {
     }
 }
 
-/// Protection of a port whose frames wait in `waiting`.
 pub(crate) fn protect(
     waiting: Arc<MappedPort>,
     number: u16,
@@ -106,7 +104,6 @@ pub(crate) fn protect(
     Ok((sealing, check))
 }
 
-/// An address as one number.
 fn word(station: Station) -> u64 {
     match station {
         Station::Ethernet(mac) => {
@@ -143,7 +140,6 @@ impl Peers {
         }
     }
 
-    /// Place of the keys shared with a station.
     #[inline]
     fn place_of(&self, station: Station) -> Option<usize> {
         let sought = word(station);
@@ -153,13 +149,11 @@ impl Peers {
         Some(self.stations[found.ok()?].1)
     }
 
-    /// Whether keys were read anew.
     #[inline]
     fn are_old(&self) -> bool {
         self.keys.generation() != self.generation
     }
 
-    /// Takes new keys over.
     #[cold]
     fn renew(&mut self) {
         self.generation = self.keys.generation();
@@ -181,7 +175,6 @@ pub(crate) struct Sealing {
 }
 
 impl Sealing {
-    /// Takes keys over that were read anew.
     #[inline]
     fn renew(&mut self) {
         if !self.peers.are_old() {
@@ -193,7 +186,6 @@ impl Sealing {
         }
     }
 
-    /// Seals one frame.
     pub(super) fn seal(
         &mut self,
         route: &Route,
@@ -281,12 +273,10 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// Memory in which frames wait for the check.
     pub(super) fn waiting(&self) -> &Arc<MappedPort> {
         &self.waiting
     }
 
-    /// Memory of authentic frames.
     pub(super) fn checked(&self) -> &Arc<MappedPort> {
         &self.checked
     }

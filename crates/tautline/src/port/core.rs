@@ -100,7 +100,6 @@ pub(super) trait Core: Bell {
         message: &[u8],
     ) -> Result<(), SendError>;
 
-    /// Sends one message.
     fn send(
         &mut self,
         statistics: &Statistics,
@@ -116,7 +115,6 @@ pub(super) trait Core: Bell {
         batch: &[Outgoing<'_>],
     ) -> Result<usize, SendError>;
 
-    /// Lends the place of the next message.
     fn lend_place<'p>(
         &'p mut self,
         owner: &dyn PortOwner,
@@ -136,7 +134,6 @@ pub(super) trait Core: Bell {
         self.send(statistics, to, priority, message)
     }
 
-    /// Sends what is merged.
     fn flush(&mut self, _statistics: &Statistics) -> Result<(), SendError> {
         Ok(())
     }
@@ -144,11 +141,9 @@ pub(super) trait Core: Bell {
     /// Announces a wait on the descriptor.
     fn arm_descriptor(&mut self);
 
-    /// Descriptor of the port: [`crate::link::PortLink::descriptor`].
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// Contract of the core of a queuing port.
 pub(super) trait QueueCore: Core {
     /// A message that was found and has been neither taken nor lent.
     type Located;
@@ -168,7 +163,6 @@ pub(super) trait QueueCore: Core {
         notify: bool,
     ) -> Result<Option<LentMessage<'_>>, ReceiveError>;
 
-    /// Takes the most urgent message, if there is one.
     fn look(
         &mut self,
         statistics: &Statistics,
@@ -178,7 +172,6 @@ pub(super) trait QueueCore: Core {
     /// Finds the most urgent message, if there is one.
     fn seek(&mut self, statistics: &Statistics) -> Result<Option<Self::Located>, ReceiveError>;
 
-    /// Lends a message that was found.
     fn lend_found(
         &mut self,
         statistics: &Statistics,
@@ -201,7 +194,6 @@ pub(super) trait ValueCore: Core {
     /// Whether there is a value that was not seen.
     fn fresh(&self) -> bool;
 
-    /// Places where a value can be.
     fn place_count(&self) -> usize;
 
     /// When the value in a place arrived, and whether it is unread.
@@ -213,7 +205,6 @@ pub(super) trait ValueCore: Core {
     /// The place of the last value of a source, on a port that keeps one for each.
     fn place_of(&self, source: Source) -> Option<usize>;
 
-    /// Sender of the value in a place.
     fn source_of(&self, place: usize) -> Option<Source>;
 
     /// Copies the value in a place; valid if it is not older than `period`.

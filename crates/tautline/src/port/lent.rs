@@ -23,9 +23,8 @@ use crate::message::{DetachedBytes, LentBytes, Message, Numbering};
 use crate::send_pool::{LentBuffer, SendPool};
 use crate::statistics::Statistics;
 
-/// The place of a message that has not been sent: fill it, and [`send`](Loan::send) it. Dropped
-/// without that, it is as if it had never been asked for. What stands there at first is what an earlier
-/// message has left.
+/// The place of a message that has not been sent: fill it, and [`send`](Loan::send) it. Dropped without that, it is as
+/// if it had never been asked for. What stands there at first is what an earlier message has left.
 pub struct Loan<'p> {
     /// The place: `length` bytes that only we can write, in memory that `way` holds.
     start: *mut u8,
@@ -241,7 +240,6 @@ pub(super) struct LentPlace<'p> {
 
 /// Ring that gets a message back. Like [`LoanWay`], without anything to drop.
 enum SlotOwner<'p> {
-    /// Its sender, on a bus.
     Bus {
         bus: &'p mut BusPort,
         place: SlotRef,

@@ -1,21 +1,22 @@
-//! The list of a node's open ports, and the status of each.
+//! The list of a node's open ports, which keeps a key from being opened twice, and the status of each.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tautline_proto::authentication::{Protection, Refusal};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{Header, PortKey, PortNumber};
 use tautline_shm::deliver::{PortRef, frames};
-use tautline_shm::layout::{CLASS_COUNT, peer_key_parts};
+use tautline_shm::layout::{CLASS_COUNT, Control, peer_key_parts};
 use tautline_shm::peer::load_loss;
 use tautline_shm::region::{PortMemory, Shape};
 use tautline_shm::vbus::shape::Kind;
 use tautline_shm::{queue, sample};
+use tautline_state::fork::OwnerProcess;
+use tautline_state::lock;
 
 use super::authenticated::Checked;
-use super::open_list::{Ports, dropped_full, queued};
 use crate::address::{Address, Source};
 use crate::kind::PortKind;
 use crate::link::vbus::{PeerFigures, ReceiverShared, wrapping_sum};
@@ -24,13 +25,12 @@ use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::statistics::{DatagramStatistics, Statistics};
 use crate::status::{
-    DatagramStatus, LatencyStatus, PeerCounters, PortStatus, ProtectionStatus, ReassemblyStatus,
-    TypeStatus, ValueStatus,
+    DatagramStatus, PeerCounters, PortStatus, ProtectionStatus, ReassemblyStatus, TypeStatus,
+    ValueStatus,
 };
 use crate::sys::clock;
 use crate::types::{Direction, PortTypes, TakenType, TypeDifference};
 
-/// An open port, for the status page.
 #[derive(Debug)]
 pub(crate) struct OpenPort {
     pub(super) name: Option<String>,
@@ -82,6 +82,26 @@ pub(crate) enum OpenMemory {
     Bus(Arc<ReceiverShared>),
 }
 
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    open: Arc<Mutex<Vec<Entry>>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: PortKey,
+    /// `None` while the port is being opened.
+    port: Option<OpenPort>,
+}
+
+/// Keeps a key in its node's list; dropped before the port is open, gives it up again.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    key: PortKey,
+    open: Arc<Mutex<Vec<Entry>>>,
+    process: OwnerProcess,
+}
+
 impl Ports {
     pub(crate) fn status(&self) -> Vec<PortStatus> {
         self.describe(|key, port| Some(status(key, port)))
@@ -97,12 +117,62 @@ impl Ports {
             })
         })
     }
+
+    /// Takes a key; `None` if it is taken.
+    pub(crate) fn reserve(&self, key: PortKey) -> Option<Registration> {
+        let mut open = lock(&self.open);
+        if open.iter().any(|entry| entry.key == key) {
+            return None;
+        }
+        open.push(Entry { key, port: None });
+        Some(Registration {
+            key,
+            open: Arc::clone(&self.open),
+            process: OwnerProcess::current(),
+        })
+    }
+
+    /// A line for each open port that has one.
+    fn describe<T>(&self, line: impl Fn(PortKey, &OpenPort) -> Option<T>) -> Vec<T> {
+        let open = lock(&self.open);
+        open.iter()
+            .filter_map(|entry| line(entry.key, entry.port.as_ref()?))
+            .collect()
+    }
+
+    /// Switches the measurement of latencies, for all ports that are open.
+    pub(crate) fn measure_latency(&self, is_wanted: bool) {
+        self.describe(|_, port| {
+            port.statistics.latency.measure(is_wanted);
+            None::<()>
+        });
+    }
+}
+
+impl Registration {
+    /// The port is open: it shows in the list from now on.
+    pub(super) fn fill(self, port: OpenPort) -> Self {
+        let mut open = lock(&self.open);
+        if let Some(entry) = open.iter_mut().find(|entry| entry.key == self.key) {
+            entry.port = Some(port);
+        }
+        drop(open);
+        self
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // In a forked process a thread of the parent's may have held the lock.
+        if self.process.is_current() {
+            lock(&self.open).retain(|entry| entry.key != self.key);
+        }
+    }
 }
 
 /// Arrivals in a port's memory, for its status.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
-    /// Of the newest value (sampling).
     newest_ns: Option<u64>,
     /// Of the message that has waited longest (queuing).
     oldest_waiting_ns: Option<u64>,
@@ -211,7 +281,7 @@ fn status(key: PortKey, port: &OpenPort) -> PortStatus {
         valid: None,
         value: None,
         oldest_wait_ns: None,
-        latency: counted.latency.distribution().map(LatencyStatus::from),
+        latency: counted.latency.status(),
         queued: [0; CLASS_COUNT],
         dropped_full: [0; CLASS_COUNT],
         overwritten: counted.overwritten.read(),
@@ -255,7 +325,6 @@ fn status(key: PortKey, port: &OpenPort) -> PortStatus {
     }
 }
 
-/// Adds what a bus tells.
 fn bus_status(base: PortStatus, bus_receiver: &ReceiverShared) -> (Arrivals, PortStatus) {
     let figures = bus_receiver.figures();
     let dropped = wrapping_sum(&figures.totals.dropped_full);
@@ -376,4 +445,17 @@ fn peers(port: &PortRef<'_>) -> Vec<PeerCounters> {
             })
         })
         .collect()
+}
+
+/// Frames that wait in a port's memory, per priority.
+fn queued(control: &Control) -> [u64; CLASS_COUNT] {
+    std::array::from_fn(|class| {
+        let head = control.class[class].head.load(Relaxed);
+        head.saturating_sub(control.taken.taken[class].load(Relaxed))
+    })
+}
+
+/// Frames that were dropped because their class was full, per priority.
+fn dropped_full(control: &Control) -> [u64; CLASS_COUNT] {
+    std::array::from_fn(|class| control.class[class].dropped_full.load(Relaxed))
 }

@@ -10,8 +10,7 @@ use tautline_shm::region::{PortMemory, Shape};
 use tautline_state::fork::OwnerProcess;
 
 use super::authenticated::{self, Check, Protecting, Sealing};
-use super::list::{OpenMemory, OpenPort, ProtectedPort};
-use super::open_list::Registration;
+use super::list::{OpenMemory, OpenPort, ProtectedPort, Registration};
 use super::owner::PortOwner;
 use super::spin::{Spin, Spinner};
 use crate::error::PortError;
@@ -51,7 +50,6 @@ impl PortHandle {
 /// Half of a link, with the protection of a port that has one.
 pub(super) type OpenedHalf = (PortHalf, Option<(Sealing, Check)>);
 
-/// Properties of a port that is opened.
 pub(super) struct Opening<'a> {
     pub(super) key: PortKey,
     pub(super) name: Option<&'a str>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tautline_proto::neighbour::Neighbour;
 use tautline_proto::wire::MacAddress;
 
-use super::open_list::Ports;
+use super::list::Ports;
 use crate::error::PortError;
 use crate::keys::{Keys, OwnStations};
 use crate::link::Link;
@@ -17,25 +17,19 @@ use crate::sys::interface::InterfaceWatch;
 /// Owner of ports: their link, their list, and the table by which they resolve peers. Asked when a port or a
 /// destination is opened, never on the way of a message.
 pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
-    /// The link.
     fn link(&self) -> &dyn Link;
 
     /// Places that carry the priority of frames, for switches.
     fn marking(&self) -> Marking;
 
-    /// Ports that are open.
     fn ports(&self) -> &Ports;
 
-    /// EtherType of the node's messages.
     fn ethertype(&self) -> u16;
 
-    /// Send buffers.
     fn send_pool(&self) -> &Arc<SendPool>;
 
-    /// Keys that the node shares with its neighbours.
     fn keys(&self) -> &Arc<Keys>;
 
-    /// Addresses of the node itself.
     fn own_stations(&self) -> OwnStations;
 
     /// Refuses a process that was forked from the node's, and a thread in another network namespace: sockets belong to
@@ -45,7 +39,6 @@ pub(crate) trait PortOwner: Send + Sync + std::fmt::Debug {
     /// The interface, where what is received depends on it.
     fn watch(&self) -> Option<&Arc<InterfaceWatch>>;
 
-    /// A port has been opened.
     fn port_opened(&self);
 
     /// The neighbour of this name; also one that a new control process has.

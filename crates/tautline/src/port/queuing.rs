@@ -213,11 +213,10 @@ impl QueuingPort {
         with_core!(&self.endpoint.core, core => core.overwritten())
     }
 
-    /// Merges small messages into one frame. The frame leaves when it is full, when a message to another
-    /// destination or of another priority comes, or when [`QueuingPort::flush`] is called. There is no timer:
-    /// the last messages wait for a flush. A message too large to be merged is sent alone, as by
-    /// [`QueuingPort::send`]. The receiver gets the messages one by one; it must be a queuing port that knows
-    /// bundles (`docs/reference/wire.md`).
+    /// Merges small messages into one frame. The frame leaves when it is full, when a message to another destination or
+    /// of another priority comes, or when [`QueuingPort::flush`] is called. There is no timer: the last messages wait
+    /// for a flush. A message too large to be merged is sent alone, as by [`QueuingPort::send`]. The receiver gets the
+    /// messages one by one; it must be a queuing port that knows bundles (`docs/reference/wire.md`).
     ///
     /// ```
     /// # use tautline::{Node, NodeConfig, Priority, Wait, neighbour};

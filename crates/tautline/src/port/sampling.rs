@@ -33,11 +33,10 @@ use crate::types::PortTypes;
 pub struct SamplingOptions {
     /// Period in which a new value is due. An older value is no longer valid.
     pub refresh_period: Duration,
-    /// Sources that the port keeps a value of, 1 to [`SOURCES_MAX`]: a source is a peer's port. With 1
-    /// all senders write the same value, and the last one stands. With more, each has its own from
-    /// its first frame until the port closes; who comes when all places are taken is refused and
-    /// counted ([`PortStatus::sources_refused`](crate::status::PortStatus::sources_refused)).
-    /// Each source takes 4.5 KiB.
+    /// Sources that the port keeps a value of, 1 to [`SOURCES_MAX`]: a source is a peer's port. With 1 all senders
+    /// write the same value, and the last one stands. With more, each has its own from its first frame until the port
+    /// closes; who comes when all places are taken is refused and counted
+    /// ([`PortStatus::sources_refused`](crate::status::PortStatus::sources_refused)). Each source takes 4.5 KiB.
     pub sources: usize,
     /// Bytes of the largest value. Values are of one frame: 1,484 bytes (1,456 in the UDP form); on link
     /// `vbus` up to 16 MiB.
@@ -176,7 +175,6 @@ pub struct SamplingPort {
     is_single: bool,
     value_bytes_max: usize,
     refresh_period: Duration,
-    /// The value that was read last.
     copy: Box<[u8]>,
 }
 
@@ -445,7 +443,6 @@ fn count_read(statistics: &Statistics, sample: &Sample) {
     }
 }
 
-/// Counts a value that was read.
 #[inline(always)]
 fn count(statistics: &Statistics, bytes: usize, is_new: bool, overwritten: u64) {
     let new = usize::from(is_new);

@@ -86,12 +86,10 @@ impl AdaptiveSpin {
     }
 }
 
-/// The spins of one port.
 #[derive(Clone, Debug)]
 pub(super) struct Spinner {
     setting: Spin,
     adaptive: AdaptiveSpin,
-    /// When messages come.
     flow: Flow,
     /// Whether the process may spend time on looking for them.
     predicts: bool,

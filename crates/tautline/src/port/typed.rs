@@ -96,17 +96,7 @@ impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
     #[inline]
     pub fn receive(&mut self, wait: Wait) -> Result<Option<(R, Message)>, ReceiveError> {
         let mut value = R::zeroed();
-        let received = self.port.receive_into(value.bytes_mut(), wait)?;
-        self.checked(value, received)
-    }
-
-    #[inline]
-    fn checked(
-        &self,
-        value: R,
-        received: Option<Message>,
-    ) -> Result<Option<(R, Message)>, ReceiveError> {
-        match received {
+        match self.port.receive_into(value.bytes_mut(), wait)? {
             Some(message) if message.length != size_of::<R>() => {
                 self.port.count_other_size();
                 Err(other_size::<R>(message.length))
@@ -117,7 +107,6 @@ impl<R: Typed, S: Typed> TypedQueuingPort<R, S> {
 }
 
 impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
-    /// Bytes of the largest value.
     pub(crate) const fn bytes_max() -> usize {
         value_bytes_max(size_of::<R>())
     }
@@ -175,7 +164,6 @@ impl<R: Typed, S: Typed> TypedSamplingPort<R, S> {
     }
 }
 
-/// Functions that both kinds of port have.
 macro_rules! common_functions {
     ($typed:ident, $untyped:ident) => {
         impl<R: Typed, S: Typed> $typed<R, S> {

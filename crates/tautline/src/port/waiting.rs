@@ -18,8 +18,7 @@ const PROCESSING_INTERVAL: Duration = Duration::from_micros(10);
 /// How often a thread that spins looks whether its interface is gone; one that sleeps is woken. Lower: the look's
 /// system call comes between more messages. Higher: one that spins for ever learns it later.
 const INTERFACE_INTERVAL: Duration = Duration::from_millis(100);
-/// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a
-/// reading about twenty-five.
+/// Looks between two readings of the clock while spinning: a look costs a few nanoseconds, a reading about twenty-five.
 const LOOKS_PER_CLOCK: u32 = 16;
 /// Looks between two pauses, which leave the core to its sibling but take as long as several looks.
 const LOOKS_PER_PAUSE: u32 = 8;
@@ -47,7 +46,6 @@ impl Wait {
     }
 }
 
-/// Object that a waiting port sleeps on.
 pub(super) trait Bell {
     /// [`PortLink::now`](crate::link::PortLink::now) of the port.
     fn now(&self) -> Instant;
@@ -67,7 +65,6 @@ pub(super) trait Bell {
     }
 }
 
-/// [`Bell::check_interface`] of a port with this interface.
 pub(super) fn check_interface(watch: Option<&InterfaceWatch>) -> Result<(), ReceiveError> {
     match watch {
         Some(watch) if watch.is_gone() => Err(ReceiveError::InterfaceGone),
@@ -121,7 +118,6 @@ pub(super) fn wait_for<W: Bell, T>(
     Ok(found)
 }
 
-/// A message that a port expects.
 struct Expected<'a, W, L> {
     waiter: &'a mut W,
     spinner: &'a mut Spinner,
@@ -163,7 +159,6 @@ where
     }
 }
 
-/// Looks a few times in a row.
 #[inline]
 fn look_often<W: Bell, T>(
     waiter: &mut W,
@@ -180,7 +175,6 @@ fn look_often<W: Bell, T>(
     Ok(None)
 }
 
-/// Spins.
 fn look_until<W: Bell, T>(
     waiter: &mut W,
     (started, until): (Instant, Instant),

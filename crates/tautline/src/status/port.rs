@@ -6,11 +6,12 @@ use tautline_shm::layout::CLASS_COUNT;
 
 use crate::address::Address;
 use crate::kind::PortKind;
-use crate::latency::Distribution;
 use crate::link::vbus::Reader;
 use crate::message::SeenValue;
 use crate::policing::Policing;
 use crate::types::{Declaration, TypeDifference, number};
+
+pub use crate::latency::{LatencyStatus, bucket_quantile};
 
 /// Messages from one peer's port to this port, and losses on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,62 +81,6 @@ pub fn told_type(told: &serde_json::Value) -> Option<Declaration> {
         .map(|field| field.as_str());
     let fields = fields.collect::<Option<Vec<_>>>()?;
     Declaration::new(told["name"].as_str()?, fields).ok()
-}
-
-/// Time from the arrival of messages to their read, measured while it is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct LatencyStatus {
-    /// Whether it is measured at the moment.
-    pub measured: bool,
-    /// Messages that were measured since the first who asked.
-    pub count: u64,
-    /// Half of them were read within this time, in nanoseconds, up to 12.5 % less.
-    pub p50_ns: u64,
-    /// 99 of 100 were read within this time.
-    pub p99_ns: u64,
-    /// Longest time, in nanoseconds.
-    pub max_ns: u64,
-    /// Sum of all times, in nanoseconds.
-    pub sum_ns: u64,
-    /// Longest time in a bucket and the messages in it, for each bucket that is not empty, the shortest times first.
-    pub buckets: Vec<(u64, u64)>,
-}
-
-impl From<Distribution> for LatencyStatus {
-    fn from(distribution: Distribution) -> Self {
-        let Distribution {
-            is_measured,
-            sum_ns,
-            max_ns,
-            buckets,
-        } = distribution;
-        let count = buckets.iter().map(|(_, count)| count).sum();
-        let quantile = |share| bucket_quantile(&buckets, share).unwrap_or(0).min(max_ns);
-        Self {
-            measured: is_measured,
-            count,
-            p50_ns: quantile(0.5),
-            p99_ns: quantile(0.99),
-            max_ns,
-            sum_ns,
-            buckets,
-        }
-    }
-}
-
-/// Time within which a share of the messages was read, by [`LatencyStatus::buckets`] or the difference of two of them:
-/// the upper bound of its bucket. `None` without messages.
-#[must_use]
-pub fn bucket_quantile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
-    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
-    // The message of this rank, from 1.
-    let rank = ((total as f64 * share).ceil() as u64).clamp(1, total.max(1));
-    let mut seen = 0;
-    buckets.iter().find_map(|(upper_ns, count)| {
-        seen += count;
-        (seen >= rank).then_some(*upper_ns)
-    })
 }
 
 /// One who reads what a port publishes for many, as `taut status` shows it (link `vbus`).
@@ -281,8 +226,7 @@ pub struct PortStatus {
     pub overwritten: u64,
     /// Limits of the port, if it is policed.
     pub policing: Option<Policing>,
-    /// Frames dropped because they were more than that. They count as lost by their sender's
-    /// numbers too.
+    /// Frames dropped because they were more than that. They count as lost by their sender's numbers too.
     pub policed: u64,
     /// Frames given up because several CPUs delivered at once.
     pub contended: u64,

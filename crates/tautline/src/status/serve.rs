@@ -50,7 +50,6 @@ const WATCH_TIME: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: Duration = Duration::from_millis(50);
 /// Functions of a node that its askers are answered with.
 pub(crate) struct Told<N> {
-    /// Its state.
     pub(crate) status: fn(&N) -> NodeStatus,
     /// Its state with the newest values of typed ports, for watchers.
     pub(crate) status_with_values: fn(&N) -> NodeStatus,
@@ -60,7 +59,6 @@ pub(crate) struct Told<N> {
     pub(crate) show_frames: fn(&N, bool),
 }
 
-/// Tells the status of one node until dropped.
 #[derive(Debug)]
 pub(crate) struct StatusServer {
     room: Directory,
@@ -69,7 +67,6 @@ pub(crate) struct StatusServer {
 }
 
 impl StatusServer {
-    /// Starts to answer for a node.
     pub(crate) fn start<N: Send + Sync + 'static>(
         node: Weak<N>,
         told: Told<N>,
@@ -106,23 +103,22 @@ fn own_name() -> String {
 }
 
 fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
-    let mut watched_until: Option<Instant> = None;
-    let mut shown_until: Option<Instant> = None;
+    // When latencies are measured no more, and when frames are hidden again.
+    let mut ends: [(Option<Instant>, fn(&N, bool)); 2] =
+        [(None, told.measure_latency), (None, told.show_frames)];
     loop {
-        let until = watched_until.into_iter().chain(shown_until).min();
+        let until = ends.iter().filter_map(|(until, _)| *until).min();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let next = askers.next(left);
         // Held for the length of an answer: it may be the last hold.
         let (false, Some(node)) = (matches!(next, Next::Stop), node.upgrade()) else {
             return;
         };
-        if watched_until.is_some_and(|until| until <= Instant::now()) {
-            (told.measure_latency)(&node, false);
-            watched_until = None;
-        }
-        if shown_until.is_some_and(|until| until <= Instant::now()) {
-            (told.show_frames)(&node, false);
-            shown_until = None;
+        for (until, switch) in &mut ends {
+            if until.is_some_and(|until| until <= Instant::now()) {
+                switch(&node, false);
+                *until = None;
+            }
         }
         let Next::Client(asker) = next else { continue };
         let request = request(&asker);
@@ -130,13 +126,13 @@ fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
         let _gone = match request {
             Request::Status => answer(&asker, &(told.status)(&node)),
             Request::Watch => {
-                watched_until = Some(Instant::now() + WATCH_TIME);
+                ends[0].0 = Some(Instant::now() + WATCH_TIME);
                 // Also of ports that were opened since the last request.
                 (told.measure_latency)(&node, true);
                 answer(&asker, &(told.status_with_values)(&node))
             }
             Request::Frames => {
-                shown_until = Some(Instant::now() + WATCH_TIME);
+                ends[1].0 = Some(Instant::now() + WATCH_TIME);
                 (told.show_frames)(&node, true);
                 answer(&asker, &())
             }
@@ -144,10 +140,8 @@ fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
     }
 }
 
-/// Wishes of an asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
-    /// The status.
     Status,
     /// The status, with latencies measured and newest values.
     Watch,
@@ -203,15 +197,8 @@ fn ask_all(request: &[u8]) -> io::Result<(Vec<serde_json::Value>, Vec<String>)> 
     });
     let rooms = control.chain(node_rooms());
     let mut silent = Vec::new();
-    let states = ask(rooms, |_| request.to_vec(), &mut silent)?;
-    Ok((states.into_iter().map(|(_, state)| state).collect(), silent))
-}
-
-/// Asks the nodes alone, each by the name of its socket, and gives that name with each answer.
-pub(super) fn ask_nodes(
-    request: impl Fn(&str) -> Vec<u8>,
-) -> io::Result<Vec<(String, serde_json::Value)>> {
-    ask(node_rooms(), request, &mut Vec::new())
+    let states = ask(rooms, request, &mut silent)?;
+    Ok((states, silent))
 }
 
 /// Has the nodes in this network namespace that this user may ask show the frames that they send to packet sockets that
@@ -220,13 +207,12 @@ pub(super) fn ask_nodes(
 /// # Errors
 /// If the nodes' directory is not this user's own.
 pub fn show_frames() -> io::Result<()> {
-    ask_nodes(|_| FRAMES.to_vec()).map(drop)
+    ask(node_rooms(), FRAMES, &mut Vec::new()).map(drop)
 }
 
 /// A directory of sockets at which programs report a state.
 struct AskedRoom {
     directory: Directory,
-    /// Whether a request is sent.
     is_asked: bool,
     /// Whether a user made it who is neither root nor this process's.
     is_of_another: bool,
@@ -247,9 +233,9 @@ fn node_rooms() -> impl Iterator<Item = AskedRoom> {
 
 fn ask(
     rooms: impl Iterator<Item = AskedRoom>,
-    request: impl Fn(&str) -> Vec<u8>,
+    request: &[u8],
     silent: &mut Vec<String>,
-) -> io::Result<Vec<(String, serde_json::Value)>> {
+) -> io::Result<Vec<serde_json::Value>> {
     let mut asked = Vec::new();
     let begun = Instant::now();
     for AskedRoom {
@@ -278,8 +264,7 @@ fn ask(
         for name in names.take(count_max) {
             match runtime::connect(&room, &name, SocketType::STREAM, begun + TIME_LIMIT) {
                 Ok(Some(socket)) => {
-                    let request = is_asked.then(|| request(&name));
-                    let one = Query::new(name, socket, request.as_deref());
+                    let one = Query::new(name, socket, is_asked.then_some(request));
                     asked.push(one.within(together.as_ref()));
                 }
                 // Left by a process that was killed.
@@ -299,7 +284,7 @@ fn ask(
     // Understood when all have been heard: large answers take a while.
     for (name, heard) in hear(asked, &limits)? {
         match state(heard) {
-            Some(state) => told.push((name, state)),
+            Some(state) => told.push(state),
             None => silent.push(name),
         }
     }
@@ -366,8 +351,8 @@ mod tests {
                     }
                 });
                 let rooms = [room(is_of_another)].into_iter();
-                let (mut silent, request) = (Vec::new(), |_: &str| Vec::new());
-                let answers = ask(rooms, request, &mut silent).unwrap();
+                let mut silent = Vec::new();
+                let answers = ask(rooms, &[], &mut silent).unwrap();
                 done.store(true, Relaxed);
                 answering.join().unwrap();
                 (answers.len(), silent.len())
@@ -421,11 +406,11 @@ mod tests {
             is_asked: true,
             is_of_another: true,
         };
-        let (mut silent, request) = (Vec::new(), |_: &str| Vec::new());
+        let mut silent = Vec::new();
         let begun = Instant::now();
-        let answers = ask([room].into_iter(), request, &mut silent).unwrap();
+        let answers = ask([room].into_iter(), &[], &mut silent).unwrap();
         assert!(begun.elapsed() < ANSWER_LIMIT * 2, "{:?}", begun.elapsed());
-        assert_eq!(answers, [("honest".to_owned(), json!(7))]);
+        assert_eq!(answers, [json!(7)]);
         assert_eq!(silent.len(), 40);
     }
 }

@@ -1,5 +1,4 @@
-//! A test that needs a process of its own starts its own binary again, to run only itself, in
-//! another role.
+//! A test that needs a process of its own starts its own binary again, to run only itself, in another role.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -12,7 +12,7 @@ use tautline::{Node, NodeConfig, PortKey, Priority, Wait, status};
 use tautline_testbed::hosts::{Host, Hosts};
 
 use super::child::{self, Helper, READY};
-use super::{PATIENCE, Side, port};
+use super::{PATIENCE, Side, Take, port};
 
 /// A user that owns nothing and is in no group: the one that Linux keeps for that.
 pub const NOBODY: u32 = 65_534;
@@ -150,8 +150,7 @@ pub fn answers(hosts: &Hosts, node: &Node, number: u16) -> bool {
         let mut buffer = [0; 1484];
         port.send(to, Priority::HIGHEST, b"are you there?").unwrap();
         let deadline = tautline::now() + Duration::from_millis(500);
-        port.receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap()
+        port.look(&mut buffer, Wait::Until(deadline))
             .is_some_and(|message| &buffer[..message.length] == b"are you there?")
     };
     hosts.inside(Host::A, ask).unwrap()
@@ -201,6 +200,29 @@ fn given(hosts: &Hosts, of_kind: fn(PortKey) -> Option<u16>) -> Vec<u64> {
     let mut ports: Vec<u64> = ports.collect();
     ports.sort_unstable();
     ports
+}
+
+/// Ports of an entry outlive the control process, are taken over by the next one, and free when their client has died.
+/// `reach` is told when it is called; `given` are the keys of the kind that have been given out.
+pub fn outlives_control(
+    (hosts, test, rules): (&Hosts, &str, &str),
+    (given, key): (fn(&Hosts) -> Vec<u64>, u16),
+    mut reach: impl FnMut(&str),
+) {
+    let control = start_control(hosts, test, rules);
+    let client = start_client(hosts, test, "client");
+    reach("with its control process");
+    assert_eq!(given(hosts), [u64::from(key)]);
+    control.kill();
+    reach("without a control process");
+    let mut successor = start_control(hosts, test, rules);
+    reach("with another one");
+    assert_eq!(given(hosts), [u64::from(key)]);
+    client.kill();
+    eventually("a dead client's port is free", || given(hosts).is_empty());
+    let _next = start_client(hosts, test, "client");
+    reach("after the next one has the port");
+    successor.let_go();
 }
 
 /// Waits until something is so; fails if it does not come to be.

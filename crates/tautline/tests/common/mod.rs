@@ -11,6 +11,7 @@ pub mod udp;
 pub mod unprivileged;
 pub mod wire;
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use tautline::link::sim::Network;
 use tautline::neighbours::Form;
 use tautline::port::{Datagram, QueuingOptions, ReceivedFrame, SamplingOptions};
 use tautline::{
-    Instant, LinkKind, MacAddress, Message, Neighbour, Node, NodeConfig, PortNumber, QueuingPort,
-    RawPort, Sample, SamplingPort, UdpPort, Wait, bus_neighbour,
+    Destination, Instant, LinkKind, MacAddress, Message, Neighbour, Node, NodeConfig, PortNumber,
+    Priority, QueuingPort, RawPort, Sample, SamplingPort, UdpPort, Wait, bus_neighbour,
 };
 use tautline_testbed::hosts::{Host, Hosts, HostsOptions, may_create};
 
@@ -31,7 +32,11 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How much slower than others this machine is: `TAUTLINE_TEST_SLOWNESS`, for emulated ones
 /// (docs/reference/testing.md).
 pub fn slowness() -> u32 {
-    std::env::var("TAUTLINE_TEST_SLOWNESS").map_or(1, |text| text.parse().expect("a number"))
+    // Read once: the tests of allocation count what a receive allocates.
+    static SLOWNESS: LazyLock<u32> = LazyLock::new(|| {
+        std::env::var("TAUTLINE_TEST_SLOWNESS").map_or(1, |text| text.parse().expect("a number"))
+    });
+    *SLOWNESS
 }
 
 /// Two nodes, each with the other as neighbour `peer`.
@@ -115,6 +120,37 @@ impl Pair {
     }
 }
 
+/// Options of a queuing port that differ from the defaults.
+pub fn queuing_with(set: impl FnOnce(&mut QueuingOptions)) -> QueuingOptions {
+    let mut options = QueuingOptions::default();
+    set(&mut options);
+    options
+}
+
+/// Options of a sampling port that differ from the defaults.
+pub fn sampling_with(set: impl FnOnce(&mut SamplingOptions)) -> SamplingOptions {
+    let mut options = SamplingOptions::default();
+    set(&mut options);
+    options
+}
+
+/// Sending what must be taken.
+pub trait Give {
+    fn give(&mut self, to: Destination, priority: Priority, message: &[u8]);
+}
+
+impl Give for QueuingPort {
+    fn give(&mut self, to: Destination, priority: Priority, message: &[u8]) {
+        self.send(to, priority, message).unwrap();
+    }
+}
+
+impl Give for SamplingPort {
+    fn give(&mut self, to: Destination, priority: Priority, message: &[u8]) {
+        self.send(to, priority, message).unwrap();
+    }
+}
+
 /// Receiving what must come, and nothing more.
 pub trait Take {
     /// Facts about what was received.
@@ -157,6 +193,16 @@ take! {
 
 pub fn port(number: u16) -> PortNumber {
     PortNumber::new(number).unwrap()
+}
+
+/// Hosts for a test with a control process. In the test's other processes, serves or is `client`, and gives none.
+pub fn begin(client: impl FnOnce(&str)) -> Option<Hosts> {
+    match child::role() {
+        None => return hosts(),
+        Some(role) if control::served(&role) => {}
+        Some(role) => client(&role),
+    }
+    None
 }
 
 /// Makes hosts, or says why the test is skipped. `TAUTLINE_TEST_INTERFACES` names two interfaces of this machine

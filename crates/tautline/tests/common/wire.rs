@@ -17,6 +17,7 @@ use tautline::{MacAddress, Node, Priority, QueuingPort, Wait};
 use tautline_proto::wire::{ETHERTYPE_DEFAULT, Header, ethernet};
 use tautline_testbed::hosts::{Host, Hosts};
 
+use super::Take;
 use super::port;
 
 /// A packet socket that sends whatever it is given.
@@ -62,8 +63,7 @@ impl Wire {
         Self { socket }
     }
 
-    /// Whether the kernel took the frame; it takes none without an Ethernet header, and none above
-    /// the MTU.
+    /// Whether the kernel took the frame; it takes none without an Ethernet header, and none above the MTU.
     pub fn send(&self, frame: &[u8]) -> bool {
         match send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
             Ok(_) => true,
@@ -103,8 +103,7 @@ pub fn frame(to: MacAddress, from: MacAddress, header: &Header, payload: &[u8]) 
     frame
 }
 
-/// A port behind the frames under test: what arrives there was sent after them, so they have been
-/// through the demux.
+/// A port behind the frames under test: what arrives there was sent after them, so they have been through the demux.
 pub struct Fence {
     port: QueuingPort,
     mac: MacAddress,
@@ -149,10 +148,7 @@ impl Fence {
         let looked = tautline::now();
         let mut buffer = [0; 1484];
         let deadline = looked + super::PATIENCE * super::slowness();
-        let passed = self
-            .port
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap();
+        let passed = self.port.look(&mut buffer, Wait::Until(deadline));
         let passed = passed.expect("passes");
         assert_eq!(passed.sequence, self.sequence);
         assert_eq!(buffer[..4], payload);

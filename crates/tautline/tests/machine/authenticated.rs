@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::wire::{Wire, frame};
 use crate::common::{
-    PACKET, PATIENCE, Pair, Side, Take, UDP, XDP, XDP_TC, XSK_GENERIC, port, slowness,
+    Give, PACKET, PATIENCE, Pair, Side, Take, UDP, XDP, XDP_TC, XSK_GENERIC, port, slowness,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -119,7 +119,7 @@ fn every_message_passes(pair: &Pair) {
             0, 1, 64, 1_408, 1_420, 1_421, 1_448, 1_449, 1_484, 20_000, 65_536,
         ] {
             let message: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
-            sender.send(to, Priority::NORMAL, &message).unwrap();
+            sender.give(to, Priority::NORMAL, &message);
             assert_eq!(receive(&mut receiver), message, "{length} bytes");
             expected.push(message);
         }
@@ -185,13 +185,11 @@ fn every_value_passes(pair: &Pair) {
         let to = sender.destination("peer", port(22)).unwrap();
         let mut buffer = [0; 1_484];
         for number in 0..100_u32 {
-            sender
-                .send(
-                    to,
-                    Priority::ALL[number as usize % 8],
-                    &number.to_be_bytes(),
-                )
-                .unwrap();
+            sender.give(
+                to,
+                Priority::ALL[number as usize % 8],
+                &number.to_be_bytes(),
+            );
             let sample = reader.take_into(&mut buffer);
             assert_eq!(buffer[..sample.length], number.to_be_bytes());
             assert!(sample.new);
@@ -338,7 +336,7 @@ fn no_forged_message_passes(side: Side) {
     let mut buffer = [0; 1_000];
     let (mut next, mut recorded_next, mut recorded) = (0_u32, 0_u32, Vec::new());
     let mut take = |receiver: &mut QueuingPort, next: &mut u32, recorded_next: &mut u32| {
-        while let Some(message) = receiver.receive_into(&mut buffer, Wait::Poll).unwrap() {
+        while let Some(message) = receiver.look(&mut buffer, Wait::Poll) {
             let found = u32::from_be_bytes(buffer[..message.length].try_into().unwrap());
             let expected = match message.source.port == port(11) {
                 true => &mut *next,
@@ -351,9 +349,7 @@ fn no_forged_message_passes(side: Side) {
     for round in 0..ROUNDS {
         let name = [11, 13][stranger.below(2)];
         stranger.attack(12, name, round);
-        sender
-            .send(to, Priority::NORMAL, &round.to_be_bytes())
-            .unwrap();
+        sender.give(to, Priority::NORMAL, &round.to_be_bytes());
         // A frame of port 13 that a stranger records, and one of those that it has recorded.
         let header = Header::whole(port(12), port(13), Priority::NORMAL, 4, round);
         let (header, payload) = stranger.honest(header, &round.to_be_bytes());
@@ -416,9 +412,7 @@ fn no_forged_message_passes(side: Side) {
     let mut sender = pair.on_a(reopen).unwrap();
     let to = sender.destination("peer", port(12)).unwrap();
     for number in 0..100_u32 {
-        sender
-            .send(to, Priority::LOWEST, &number.to_be_bytes())
-            .unwrap();
+        sender.give(to, Priority::LOWEST, &number.to_be_bytes());
         let message = receive(&mut receiver);
         assert_eq!(message, number.to_be_bytes());
     }
@@ -460,9 +454,7 @@ fn no_forged_value_passes(side: Side, sources: usize) {
             stranger.send(&recorded[again].0, &recorded[again].1);
         }
         if round % 2 == 0 {
-            sender
-                .send(to, Priority::NORMAL, &round.to_be_bytes())
-                .unwrap();
+            sender.give(to, Priority::NORMAL, &round.to_be_bytes());
         } else {
             // One that is recorded, of another port of the host: a stranger on the cable has it as well.
             let header = Header::whole(port(22), port(23), Priority::NORMAL, 4, round);
@@ -471,9 +463,7 @@ fn no_forged_value_passes(side: Side, sources: usize) {
             recorded.push((header, payload));
         }
         stranger.attack(22, 21, round);
-        let sample = reader
-            .next_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
+        let sample = reader.look(&mut buffer, Wait::Until(pair.soon()));
         let sample = sample.expect("the honest value");
         assert_eq!(buffer[..sample.length], round.to_be_bytes());
         let again = reader.read_into(&mut buffer).unwrap().unwrap();
@@ -497,46 +487,6 @@ fn no_forged_value_passes_on_xdp_native() {
     no_forged_value_passes(XDP, 4);
 }
 
-/// More urgent messages wait than a replay window has places, and older ones behind them.
-#[test]
-fn urgent_messages_that_are_served_first_cost_no_other_message() {
-    for side in crate::common::here([PACKET, UDP, XDP, XSK_GENERIC]) {
-        let Some(pair) = pair(side) else { return };
-        let options = QueuingOptions {
-            protection: Some(Protection::Authenticated),
-            ..QueuingOptions::default()
-        };
-        let (mut sender, mut receiver, to) = pair.ports(&options);
-        let sent = [(0_u8, 3), (5, 30), (6, 30), (7, 30)];
-        for (priority, count) in sent {
-            let priority = Priority::ALL[usize::from(priority)];
-            for number in 0..count {
-                sender
-                    .send(to, priority, &[priority.get(), number])
-                    .unwrap();
-            }
-        }
-        // All of them are there before the first is checked.
-        std::thread::sleep(Duration::from_millis(100));
-        for (priority, count) in sent.into_iter().rev() {
-            for number in 0..count {
-                assert_eq!(
-                    receive(&mut receiver),
-                    [priority, number],
-                    "{:?}",
-                    side.link
-                );
-            }
-        }
-        let checked = protection(&pair.b, 12);
-        assert_eq!(
-            (checked.accepted, refused(&checked)),
-            (93, 0),
-            "{checked:?}"
-        );
-    }
-}
-
 #[test]
 fn a_flood_of_forged_frames_is_counted_and_over_when_it_ends() {
     let Some(pair) = pair(XDP) else { return };
@@ -556,9 +506,7 @@ fn a_flood_of_forged_frames_is_counted_and_over_when_it_ends() {
     );
     assert_eq!(checked.accepted, 0);
     for number in 0..DEPTH {
-        sender
-            .send(to, Priority::NORMAL, &number.to_be_bytes())
-            .unwrap();
+        sender.give(to, Priority::NORMAL, &number.to_be_bytes());
         assert_eq!(receive(&mut receiver), number.to_be_bytes());
     }
     assert_eq!(status(&pair.b, 12).dropped_full, [0; 8]);
@@ -585,7 +533,7 @@ fn other_keys_are_refused_and_say_so() {
         let mut receiver = b.queuing(port(12)).options(&options).open().unwrap();
         let to = sender.destination("peer", port(12)).unwrap();
         for _ in 0..100 {
-            sender.send(to, Priority::NORMAL, b"stop").unwrap();
+            sender.give(to, Priority::NORMAL, b"stop");
         }
         let soon = tautline::now() + Duration::from_millis(200);
         assert!(receiver.receive(Wait::Until(soon)).unwrap().is_none());
@@ -606,20 +554,15 @@ fn ports_without_protection_and_ports_with_do_not_mix() {
     let mut value = b.sampling(port(34)).open().unwrap();
     let soon = || tautline::now() + Duration::from_millis(100);
     let to = from_plain.destination("peer", port(33)).unwrap();
-    from_plain.send(to, Priority::NORMAL, b"plain").unwrap();
+    from_plain.give(to, Priority::NORMAL, b"plain");
     assert!(to_protected.receive(Wait::Until(soon())).unwrap().is_none());
     assert_eq!(protection(&b, 33).unprotected, 1);
     for (number, message) in [(32, &b"protected"[..]), (34, b"protected")] {
         let to = from_protected.destination("peer", port(number)).unwrap();
-        from_protected.send(to, Priority::NORMAL, message).unwrap();
+        from_protected.give(to, Priority::NORMAL, message);
     }
     assert!(to_plain.receive(Wait::Until(soon())).unwrap().is_none());
-    assert!(
-        value
-            .next_into(&mut [0; 1_484], Wait::Until(soon()))
-            .unwrap()
-            .is_none()
-    );
+    assert!(value.look(&mut [0; 1_484], Wait::Until(soon())).is_none());
     assert_eq!((status(&b, 32).protected, status(&b, 34).unfit), (1, 1));
 }
 
@@ -711,9 +654,7 @@ fn new_keys_lose_no_message() {
             write(&files[0], "key = 1".to_owned());
             a.reload_keys().unwrap_err();
         }
-        sender
-            .send(to, Priority::NORMAL, &number.to_be_bytes())
-            .unwrap();
+        sender.give(to, Priority::NORMAL, &number.to_be_bytes());
         assert_eq!(receive(&mut receiver), number.to_be_bytes());
         number += 1;
         if now_ns() / 1_000_000_000 > begins_s {
@@ -732,7 +673,7 @@ fn new_keys_lose_no_message() {
     // The sender forgets the old epoch: the receiver takes the new one. Without the new one it takes nothing.
     write(&files[1], entry(1, 0));
     b.reload_keys().unwrap();
-    sender.send(to, Priority::NORMAL, b"new").unwrap();
+    sender.give(to, Priority::NORMAL, b"new");
     let soon = tautline::now() + Duration::from_millis(200);
     assert!(receiver.receive(Wait::Until(soon)).unwrap().is_none());
     assert_eq!(protection(&b, 12).unknown_epoch, 1);

@@ -6,9 +6,9 @@ use crate::common::control::{
     NOBODY, STRANGER, allow, answers, attached, client_node, control_status, echo_for_ever,
     eventually, ports_given, program_of_demux, served, start_client, start_control,
 };
-use crate::common::{XDP, XDP_TC, hosts, is_here, open, port};
+use crate::common::{Give, XDP, XDP_TC, begin, hosts, is_here, open, port, queuing_with};
 use tautline::neighbours::Form;
-use tautline::port::{Outgoing, QueuingOptions};
+use tautline::port::Outgoing;
 use tautline::{MacAddress, Neighbour, Node, PortError, Priority, SendError};
 use tautline_shm::region::Shape;
 use tautline_testbed::hosts::Host;
@@ -16,19 +16,18 @@ use tautline_testbed::hosts::Host;
 #[test]
 fn a_client_needs_no_privilege_and_makes_no_bpf_call() {
     const TEST: &str = "a_client_needs_no_privilege_and_makes_no_bpf_call";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         let node = client_node(NOBODY).unwrap();
         assert_eq!(node.report().control_process, role.parse().ok());
         let mut state = node.sampling(port(61)).open().unwrap();
         let mut buffer = [0; 1484];
         assert_eq!(state.read_into(&mut buffer).unwrap(), None);
         assert_eq!(node.status().ports[0].key, port(61).into());
-        return echo_for_ever(&node, 60);
-    }
-    let Some(hosts) = hosts() else { return };
+        echo_for_ever(&node, 60);
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let control = start_control(&hosts, TEST, &allow("60, \"61-69\"", ""));
     let client = start_client(&hosts, TEST, &control.pid().to_string());
     let node = open(&hosts, Host::A, XDP);
@@ -63,10 +62,7 @@ fn memory_bytes_max() -> usize {
 #[test]
 fn what_a_client_may_not_have_names_rule_and_user() {
     const TEST: &str = "what_a_client_may_not_have_names_rule_and_user";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         if role == "stranger" {
             let error = client_node(STRANGER).unwrap_err().to_string();
             assert!(
@@ -84,10 +80,7 @@ fn what_a_client_may_not_have_names_rule_and_user() {
             form: Form::Ethernet,
         };
         node.add_neighbour(peer).unwrap();
-        let small = QueuingOptions {
-            depth: 2,
-            ..QueuingOptions::default()
-        };
+        let small = queuing_with(|options| options.depth = 2);
         let error = refused(node.queuing(port(70)).options(&small).open());
         assert!(
             error.starts_with("port 70 is not allowed: user "),
@@ -108,10 +101,7 @@ fn what_a_client_may_not_have_names_rule_and_user() {
              raise its memory_bytes_max"
         );
         assert!(error.ends_with(&memory), "{error}");
-        let much = QueuingOptions {
-            depth: 4096,
-            ..QueuingOptions::default()
-        };
+        let much = queuing_with(|options| options.depth = 4096);
         let error = refused(node.queuing(port(62)).options(&much).open());
         assert!(error.contains("; the port needs 51"), "{error}");
         drop(second);
@@ -123,7 +113,7 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         let priority = |number| Priority::new(number).unwrap();
         first.reply(sender, priority(3), b"allowed").unwrap();
         let to = first.destination("peer", port(1)).unwrap();
-        first.send(to, priority(3), b"allowed").unwrap();
+        first.give(to, priority(3), b"allowed");
         let error = first.send(to, priority(4), b"not allowed").unwrap_err();
         let refused = error;
         assert!(matches!(
@@ -142,9 +132,10 @@ fn what_a_client_may_not_have_names_rule_and_user() {
         });
         assert_eq!(first.send_batch(&batch), Ok(1));
         assert_eq!(first.send_batch(&batch[1..]), Err(refused));
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let rest = format!(
         "priorities = [\"0-3\"]\nmemory_bytes_max = {}",
         memory_bytes_max()
@@ -159,14 +150,13 @@ fn what_a_client_may_not_have_names_rule_and_user() {
 #[test]
 fn open_ports_outlive_the_control_process_and_its_successor_takes_them_over() {
     const TEST: &str = "open_ports_outlive_the_control_process_and_its_successor_takes_them_over";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         let node = client_node(NOBODY).unwrap();
-        return echo_for_ever(&node, role.parse().unwrap());
-    }
-    let Some(hosts) = hosts() else { return };
+        echo_for_ever(&node, role.parse().unwrap());
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let node = open(&hosts, Host::A, XDP);
     let client = |number: u16| start_client(&hosts, TEST, &number.to_string());
     let rules = allow("\"60-69\"", "");
@@ -208,17 +198,16 @@ fn open_ports_outlive_the_control_process_and_its_successor_takes_them_over() {
 #[test]
 fn a_demux_at_traffic_control_outlives_its_control_process_and_is_taken_over() {
     const TEST: &str = "a_demux_at_traffic_control_outlives_its_control_process_and_is_taken_over";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         let node = client_node(NOBODY).unwrap();
-        return echo_for_ever(&node, role.parse().unwrap());
-    }
-    if !is_here(XDP_TC) {
+        echo_for_ever(&node, role.parse().unwrap());
+    };
+    if child::role().is_none() && !is_here(XDP_TC) {
         return;
     }
-    let Some(hosts) = hosts() else { return };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let node = open(&hosts, Host::A, XDP);
     let settings = format!("xdp_mode = \"tc\"\n{}", allow("\"60-69\"", ""));
     let control = start_control(&hosts, TEST, &settings);
@@ -243,16 +232,10 @@ fn a_demux_at_traffic_control_outlives_its_control_process_and_is_taken_over() {
 #[test]
 fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
     const TEST: &str = "a_user_has_the_ports_of_its_entry_whatever_the_connections";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |_: &str| {
         let first = client_node(NOBODY).unwrap();
         let second = Node::open(tautline::NodeConfig::on("taut0")).unwrap();
-        let options = QueuingOptions {
-            depth: 2,
-            ..QueuingOptions::default()
-        };
+        let options = queuing_with(|options| options.depth = 2);
         let mut open = vec![first.queuing(port(60)).options(&options).open().unwrap()];
         open.push(second.queuing(port(61)).options(&options).open().unwrap());
         for node in [&first, &second] {
@@ -266,9 +249,10 @@ fn a_user_has_the_ports_of_its_entry_whatever_the_connections() {
         }
         drop(open.pop());
         let _room = first.queuing(port(62)).options(&options).open().unwrap();
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let _control = start_control(&hosts, TEST, &allow("\"60-69\"", "ports_max = 2"));
     hosts.inside(Host::B, || child::run(TEST, "many")).unwrap();
 }

@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::common::control::{NOBODY, allow, answers, client_node, echo_for_ever, served};
-use crate::common::{XDP, child, hosts, open};
+use crate::common::control::{NOBODY, allow, answers, client_node, echo_for_ever};
+use crate::common::{XDP, begin, child, open};
 use tautline::config::ServiceConfig;
 use tautline::control::Server;
 use tautline_testbed::hosts::Host;
@@ -27,7 +27,7 @@ fn call(number: libc::c_long, arguments: [usize; 4]) -> io::Result<()> {
 /// Uses of a control process's privilege. All of them succeed before it is confined, or would with other arguments.
 fn attempts(namespace: &std::fs::File) -> Vec<(&'static str, io::Result<()>)> {
     let (root, system) = (c"/".as_ptr() as usize, c"tmpfs".as_ptr() as usize);
-    let own = std::process::id() as usize;
+    let (own, namespace) = (std::process::id() as usize, namespace.as_raw_fd() as usize);
     // Of BPF_PROG_LOAD: the least program, `return 0`.
     let code: [u64; 2] = [0xb7, 0x95];
     let mut load = [0u64; 16];
@@ -39,72 +39,55 @@ fn attempts(namespace: &std::fs::File) -> Vec<(&'static str, io::Result<()>)> {
         let mut options = std::fs::OpenOptions::new();
         options.read(!write).write(write).open(path).map(drop)
     };
+    let bpf =
+        |command, attributes: usize, bytes| call(libc::SYS_bpf, [command, attributes, bytes, 0]);
+    let socket =
+        |family: i32, kind: i32| call(libc::SYS_socket, [family as usize, kind as usize, 0, 0]);
+    let one = |number, argument: usize| call(number, [argument, 0, 0, 0]);
+    let (load, by_number) = (load.as_ptr() as usize, by_number.as_ptr() as usize);
+    let by_tcp = TcpStream::connect("127.0.0.1:1")
+        .map(drop)
+        .inspect_err(|error| {
+            // Without a listener the kernel would report it.
+            assert_ne!(error.kind(), io::ErrorKind::ConnectionRefused)
+        });
     vec![
         ("start a program", Err(Command::new("/bin/true").exec())),
-        (
-            "load a BPF program",
-            call(libc::SYS_bpf, [5, load.as_ptr() as usize, 128, 0]),
-        ),
-        (
-            "find a BPF map by its number",
-            call(libc::SYS_bpf, [14, by_number.as_ptr() as usize, 16, 0]),
-        ),
-        (
-            "enter a namespace",
-            call(libc::SYS_setns, [namespace.as_raw_fd() as usize, 0, 0, 0]),
-        ),
+        ("load a BPF program", bpf(5, load, 128)),
+        ("find a BPF map by its number", bpf(14, by_number, 16)),
+        ("enter a namespace", one(libc::SYS_setns, namespace)),
         (
             "make a namespace",
-            call(libc::SYS_unshare, [libc::CLONE_NEWNET as usize, 0, 0, 0]),
+            one(libc::SYS_unshare, libc::CLONE_NEWNET as usize),
         ),
         ("mount", call(libc::SYS_mount, [system, root, system, 0])),
-        (
-            "open a file system",
-            call(libc::SYS_fsopen, [system, 0, 0, 0]),
-        ),
-        ("change the root", call(libc::SYS_chroot, [root, 0, 0, 0])),
+        ("open a file system", one(libc::SYS_fsopen, system)),
+        ("change the root", one(libc::SYS_chroot, root)),
         (
             "trace a process",
-            call(libc::SYS_ptrace, [libc::PTRACE_TRACEME as usize, 0, 0, 0]),
+            one(libc::SYS_ptrace, libc::PTRACE_TRACEME as usize),
         ),
         (
             "read a process's memory",
-            call(libc::SYS_process_vm_readv, [own, 0, 0, 0]),
+            one(libc::SYS_process_vm_readv, own),
         ),
-        ("become another user", call(libc::SYS_setuid, [1, 0, 0, 0])),
-        (
-            "take capabilities back",
-            call(libc::SYS_capset, [0, 0, 0, 0]),
-        ),
-        ("kill a process", call(libc::SYS_kill, [own, 0, 0, 0])),
+        ("become another user", one(libc::SYS_setuid, 1)),
+        ("take capabilities back", one(libc::SYS_capset, 0)),
+        ("kill a process", one(libc::SYS_kill, own)),
         (
             "open a socket of another family",
-            call(
-                libc::SYS_socket,
-                [libc::AF_INET6 as usize, libc::SOCK_DGRAM as usize, 0, 0],
-            ),
+            socket(libc::AF_INET6, libc::SOCK_DGRAM),
         ),
         (
             "listen to all frames",
-            call(
-                libc::SYS_socket,
-                [libc::AF_PACKET as usize, libc::SOCK_RAW as usize, 0, 0],
-            ),
+            socket(libc::AF_PACKET, libc::SOCK_RAW),
         ),
+        // By the type that such sockets had before there was a family for them.
         (
-            // By the type that such sockets had before there was a family for them.
             "listen to all frames in the old way",
-            call(libc::SYS_socket, [libc::AF_INET as usize, 10, 0, 0]),
+            socket(libc::AF_INET, 10),
         ),
-        (
-            "connect by TCP",
-            TcpStream::connect("127.0.0.1:1")
-                .map(drop)
-                .inspect_err(|error| {
-                    // Without a listener the kernel would report it.
-                    assert_ne!(error.kind(), io::ErrorKind::ConnectionRefused)
-                }),
-        ),
+        ("connect by TCP", by_tcp),
         ("read the users", file("/etc/passwd", false)),
         ("read the passwords", file("/etc/shadow", false)),
         ("write a setting", file("/proc/sys/kernel/hostname", true)),
@@ -145,13 +128,12 @@ fn attack() {
 #[test]
 fn a_control_process_that_is_taken_over_can_do_little() {
     const TEST: &str = "a_control_process_that_is_taken_over_can_do_little";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
-        return attack();
-    }
-    let Some(hosts) = hosts() else { return };
+    let client = |_: &str| {
+        attack();
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let mut command = child::again(TEST, "attack");
     let output = hosts.inside(Host::B, || command.output().unwrap()).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -167,13 +149,12 @@ fn a_control_process_that_is_taken_over_can_do_little() {
 #[test]
 fn every_thread_is_confined_and_clients_are_served() {
     const TEST: &str = "every_thread_is_confined_and_clients_are_served";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
-        return echo_for_ever(&client_node(NOBODY).unwrap(), 60);
-    }
-    let Some(hosts) = hosts() else { return };
+    let client = |_: &str| {
+        echo_for_ever(&client_node(NOBODY).unwrap(), 60);
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let control = crate::common::control::start_control(&hosts, TEST, &allow("60", ""));
     let _client = crate::common::control::start_client(&hosts, TEST, "");
     let node = open(&hosts, Host::A, XDP);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::common::child;
 use crate::common::control::{
     NOBODY, allow, answers, client_node, echo_for_ever, eventually, ports_given, program_of_demux,
-    served, start_client, start_control,
+    start_client, start_control,
 };
 use crate::common::stranger::{self, hello, request};
-use crate::common::{PATIENCE, Take, XDP, hosts, open, port};
+use crate::common::{Give, PATIENCE, Take, XDP, begin, open, port};
 use aya::maps::{ArrayOfMaps, Map, MapData};
 use nix::sys::signal::Signal;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -105,13 +105,12 @@ fn is_answered(socket: &OwnedFd) -> bool {
 #[test]
 fn rubbish_silence_and_deaf_ears_cost_nothing() {
     const TEST: &str = "rubbish_silence_and_deaf_ears_cost_nothing";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
-        return echo_for_ever(&client_node(NOBODY).unwrap(), 60);
-    }
-    let Some(hosts) = hosts() else { return };
+    let client = |_: &str| {
+        echo_for_ever(&client_node(NOBODY).unwrap(), 60);
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let control = start_control(&hosts, TEST, &allow("60", ""));
     let _neighbour = start_client(&hosts, TEST, "");
     let node = open(&hosts, Host::A, XDP);
@@ -191,10 +190,7 @@ fn config() -> tautline::NodeConfig {
 #[test]
 fn a_thousand_deaths_leave_nothing_behind() {
     const TEST: &str = "a_thousand_deaths_leave_nothing_behind";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         if role == "echo" {
             return echo_for_ever(&client_node(NOBODY).unwrap(), 60);
         }
@@ -208,9 +204,10 @@ fn a_thousand_deaths_leave_nothing_behind() {
             }
             wait_for(child);
         }
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let control = start_control(&hosts, TEST, &allow("\"60-69\"", ""));
     let _neighbour = start_client(&hosts, TEST, "echo");
     let node = open(&hosts, Host::A, XDP);
@@ -231,10 +228,7 @@ fn a_thousand_deaths_leave_nothing_behind() {
 fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
     const TEST: &str = "a_stopped_reader_fills_its_own_queue_and_nobody_elses";
     const MESSAGES: usize = 2_000;
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         let node = client_node(NOBODY).unwrap();
         if role == "echo" {
             return echo_for_ever(&node, 61);
@@ -250,9 +244,11 @@ fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
         received.pop();
         let kept: Vec<u32> = (0..received.len() as u32).collect();
         println!("got {} in order: {}", received.len(), received == kept);
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
+        child::ready();
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let _control = start_control(&hosts, TEST, &allow("60, 61", ""));
     let mut reader = start_client(&hosts, TEST, "reader");
     let _neighbour = start_client(&hosts, TEST, "echo");
@@ -266,10 +262,8 @@ fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
     let mut buffer = [0; 1484];
     for number in 0..MESSAGES as u32 {
         let message = number.to_ne_bytes();
-        sender.send(to, Priority::HIGHEST, &message).unwrap();
-        sender
-            .send(to_neighbour, Priority::LOWEST, &message)
-            .unwrap();
+        sender.give(to, Priority::HIGHEST, &message);
+        sender.give(to_neighbour, Priority::LOWEST, &message);
         let answer = sender.receive_into(&mut buffer, Wait::Until(tautline::now() + PATIENCE));
         assert_eq!(answer.unwrap().expect("the neighbour answers").length, 4);
         assert_eq!(buffer[..4], message);
@@ -277,6 +271,6 @@ fn a_stopped_reader_fills_its_own_queue_and_nobody_elses() {
     reader.signal(Signal::SIGCONT);
     // Into a class of its own, which is empty.
     let end = u32::MAX.to_ne_bytes();
-    sender.send(to, Priority::LOWEST, &end).unwrap();
+    sender.give(to, Priority::LOWEST, &end);
     assert_eq!(reader.wait_for("got ").trim(), "got 64 in order: true");
 }

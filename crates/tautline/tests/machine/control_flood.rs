@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::child::{self, Helper};
 use crate::common::control::{
-    NOBODY, allow, eventually, forbid_and_open, ports_given, served, start_client, start_control,
+    NOBODY, allow, eventually, forbid_and_open, ports_given, start_client, start_control,
 };
 use crate::common::wire::{Wire, frame};
-use crate::common::{PATIENCE, XDP, hosts, open, port};
+use crate::common::{Give, PATIENCE, Take, XDP, begin, open, port, queuing_with};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::port::QueuingOptions;
@@ -48,10 +48,7 @@ fn client(number: u16) {
     let (mut first, mut last) = (None, None);
     loop {
         let deadline = tautline::now() + Duration::from_millis(200);
-        let Some(message) = port
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap()
-        else {
+        let Some(message) = port.look(&mut buffer, Wait::Until(deadline)) else {
             if LET_GO.load(SeqCst) {
                 break;
             }
@@ -69,10 +66,7 @@ fn client(number: u16) {
 
 /// A control process may be on its way out or in.
 fn open_patiently(number: u16, depth: u32) -> (Node, QueuingPort) {
-    let options = QueuingOptions {
-        depth,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.depth = depth);
     let started = Instant::now();
     let mut unprivileged = false;
     loop {
@@ -134,7 +128,7 @@ impl Traffic<'_> {
             due += PERIOD;
             let message = self.next.load(SeqCst).to_ne_bytes();
             for (to, priority) in &clients {
-                sender.send(*to, *priority, &message).unwrap();
+                sender.give(*to, *priority, &message);
             }
             self.next.fetch_add(1, SeqCst);
         }
@@ -200,17 +194,16 @@ fn number(said: &str, word: &str) -> u64 {
 
 #[test]
 fn survivors_lose_nothing() {
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         if role == "flooded" {
             let _never_reads = open_patiently(FLOODED_PORT, 2);
             return child::ready();
         }
-        return client(role.parse().unwrap());
-    }
-    let Some(hosts) = hosts() else { return };
+        client(role.parse().unwrap());
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let seconds = std::env::var("TAUTLINE_FLOOD_SECONDS");
     let seconds = seconds.map_or(SECONDS_DEFAULT, |text| text.parse().unwrap());
     let rules = allow("\"10-19\", 30", "memory_bytes_max = 1000000000");

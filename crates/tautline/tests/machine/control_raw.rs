@@ -3,13 +3,12 @@
 
 use crate::common::child;
 use crate::common::control::{
-    NOBODY, allow, client_node, control_status, ethertypes_given, eventually, served, start_client,
-    start_control,
+    NOBODY, allow, client_node, ethertypes_given, outlives_control, start_control,
 };
 use crate::common::wire::{Watch, Wire};
-use crate::common::{PACKET, hosts, open};
+use crate::common::{PACKET, begin, open, queuing_with};
 use tautline::link::RawFrames;
-use tautline::port::{QueuingOptions, RAW_FRAME_BYTES_MAX};
+use tautline::port::RAW_FRAME_BYTES_MAX;
 use tautline::{EtherType, MacAddress, Node, PortError, RawPort, SendError};
 use tautline_testbed::hosts::{Host, Hosts};
 
@@ -20,10 +19,7 @@ const NOWHERE: [u8; 6] = [0x10; 6];
 
 /// A small port: an entry gives memory for several.
 fn raw_port(node: &Node, ethertype: u16) -> Result<RawPort, PortError> {
-    let options = QueuingOptions {
-        depth: 8,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.depth = 8);
     node.raw(EtherType::new(ethertype).unwrap())
         .options(&options)
         .open()
@@ -63,48 +59,26 @@ const RULE: &str = "ethertypes = [0x88a4, \"0x9000-0x900f\", 0x88b4]\npriorities
 #[test]
 fn an_entry_gives_ethertypes_and_they_outlive_the_control_process() {
     const TEST: &str = "an_entry_gives_ethertypes_and_they_outlive_the_control_process";
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            let node = client_node(NOBODY).unwrap();
-            let raw_frames = node.report().capabilities.raw_frames;
-            assert_eq!(raw_frames, RawFrames::PastTheStack);
-            answer_for_ever(&node);
-        }
+    let client = |_: &str| {
+        let node = client_node(NOBODY).unwrap();
+        let raw_frames = node.report().capabilities.raw_frames;
+        assert_eq!(raw_frames, RawFrames::PastTheStack);
+        answer_for_ever(&node);
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
-    let rules = allow("", RULE);
-    let control = start_control(&hosts, TEST, &rules);
+    };
     let watch = Wire::watch(&hosts, Host::A);
-    let client = start_client(&hosts, TEST, "client");
-    let given = [u64::from(TYPE.get())];
-    is_answered(&hosts, &watch);
-    assert_eq!(ethertypes_given(&hosts), given);
-    let rule = &control_status(&hosts)["control"]["rules"][0];
-    assert_eq!(rule["ethertypes"], "0x88a4, 0x9000-0x900f, 0x88b4");
-    assert_eq!(rule["any_source_address"], false);
-    control.kill();
-    // Without a control process, then with another one.
-    is_answered(&hosts, &watch);
-    let mut successor = start_control(&hosts, TEST, &rules);
-    is_answered(&hosts, &watch);
-    assert_eq!(ethertypes_given(&hosts), given);
-    client.kill();
-    eventually("a dead client's EtherType is free", || {
-        ethertypes_given(&hosts).is_empty()
+    let bed = (&hosts, TEST, &*allow("", RULE));
+    outlives_control(bed, (ethertypes_given, TYPE.get()), |_| {
+        is_answered(&hosts, &watch)
     });
-    let _next = start_client(&hosts, TEST, "client");
-    is_answered(&hosts, &watch);
-    successor.let_go();
 }
 
 #[test]
 fn what_an_entry_gives_no_ethertype_for_is_refused_with_the_reason() {
     const TEST: &str = "what_an_entry_gives_no_ethertype_for_is_refused_with_the_reason";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         let node = client_node(NOBODY).unwrap();
         let refused = |ethertype| match raw_port(&node, ethertype) {
             Err(error) => error,
@@ -131,9 +105,10 @@ fn what_an_entry_gives_no_ethertype_for_is_refused_with_the_reason() {
         );
         let port = raw_port(&node, 0x9000).unwrap();
         sends_what_it_may(&node, port);
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let _control = start_control(&hosts, TEST, &allow("", RULE));
     let node = open(&hosts, Host::B, PACKET);
     let _taken = hosts.inside(Host::B, || raw_port(&node, 0x88B4).unwrap());

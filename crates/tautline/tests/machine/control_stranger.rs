@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::common::child;
-use crate::common::control::{NOBODY, STRANGER, allow, served, start_client, start_control};
+use crate::common::control::{NOBODY, STRANGER, allow, start_client, start_control};
 use crate::common::unprivileged::become_user;
-use crate::common::{hosts, port, stranger};
+use crate::common::{begin, hosts, port, stranger};
 use tautline::config::ServiceConfig;
 use tautline::control::Server;
 use tautline::{Node, NodeConfig, OpenError};
@@ -32,10 +32,7 @@ fn root_is_served(hosts: &Hosts) {
 #[test]
 fn a_descriptor_that_blocks_on_close_stops_nobody() {
     const TEST: &str = "a_descriptor_that_blocks_on_close_stops_nobody";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |_: &str| {
         let status = stranger::status_socket("taut0");
         become_user(STRANGER);
         let mut kept = Vec::new();
@@ -52,9 +49,11 @@ fn a_descriptor_that_blocks_on_close_stops_nobody() {
                 std::mem::forget(stream);
             }
         }
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
+        child::ready();
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     hosts
         .run(Host::B, "ip", &["link", "set", "lo", "up"])
         .unwrap();
@@ -66,16 +65,15 @@ fn a_descriptor_that_blocks_on_close_stops_nobody() {
 #[test]
 fn users_without_an_entry_lock_nobody_out() {
     const TEST: &str = "users_without_an_entry_lock_nobody_out";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         become_user(role.parse().unwrap());
         let socket = stranger::control_socket("taut0");
         let _held: Vec<OwnedFd> = (0..200).map(|_| stranger::connect(&socket)).collect();
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
+        child::ready();
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let _control = start_control(&hosts, TEST, &allow("60", ""));
     let strangers = (0..5).map(|index| (STRANGER - 10 - index).to_string());
     let _strangers: Vec<_> = strangers
@@ -99,16 +97,15 @@ fn cpu_ticks(pid: u32) -> u64 {
 #[test]
 fn without_descriptors_a_control_process_waits_and_does_not_spin() {
     const TEST: &str = "without_descriptors_a_control_process_waits_and_does_not_spin";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |_: &str| {
         become_user(NOBODY);
         let socket = stranger::control_socket("taut0");
         let _held: Vec<OwnedFd> = (0..40).map(|_| stranger::connect(&socket)).collect();
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
+        child::ready();
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let control = start_control(&hosts, TEST, &allow("60", ""));
     let descriptors = || {
         let listed = std::fs::read_dir(format!("/proc/{}/fd", control.pid()));
@@ -180,19 +177,18 @@ fn a_control_process_starts_within_moments_of_a_kill() {
 #[test]
 fn a_client_that_holds_the_demux_unseen_keeps_root_from_nothing() {
     const TEST: &str = "a_client_that_holds_the_demux_unseen_keeps_root_from_nothing";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |_: &str| {
         become_user(NOBODY);
         let control = stranger::connect(&stranger::control_socket("taut0"));
         assert!(stranger::send(&control, &stranger::hello(), &[]));
         // The answer has what keeps the demux attached. Unread, no process has it by a number.
         let mut seen = [PollFd::new(&control, PollFlags::IN)];
         assert_eq!(poll(&mut seen, None).unwrap(), 1);
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
+        child::ready();
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let control = start_control(&hosts, TEST, &allow("60", ""));
     let _parks = start_client(&hosts, TEST, "parks");
     control.kill();
@@ -223,10 +219,7 @@ fn a_client_that_holds_the_demux_unseen_keeps_root_from_nothing() {
 #[test]
 fn names_taken_by_a_stranger_hinder_nobody() {
     const TEST: &str = "names_taken_by_a_stranger_hinder_nobody";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |_: &str| {
         become_user(STRANGER);
         // The abstract names of former versions, and those below root's directory.
         let index = nix::net::if_::if_nametoindex("taut0").unwrap();
@@ -244,9 +237,11 @@ fn names_taken_by_a_stranger_hinder_nobody() {
             let made = UnixListener::bind(format!("{path}/taut-stranger"));
             assert!(made.is_err(), "{path}");
         }
-        return child::ready();
-    }
-    let Some(hosts) = hosts() else { return };
+        child::ready();
+    };
+    let Some(hosts) = begin(client) else {
+        return;
+    };
     let _stranger = start_client(&hosts, TEST, "stranger");
     let control = start_control(&hosts, TEST, &allow("60", ""));
     root_is_served(&hosts);
@@ -271,10 +266,7 @@ fn names_taken_by_a_stranger_hinder_nobody() {
 #[test]
 fn a_refused_client_fails_and_an_interface_that_is_held_names_its_node() {
     const TEST: &str = "a_refused_client_fails_and_an_interface_that_is_held_names_its_node";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |_: &str| {
         become_user(STRANGER);
         let error = Node::open(NodeConfig::on("taut0")).unwrap_err();
         assert!(matches!(error, OpenError::ControlRefused { .. }), "{error}");
@@ -285,9 +277,10 @@ fn a_refused_client_fails_and_an_interface_that_is_held_names_its_node() {
             report.contains("`taut status` does not list this node: there is no runtime directory"),
             "{report}"
         );
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let control = start_control(&hosts, TEST, &allow("60", ""));
     hosts
         .inside(Host::B, || child::run(TEST, "stranger"))

@@ -5,11 +5,10 @@ use std::net::UdpSocket;
 
 use crate::common::child;
 use crate::common::control::{
-    NOBODY, allow, client_node, control_status, eventually, served, start_client, start_control,
-    udp_ports_given,
+    NOBODY, allow, client_node, outlives_control, start_control, udp_ports_given,
 };
 use crate::common::udp::{PORT, bytes, ip};
-use crate::common::{PATIENCE, hosts};
+use crate::common::{PATIENCE, begin, queuing_with};
 use tautline::port::QueuingOptions;
 use tautline::{Node, PortError, Priority, SendError, UdpPort};
 use tautline_testbed::hosts::Host;
@@ -24,10 +23,7 @@ fn any_size() -> QueuingOptions {
 }
 
 fn udp_port(node: &Node, number: u16) -> Result<UdpPort, PortError> {
-    let options = QueuingOptions {
-        depth: 2,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.depth = 2);
     node.udp(number).options(&options).open()
 }
 
@@ -46,21 +42,17 @@ const RULE: &str = "udp_ports = [5000, \"5005-5009\", 53]\npriorities = [\"0-3\"
 #[test]
 fn an_entry_gives_udp_ports_and_they_outlive_the_control_process() {
     const TEST: &str = "an_entry_gives_udp_ports_and_they_outlive_the_control_process";
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            echo(&client_node(NOBODY).unwrap());
-        }
+    let client = |_: &str| {
+        echo(&client_node(NOBODY).unwrap());
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
-    let rules = allow("", RULE);
-    let control = start_control(&hosts, TEST, &rules);
-    let client = start_client(&hosts, TEST, "client");
+    };
     let bind = || UdpSocket::bind((ip(&hosts, Host::A), 0)).unwrap();
     let socket = hosts.inside(Host::A, bind).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buffer = vec![0; 65_536];
-    let mut reach = |when: &str| {
+    let reach = |when: &str| {
         for length in [5, 6_000] {
             let sent = bytes(length);
             socket.send_to(&sent, (ip(&hosts, Host::B), PORT)).unwrap();
@@ -68,34 +60,14 @@ fn an_entry_gives_udp_ports_and_they_outlive_the_control_process() {
             assert!(buffer[..received] == sent, "{length} bytes, {when}");
         }
     };
-    reach("with its control process");
-    assert_eq!(udp_ports_given(&hosts), [u64::from(PORT)]);
-    let status = control_status(&hosts);
-    assert_eq!(
-        status["control"]["rules"][0]["udp_ports"],
-        "5000, 5005-5009, 53"
-    );
-    control.kill();
-    reach("without a control process");
-    let mut successor = start_control(&hosts, TEST, &rules);
-    reach("with another one");
-    assert_eq!(udp_ports_given(&hosts), [u64::from(PORT)]);
-    client.kill();
-    eventually("a dead client's UDP port is free", || {
-        udp_ports_given(&hosts).is_empty()
-    });
-    let _next = start_client(&hosts, TEST, "client");
-    reach("after the next one has the port");
-    successor.let_go();
+    let bed = (&hosts, TEST, &*allow("", RULE));
+    outlives_control(bed, (udp_ports_given, PORT), reach);
 }
 
 #[test]
 fn what_an_entry_does_not_give_is_refused_with_the_reason() {
     const TEST: &str = "what_an_entry_does_not_give_is_refused_with_the_reason";
-    if let Some(role) = child::role() {
-        if served(&role) {
-            return;
-        }
+    let client = |role: &str| {
         let node = client_node(NOBODY).unwrap();
         let refused = |port| match udp_port(&node, port) {
             Err(error) => error.to_string(),
@@ -124,9 +96,10 @@ fn what_an_entry_does_not_give_is_refused_with_the_reason() {
         assert!(error.starts_with("UDP port 53 is open"), "{error}");
         drop(port);
         let _again = udp_port(&node, 53).unwrap();
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let _control = start_control(&hosts, TEST, &allow("", RULE));
     let address = (ip(&hosts, Host::B), 5_006);
     let _taken = hosts.inside(Host::B, || std::net::UdpSocket::bind(address).unwrap());

@@ -113,27 +113,6 @@ fn a_reader_sees_what_a_publisher_publishes() {
 }
 
 #[test]
-fn a_publisher_ends_by_itself() {
-    let file = own_motor();
-    let text = output(example("state_publisher").arg(&file).arg("10"));
-    std::fs::remove_file(file).unwrap();
-    assert!(text.contains("published 10 states"), "{text}");
-}
-
-/// The motor's configuration on other addresses, apart from the other test's.
-fn own_motor() -> PathBuf {
-    let text = std::fs::read_to_string(configuration("motor.toml")).unwrap();
-    let file = std::env::temp_dir().join(format!("tautline-motor-{}.toml", std::process::id()));
-    std::fs::write(
-        &file,
-        text.replace("127.0.0.2", "127.0.0.3")
-            .replace("127.0.0.1", "127.0.0.4"),
-    )
-    .unwrap();
-    file
-}
-
-#[test]
 fn the_most_urgent_command_comes_first() {
     let text = output(&mut example("command_queue"));
     let expected = "priority 7: emergency stop\n\
@@ -175,8 +154,7 @@ fn dialogue(mut answerer: Command, mut asker: Command) -> String {
     text
 }
 
-/// The same program between two processes and between two hosts, and nothing but its configuration says
-/// which.
+/// The same program between two processes and between two hosts, and nothing but its configuration says which.
 #[test]
 fn one_program_runs_over_a_bus_and_over_a_network() {
     let bus = std::env::temp_dir().join(format!("taut-talk-{}", std::process::id()));

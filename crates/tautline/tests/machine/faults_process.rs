@@ -9,7 +9,7 @@ use crate::common::child::{self, Helper};
 use crate::common::stranger;
 use crate::common::wire::{Fence, Wire, frame};
 use crate::common::{
-    PACKET, PATIENCE, Side, Take, UDP, XDP, XDP_TC, config, here, hosts, is_here, open, pair, port,
+    Give, PACKET, PATIENCE, Take, UDP, XDP, XDP_TC, config, here, hosts, is_here, open, pair, port,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tautline::link::XdpMode;
@@ -194,7 +194,7 @@ fn askers_that_hang_block_nobody() {
     let _hanging = hosts.inside(Host::B, connect).unwrap();
     let mut buffer = [0; 1484];
     for number in 0..20u8 {
-        sender.send(to, Priority::NORMAL, &[number]).unwrap();
+        sender.give(to, Priority::NORMAL, &[number]);
         let message = receiver.take_into(&mut buffer);
         assert_eq!((message.length, buffer[0]), (1, number));
     }
@@ -213,28 +213,16 @@ fn a_port_of_one_process_is_not_opened_twice_on_any_link() {
         assert!(matches!(again, PortError::OpenHere { .. }), "{again}");
         drop(held);
         open_60(&hosts, &node).unwrap();
-        // From elsewhere it would get sockets of another network.
+        // From elsewhere it would get sockets of another network, and another node is as foreign as another process.
         let elsewhere = || node.queuing(port(60)).open();
         let refused = hosts.inside(Host::A, elsewhere).unwrap().unwrap_err();
         assert!(matches!(refused, PortError::OtherNamespace), "{refused}");
     }
-}
-
-/// A second node of this process, on a link that shares the interface, is as foreign as another
-/// process.
-#[test]
-fn two_nodes_of_one_process_do_not_share_a_port() {
-    let Some(hosts) = hosts() else { return };
-    let side = |side: Side| hosts.inside(Host::B, || Node::open(config(&hosts, Host::B, side)));
-    let (first, second) = (side(XDP).unwrap().unwrap(), side(PACKET).unwrap().unwrap());
-    let open = || first.queuing(port(60)).open().unwrap();
-    let _held = hosts.inside(Host::B, open).unwrap();
-    let refused = open_60(&hosts, &second).unwrap_err();
-    let own = std::process::id();
-    assert!(
-        refused.to_string().contains(&format!("process {own}")),
-        "{refused}"
-    );
+    let nodes = [XDP, PACKET].map(|side| open(&hosts, Host::B, side));
+    let _held = hosts.inside(Host::B, || nodes[0].queuing(port(60)).open().unwrap());
+    let refused = open_60(&hosts, &nodes[1]).unwrap_err().to_string();
+    let own = format!("process {}", std::process::id());
+    assert!(refused.contains(&own), "{refused}");
 }
 
 /// A port that could not be opened has no effect: the demux leaves its frames to Linux.

@@ -2,14 +2,14 @@
 
 use crate::common::{
     PACKET, Pair, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair,
-    controlled_pair, here, pair, port,
+    controlled_pair, here, pair, port, queuing_with,
 };
 use tautline::keys::KeySource;
 use tautline::link::RawFrames;
 use tautline::port::{QueuingOptions, RAW_FRAME_BYTES_MAX};
 use tautline::{
-    EtherType, Node, NodeConfig, PortError, Priority, Protection, QueuingPort, ReceiveError,
-    SendError, Wait, neighbour, status,
+    EtherType, Node, NodeConfig, Priority, Protection, QueuingPort, SendError, Wait, neighbour,
+    status,
 };
 use tautline_proto::authentication::{Cipher, Key, KeyRing};
 use tautline_testbed::hosts::Host;
@@ -18,45 +18,18 @@ use tautline_testbed::sys::in_fork;
 const HIGH: Priority = Priority::HIGHEST;
 const PLAIN_UDP: u16 = 15_700;
 
-/// Names of those results that are no refusal of a forked process.
+/// Calls that were not refused for being a forked process's.
 fn not_refused(results: Vec<(&str, String)>) -> Vec<String> {
-    let refusal = "OtherProcess";
-    let wrong = results
-        .into_iter()
-        .filter(|(_, result)| !result.contains(refusal));
+    let wrong = results.into_iter();
+    let wrong = wrong.filter(|(_, result)| !result.contains("opened by another process"));
     wrong
         .map(|(call, result)| format!("{call}: {result}"))
         .collect()
 }
 
-/// The result of a call, by the name of its error.
-fn name<T>(result: Result<T, impl Into<Refusal>>) -> String {
-    match result.map_err(Into::into) {
-        Err(Refusal(true)) => "OtherProcess".to_owned(),
-        Err(Refusal(false)) => "another error".to_owned(),
-        Ok(_) => "done".to_owned(),
-    }
-}
-
-/// Whether an error is the refusal of a forked process.
-struct Refusal(bool);
-
-impl From<SendError> for Refusal {
-    fn from(error: SendError) -> Self {
-        Self(error == SendError::OtherProcess)
-    }
-}
-
-impl From<ReceiveError> for Refusal {
-    fn from(error: ReceiveError) -> Self {
-        Self(error == ReceiveError::OtherProcess)
-    }
-}
-
-impl From<PortError> for Refusal {
-    fn from(error: PortError) -> Self {
-        Self(matches!(error, PortError::OtherProcess))
-    }
+/// The result of a call in words.
+fn name<T>(result: Result<T, impl std::fmt::Display>) -> String {
+    result.map_or_else(|error| error.to_string(), |_| "done".to_owned())
 }
 
 /// Sends from one port to the other, and receives it.
@@ -128,7 +101,7 @@ fn a_child_harms_nothing(pair: Pair) {
     );
     passes(&mut sender, &mut receiver, b"after the fork");
     assert_eq!(
-        receiver.receive_into(&mut buffer, Wait::Poll).unwrap(),
+        receiver.look(&mut buffer, Wait::Poll),
         None,
         "nothing of the child's"
     );
@@ -227,11 +200,7 @@ fn other_kinds(side: Side) -> Option<()> {
     frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 0x88, 0xA4]);
     theirs.2.send(&frame).unwrap();
     let mut buffer = [0; RAW_FRAME_BYTES_MAX];
-    assert!(
-        raw.receive_into(&mut buffer, Wait::Until(soon))
-            .unwrap()
-            .is_some()
-    );
+    assert!(raw.look(&mut buffer, Wait::Until(soon)).is_some());
     Some(())
 }
 
@@ -249,10 +218,7 @@ fn ports_of_all_kinds_outlive_what_a_child_drops() {
 fn a_child_neither_sends_nor_gives_back_what_its_parent_has_lent() {
     let pairs = [Some(bus_pair()), pair(PACKET, XDP)];
     for pair in pairs.into_iter().flatten() {
-        let options = QueuingOptions {
-            depth: 2,
-            ..QueuingOptions::default()
-        };
+        let options = queuing_with(|options| options.depth = 2);
         let (mut sender, mut receiver, to) = pair.ports(&options);
         sender.send(to, HIGH, b"first").unwrap();
         let mut message = receiver.receive_in_place(Wait::Until(pair.soon())).unwrap();
@@ -295,10 +261,7 @@ fn a_protected_port_uses_no_nonce_twice() {
         .unwrap()
         .with_keys("peer", KeySource::Ring(key()));
     let node = Node::open(config).unwrap();
-    let options = QueuingOptions {
-        protection: Some(Protection::Encrypted),
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.protection = Some(Protection::Encrypted));
     let mut sender = node.queuing(port(3_701)).options(&options).open().unwrap();
     let mut receiver = node.queuing(port(3_702)).options(&options).open().unwrap();
     let to = sender.destination("peer", receiver.number()).unwrap();

@@ -4,11 +4,11 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::control::{NOBODY, allow, control_status, served, start_client, start_control};
+use crate::common::control::{NOBODY, allow, control_status, start_client, start_control};
 use crate::common::unprivileged::{become_user, forbid_bpf};
 use crate::common::{
-    PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, child, config, here, hosts,
-    is_here, open, pair, port,
+    PACKET, PATIENCE, Pair, Side, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, begin, child, config, here,
+    hosts, is_here, open, pair, port, queuing_with,
 };
 use tautline::config::ServiceConfig;
 use tautline::control::Server;
@@ -31,6 +31,11 @@ fn ip(hosts: &Hosts, host: Host, arguments: &str) {
 
 fn of(pair: &Pair) -> &Hosts {
     pair.hosts.as_ref().unwrap()
+}
+
+/// In the second host of a pair.
+fn on_b(pair: &Pair, arguments: &str) {
+    ip(of(pair), Host::B, arguments);
 }
 
 /// Sends until a message arrives, because an interface that has come up takes a moment.
@@ -83,10 +88,7 @@ const UNCHANGED: (InterfaceState, Vec<String>) = (InterfaceState::Up, Vec::new()
 #[test]
 fn a_node_learns_that_its_interface_was_deleted_and_made_again() {
     let sleeps = QueuingOptions::default();
-    let spins = QueuingOptions {
-        spin: Spin::For(Duration::from_secs(3_600)),
-        ..QueuingOptions::default()
-    };
+    let spins = queuing_with(|options| options.spin = Spin::For(Duration::from_secs(3_600)));
     for side in here([XDP, XDP_GENERIC, XDP_TC, XSK, PACKET]) {
         for options in [&sleeps, &spins] {
             let Some(pair) = pair(side, side) else { return };
@@ -94,7 +96,7 @@ fn a_node_learns_that_its_interface_was_deleted_and_made_again() {
             sender.send(to, Priority::NORMAL, b"before").unwrap();
             assert_eq!(changes(&pair.a.status()), UNCHANGED);
             // Both ends of the cable go.
-            let delete = || ip(of(&pair), Host::B, "link delete taut0");
+            let delete = || on_b(&pair, "link delete taut0");
             let (error, mut receiver) = ended_by(receiver, delete);
             assert_eq!(error, ReceiveError::InterfaceGone, "{:?}", side.link);
             let soon = tautline::now() + PATIENCE;
@@ -109,8 +111,8 @@ fn a_node_learns_that_its_interface_was_deleted_and_made_again() {
                 told,
                 ["interface `taut0` is gone: restart this process when there is one"]
             );
-            ip(of(&pair), Host::B, "link add taut0 type veth peer taut9");
-            ip(of(&pair), Host::B, "link set taut0 up");
+            on_b(&pair, "link add taut0 type veth peer taut9");
+            on_b(&pair, "link set taut0 up");
             let status = pair.b.status();
             let (state, told) = changes(&status);
             assert_eq!(
@@ -136,9 +138,9 @@ fn an_interface_made_again_with_the_same_index_and_mac_address_is_another() {
     };
     let index = of(&pair).inside(Host::B, inside).unwrap();
     let mac = pair.b.report().mac.clone().unwrap();
-    ip(of(&pair), Host::B, "link delete taut0");
+    on_b(&pair, "link delete taut0");
     let again = format!("link add taut0 index {index} address {mac} type veth peer taut9");
-    ip(of(&pair), Host::B, &again);
+    on_b(&pair, &again);
     let (state, told) = changes(&pair.b.status());
     assert_eq!(state, InterfaceState::Gone);
     assert!(
@@ -221,7 +223,7 @@ fn link_udp_lives_by_its_address() {
     let Some(pair) = pair(UDP, UDP) else { return };
     assert_eq!(pair.on_b(Node::status).interface_now, None);
     assert_eq!(pair.on_b(Node::status).interface_up, Some(true));
-    ip(of(&pair), Host::B, "link delete taut0");
+    on_b(&pair, "link delete taut0");
     assert_eq!(pair.on_b(Node::status).interface_up, Some(false));
 }
 
@@ -230,10 +232,10 @@ fn link_udp_lives_by_its_address() {
 fn leaving_a_bridge_is_no_end() {
     let Some(pair) = pair(XDP, XDP) else { return };
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
-    ip(of(&pair), Host::B, "link add taut-br type bridge");
-    ip(of(&pair), Host::B, "link set taut0 master taut-br");
-    ip(of(&pair), Host::B, "link set taut0 nomaster");
-    ip(of(&pair), Host::B, "link delete taut-br");
+    on_b(&pair, "link add taut-br type bridge");
+    on_b(&pair, "link set taut0 master taut-br");
+    on_b(&pair, "link set taut0 nomaster");
+    on_b(&pair, "link delete taut-br");
     flows(&mut sender, &mut receiver, to);
     assert_eq!(changes(&pair.b.status()), UNCHANGED);
 }
@@ -243,11 +245,7 @@ fn another_mac_address_is_told() {
     for side in here([XDP, XDP_TC, PACKET]) {
         let Some(pair) = pair(side, side) else { return };
         let old = pair.b.report().mac.clone().unwrap();
-        ip(
-            of(&pair),
-            Host::B,
-            &format!("link set taut0 address {OTHER_MAC}"),
-        );
+        on_b(&pair, &format!("link set taut0 address {OTHER_MAC}"));
         let status = pair.b.status();
         let (state, told) = changes(&status);
         assert_eq!(
@@ -259,7 +257,7 @@ fn another_mac_address_is_told() {
         );
         assert_eq!(told, [sentence]);
         assert_eq!(status.interface_now.unwrap().mac.unwrap(), OTHER_MAC);
-        ip(of(&pair), Host::B, &format!("link set taut0 address {old}"));
+        on_b(&pair, &format!("link set taut0 address {old}"));
         assert_eq!(changes(&pair.b.status()), UNCHANGED);
     }
 }
@@ -268,16 +266,15 @@ fn another_mac_address_is_told() {
 fn another_ipv4_address_is_told() {
     let Some(pair) = pair(XDP, XDP) else { return };
     let old = of(&pair).end(Host::B, 0).address();
-    let on_b = |arguments: &str| ip(of(&pair), Host::B, arguments);
     let told = || changes(&pair.b.status());
-    on_b("address add 10.250.9.9/24 dev taut0");
+    on_b(&pair, "address add 10.250.9.9/24 dev taut0");
     assert_eq!(told(), UNCHANGED);
-    on_b(&format!("address delete {old}/24 dev taut0"));
+    on_b(&pair, &format!("address delete {old}/24 dev taut0"));
     let sentence = format!(
         "the interface's IPv4 address is now 10.250.9.9, this process uses {old}: restart it"
     );
     assert_eq!(told(), (InterfaceState::Up, vec![sentence]));
-    on_b("address delete 10.250.9.9/24 dev taut0");
+    on_b(&pair, "address delete 10.250.9.9/24 dev taut0");
     let sentence =
         format!("the interface's IPv4 address is gone, this process uses {old}: restart it");
     assert_eq!(told(), (InterfaceState::Up, vec![sentence]));
@@ -290,7 +287,7 @@ fn another_name_is_told_and_does_no_harm() {
         let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
         for change in ["down", "name other0", "up"] {
             let name = if change == "up" { "other0" } else { "taut0" };
-            ip(of(&pair), Host::B, &format!("link set {name} {change}"));
+            on_b(&pair, &format!("link set {name} {change}"));
         }
         flows(&mut sender, &mut receiver, to);
         let status = pair.b.status();
@@ -300,7 +297,7 @@ fn another_name_is_told_and_does_no_harm() {
             (InterfaceState::Up, Some(true))
         );
         assert_eq!(told, ["`taut0` is called `other0` now"]);
-        ip(of(&pair), Host::B, "link add taut0 type veth peer taut9");
+        on_b(&pair, "link add taut0 type veth peer taut9");
         let (state, told) = changes(&pair.b.status());
         assert_eq!(state, InterfaceState::Up);
         assert_eq!(
@@ -371,13 +368,12 @@ fn client(peer: &str) {
 #[test]
 fn a_control_process_ends_with_its_interface_and_its_clients_learn_it() {
     const TEST: &str = "a_control_process_ends_with_its_interface_and_its_clients_learn_it";
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            client(&role);
-        }
+    let client = |role: &str| {
+        client(&role);
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let mut control = start_control(&hosts, TEST, &allow("60, 61", ""));
     let peer = MacAddress(hosts.end(Host::A, 0).mac()).to_string();
     let mut client = start_client(&hosts, TEST, &peer);
@@ -412,13 +408,12 @@ fn a_control_process_ends_with_its_interface_and_its_clients_learn_it() {
 #[test]
 fn a_control_process_says_that_it_listens_on_an_old_mac_address() {
     const TEST: &str = "a_control_process_says_that_it_listens_on_an_old_mac_address";
-    if let Some(role) = child::role() {
-        if !served(&role) {
-            client(&role);
-        }
+    let client = |role: &str| {
+        client(&role);
+    };
+    let Some(hosts) = begin(client) else {
         return;
-    }
-    let Some(hosts) = hosts() else { return };
+    };
     let control = start_control(&hosts, TEST, &allow("60, 61", ""));
     let peer = MacAddress(hosts.end(Host::A, 0).mac()).to_string();
     let old = MacAddress(hosts.end(Host::B, 0).mac());

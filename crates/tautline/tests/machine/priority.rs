@@ -7,9 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::common::{Pair, Take, XDP, pair, port};
+use crate::common::{Give, Pair, Take, XDP, pair, port, queuing_with};
 use nix::unistd::gettid;
-use tautline::port::QueuingOptions;
 use tautline::{Destination, Node, Priority, QueuingPort};
 use tautline_testbed::sys::{allowed_cpus, pin_to_cpu, set_fifo};
 
@@ -55,10 +54,7 @@ impl Receiver {
 
 fn open(node: &Node, number: u16) -> QueuingPort {
     // It sleeps at once, so that its thread has to be scheduled.
-    let options = QueuingOptions {
-        spin: Duration::ZERO.into(),
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.spin = Duration::ZERO.into());
     node.queuing(port(number)).options(&options).open().unwrap()
 }
 
@@ -87,7 +83,7 @@ fn first_served(
             std::thread::yield_now();
         }
         for to in to {
-            sender.send(to, Priority::NORMAL, b"work").unwrap();
+            sender.give(to, Priority::NORMAL, b"work");
         }
         let waiting = || {
             let ports = pair.b.status().ports;
@@ -130,7 +126,7 @@ fn a_change_of_priority_takes_effect_with_no_call_to_the_library() {
         }
     }
     for to in to {
-        sender.send(to, Priority::NORMAL, b"").unwrap();
+        sender.give(to, Priority::NORMAL, b"");
     }
     for receiver in receivers {
         receiver.handle.join().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common::{
     PACKET, Pair, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair,
-    controlled_pair, here, hosts, pair, port, sim_pair,
+    controlled_pair, here, hosts, pair, port, queuing_with, sim_pair,
 };
 use tautline::error::OptionsError;
 use tautline::keys::{Cipher, Key, KeyRing, KeySource};
@@ -43,6 +43,14 @@ const COMMAND: Command = Command {
     torque: [1.0, 2.0, f32::INFINITY],
 };
 
+fn queue<R: Typed, S: Typed>(node: &Node, number: u16) -> TypedQueuingPort<R, S> {
+    node.queuing(port(number)).typed().open().unwrap()
+}
+
+fn value<R: Typed, S: Typed>(node: &Node, number: u16) -> TypedSamplingPort<R, S> {
+    node.sampling(port(number)).typed().open().unwrap()
+}
+
 /// Runs a test on each sort of link: with frames, with sockets, with shared memory.
 fn on_links(test: impl Fn(&Pair)) {
     test(&sim_pair());
@@ -55,12 +63,9 @@ fn on_links(test: impl Fn(&Pair)) {
 #[test]
 fn messages_are_values() {
     on_links(|pair| {
-        let mut motor: TypedQueuingPort<Command, JointState> = pair
-            .on_a(|node| node.queuing(port(11)).typed().open())
-            .unwrap();
-        let mut controller: TypedQueuingPort<JointState, Command> = pair
-            .on_b(|node| node.queuing(port(12)).typed().open())
-            .unwrap();
+        let mut motor: TypedQueuingPort<Command, JointState> = pair.on_a(|node| queue(node, 11));
+        let mut controller: TypedQueuingPort<JointState, Command> =
+            pair.on_b(|node| queue(node, 12));
         let to = controller.destination("peer", port(11)).unwrap();
         assert_eq!(motor.receive(Wait::Poll).unwrap(), None);
         controller.send(to, Priority::HIGHEST, &COMMAND).unwrap();
@@ -100,12 +105,8 @@ fn messages_are_values() {
 #[test]
 fn values_are_values() {
     on_links(|pair| {
-        let mut arm: TypedSamplingPort<JointState> = pair
-            .on_a(|node| node.sampling(port(21)).typed().open())
-            .unwrap();
-        let mut hub: TypedSamplingPort<JointState> = pair
-            .on_b(|node| node.sampling(port(22)).typed().open())
-            .unwrap();
+        let mut arm: TypedSamplingPort<JointState> = pair.on_a(|node| value(node, 21));
+        let mut hub: TypedSamplingPort<JointState> = pair.on_b(|node| value(node, 22));
         let to = arm.destination("peer", port(22)).unwrap();
         assert_eq!(hub.read().unwrap(), None);
         arm.send(to, Priority::NORMAL, &STATE).unwrap();
@@ -154,12 +155,8 @@ fn watchers_see_the_newest_value_whether_it_was_read_or_not() {
     ];
     for (pair, is_there_at_once) in pairs {
         let Some(pair) = pair else { continue };
-        let mut arm: TypedSamplingPort<Command> = pair
-            .on_a(|node| node.sampling(port(21)).typed().open())
-            .unwrap();
-        let mut hub: TypedSamplingPort<Command> = pair
-            .on_b(|node| node.sampling(port(22)).typed().open())
-            .unwrap();
+        let mut arm: TypedSamplingPort<Command> = pair.on_a(|node| value(node, 21));
+        let mut hub: TypedSamplingPort<Command> = pair.on_b(|node| value(node, 22));
         pair.on_b(Node::publish_status).unwrap();
         assert_eq!(told(&pair), [None, None], "nothing has come");
         let to = arm.destination("peer", port(22)).unwrap();
@@ -400,10 +397,7 @@ fn the_type_of_a_protected_message_is_known_behind_its_protection() {
             control: None,
             hosts: Some(hosts),
         };
-        let options = QueuingOptions {
-            protection: Some(protection),
-            ..QueuingOptions::default()
-        };
+        let options = queuing_with(|options| options.protection = Some(protection));
         other_types_are_refused(&pair, &options);
     }
 }
@@ -413,10 +407,8 @@ fn values_of_another_type_are_refused_and_counted_once() {
     for pair in [Some(sim_pair()), pair(XDP, PACKET)].into_iter().flatten() {
         let open = |node: &Node| node.sampling(port(21)).typed().open().unwrap();
         let mut hub: TypedSamplingPort<Command> = pair.on_a(open);
-        let mut other: TypedSamplingPort<OtherCommand> =
-            pair.on_b(|node| node.sampling(port(22)).typed().open().unwrap());
-        let mut same: TypedSamplingPort<Command> =
-            pair.on_b(|node| node.sampling(port(23)).typed().open().unwrap());
+        let mut other: TypedSamplingPort<OtherCommand> = pair.on_b(|node| value(node, 22));
+        let mut same: TypedSamplingPort<Command> = pair.on_b(|node| value(node, 23));
         let to = other.destination("peer", port(21)).unwrap();
         other.send(to, Priority::NORMAL, &OTHER).unwrap();
         assert!(is_refused(hub.next(Wait::Until(pair.soon())), 22));
@@ -440,10 +432,7 @@ fn a_message_in_fragments_of_another_type_is_passed_over() {
         sends: Some(std::sync::Arc::new(text.parse().unwrap())),
     };
     for pair in [Some(sim_pair()), pair(XDP, PACKET)].into_iter().flatten() {
-        let options = QueuingOptions {
-            message_bytes_max: 20_000,
-            ..QueuingOptions::default()
-        };
+        let options = queuing_with(|options| options.message_bytes_max = 20_000);
         let open = |node: &Node, number, text| {
             node.queuing(port(number))
                 .options(&options)

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::common::Take;
 use serde_json::Value;
 use tautline::config::BusConfig;
 use tautline::port::{QueuingOptions, SamplingOptions};
@@ -40,17 +41,11 @@ fn exchange(from: &Node, to: &Node, peer: &str) {
     let mut pass = |round: u64| {
         for _ in 0..COUNT / 2 {
             sender.send(to_queue, Priority::NORMAL, &[1; 10]).unwrap();
-            queue
-                .receive_into(&mut buffer, Wait::Until(until))
-                .unwrap()
-                .unwrap();
+            queue.look(&mut buffer, Wait::Until(until)).unwrap();
             sender.send(to_queue, Priority::NORMAL, &[1; 10]).unwrap();
             drop(queue.receive_in_place(Wait::Until(until)).unwrap().unwrap());
             sender.send(to_value, Priority::NORMAL, &[1; 6]).unwrap();
-            value
-                .next_into(&mut buffer, Wait::Until(until))
-                .unwrap()
-                .unwrap();
+            value.look(&mut buffer, Wait::Until(until)).unwrap();
             sender.send(to_value, Priority::NORMAL, &[1; 6]).unwrap();
             while !value
                 .read_in_place()
@@ -173,9 +168,7 @@ fn datagrams_are_measured_while_they_are_watched() {
     for round in 1..=2 {
         for _ in 0..COUNT {
             port.send_to(to, Priority::NORMAL, &[1; 9]).unwrap();
-            port.receive_into(&mut buffer, Wait::Forever)
-                .unwrap()
-                .unwrap();
+            port.look(&mut buffer, Wait::Forever).unwrap();
         }
         let status = &node.status().ports[0];
         assert_eq!(

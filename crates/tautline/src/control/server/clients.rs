@@ -16,13 +16,11 @@ const CLIENTS_MAX: usize = 1024;
 /// have it. Higher: fewer clients where the limit of open files is low.
 const DESCRIPTORS_RESERVED: usize = 192;
 
-/// A process that has connected and was admitted.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) socket: UntrustedSocket,
     pub(super) pid: i32,
     pub(super) user: ClientUser,
-    /// Whether it has said what it needs.
     pub(super) greeted: bool,
 }
 
@@ -53,7 +51,7 @@ impl AsFd for Client {
 #[derive(Debug)]
 pub(super) struct Clients {
     next: u64,
-    connected: BTreeMap<u64, Client>,
+    pub(super) connected: BTreeMap<u64, Client>,
     /// [`CLIENTS_MAX`]; fewer where the process may not have as many descriptors.
     max: usize,
 }
@@ -87,25 +85,6 @@ impl Clients {
         self.next - 1
     }
 
-    pub(super) fn insert(&mut self, number: u64, client: Client) {
-        self.connected.insert(number, client);
-    }
-
-    pub(super) fn get(&self, number: u64) -> Option<&Client> {
-        self.connected.get(&number)
-    }
-
-    pub(super) fn greet(&mut self, number: u64) {
-        if let Some(client) = self.connected.get_mut(&number) {
-            client.greeted = true;
-        }
-    }
-
-    pub(super) fn remove(&mut self, number: u64) {
-        self.connected.remove(&number);
-    }
-
-    /// Clients that have said what they need.
     pub(super) fn greeted(&self) -> impl Iterator<Item = (u64, &Client)> {
         self.connected
             .iter()

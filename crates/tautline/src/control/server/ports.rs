@@ -27,14 +27,12 @@ const UNKNOWN: Credentials = Credentials {
     gid: u32::MAX,
 };
 
-/// A port that a client has open.
 #[derive(Debug)]
 pub(super) struct OpenPort {
     /// The client; `None` if a predecessor of this process gave the port out.
     pub(super) client: Option<u64>,
     pub(super) pid: i32,
     pub(super) uid: u32,
-    /// The entry of the policy that gave it.
     pub(super) rule: Option<usize>,
     /// Of the port, and of what it sends through.
     pub(super) memory_bytes: u64,
@@ -142,7 +140,6 @@ impl Server {
         self.demux.place(port)
     }
 
-    /// Number by which a port is claimed.
     fn number_of(&self, port: PortKey) -> Number {
         let setup = self.demux.setup();
         Number::of(setup.interface.index, setup.ethernet.ethertype, port)

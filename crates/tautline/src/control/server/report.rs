@@ -23,7 +23,6 @@ use crate::sys::clock;
 /// Most ports that are listed, so that the document fits a socket's buffer.
 const PORTS_LISTED_MAX: usize = 512;
 
-/// Result of opening.
 pub(super) fn opened(
     demux: &Demux,
     attachment: Attachment,
@@ -58,7 +57,6 @@ pub(super) fn opened(
     }
 }
 
-/// The document for `taut status`.
 pub(super) fn status(server: &Server) -> Vec<u8> {
     let interface_now = InterfaceStatus::of(&server.watch);
     let own = Holder::of(std::process::id() as i32);

@@ -9,18 +9,9 @@ pub(super) fn what_is_lent_stays(pair: &Pair) {
 }
 
 fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
-    let options = QueuingOptions {
-        depth: 64,
-        message_bytes_max: 65_536,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| (options.depth, options.message_bytes_max) = (64, 65_536));
     let (mut sender, mut receiver, to) = pair.ports(&options);
-    assert!(
-        receiver
-            .receive_in_place(tautline::Wait::Poll)
-            .unwrap()
-            .is_none()
-    );
+    assert!(receiver.receive_in_place(Wait::Poll).unwrap().is_none());
     let mut out = buffer();
     for (salt, length) in [0, 1, 63, 1000, 1456, 1485, 40_000, 65_536]
         .into_iter()
@@ -32,9 +23,7 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
         let mut loan = sender.lend(to, Priority::NORMAL, length).unwrap();
         loan.copy_from_slice(&bytes);
         loan.send().unwrap();
-        let message = receiver
-            .receive_in_place(tautline::Wait::Until(pair.soon()))
-            .unwrap();
+        let message = receiver.receive_in_place(Wait::Until(pair.soon())).unwrap();
         let message = message.expect("arrives");
         assert_eq!(message.priority, Priority::NORMAL);
         assert_eq!(message.source.port, port(11));
@@ -45,25 +34,17 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
         assert_eq!(message.bytes().slice().is_some(), !foreign);
         assert!(message.bytes().slice().is_none_or(|slice| slice == bytes));
     }
-    assert!(
-        receiver
-            .receive_in_place(tautline::Wait::Poll)
-            .unwrap()
-            .is_none()
-    );
+    assert!(receiver.receive_in_place(Wait::Poll).unwrap().is_none());
     let status = pair.b.status();
     assert_eq!(status.ports[0].received, 8);
 
     // While the oldest is looked at, its class takes one less, and nothing is written over it.
-    let options = QueuingOptions {
-        depth: 4,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.depth = 4);
     drop((sender, receiver));
     let (mut sender, mut receiver, to) = pair.ports(&options);
     sender.send(to, Priority::NORMAL, &[9; 100]).unwrap();
     let lent = receiver
-        .receive_in_place(tautline::Wait::Until(pair.soon()))
+        .receive_in_place(Wait::Until(pair.soon()))
         .unwrap()
         .unwrap();
     for number in 0..3 {
@@ -76,7 +57,7 @@ fn lent_messages_arrive_and_hold_their_place(pair: &Pair) {
     assert_eq!(out[..100], [9; 100]);
     drop(lent);
     let mut taken = Vec::new();
-    while let Some(lent) = receiver.receive_in_place(tautline::Wait::Poll).unwrap() {
+    while let Some(lent) = receiver.receive_in_place(Wait::Poll).unwrap() {
         lent.bytes().copy_out(0, &mut out);
         assert!(out[..100].iter().all(|byte| *byte == out[0]));
         taken.push(out[0]);
@@ -98,26 +79,19 @@ fn merged_messages_can_be_lent(pair: &Pair) {
     for number in 0..5u8 {
         if number == 3 {
             // Looked at and copied in turn.
-            let message = receiver
-                .receive_into(&mut out, tautline::Wait::Until(pair.soon()))
-                .unwrap();
+            let message = receiver.look(&mut out, tautline::Wait::Until(pair.soon()));
             assert_eq!(out[..message.unwrap().length], pattern(31, 3));
             continue;
         }
         let lent = receiver
-            .receive_in_place(tautline::Wait::Until(pair.soon()))
+            .receive_in_place(Wait::Until(pair.soon()))
             .unwrap()
             .unwrap();
         let length = lent.bytes().copy_out(0, &mut out);
         let expected = pattern(usize::from(number) * 10 + 1, number);
         assert_eq!(out[..length], expected);
     }
-    assert!(
-        receiver
-            .receive_in_place(tautline::Wait::Poll)
-            .unwrap()
-            .is_none()
-    );
+    assert!(receiver.receive_in_place(Wait::Poll).unwrap().is_none());
     assert_eq!(pair.b.status().ports[0].queued, [0; 8]);
 }
 

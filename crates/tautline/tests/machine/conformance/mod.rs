@@ -7,8 +7,9 @@ mod values;
 use std::time::Duration;
 
 use crate::common::{
-    PACKET, Pair, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair, controlled_pair,
-    pair, port, sim_pair, slowness, zero_copy_demanded,
+    Give, PACKET, Pair, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, bus_pair,
+    controlled_pair, pair, port, queuing_with, sampling_with, sim_pair, slowness,
+    zero_copy_demanded,
 };
 use lent::what_is_lent_stays;
 use tautline::error::OptionsError;
@@ -172,14 +173,13 @@ fn messages_arrive_whole(pair: &Pair) {
     {
         let sent = pattern(length, count as u8);
         let before = pair.now();
-        sender.send(to, Priority::NORMAL, &sent).unwrap();
+        sender.give(to, Priority::NORMAL, &sent);
         let message = receiver.take_into(&mut buffer);
         assert_eq!(&buffer[..message.length], sent);
         assert_eq!(message.priority, Priority::NORMAL);
         assert_eq!(message.source.port, port(11));
         assert_eq!(message.sequence, count as u32);
-        // The realtime clock of a socket's timestamp is moved to the monotonic one with an error
-        // of microseconds.
+        // The realtime clock of a socket's timestamp is moved to the monotonic one with an error of microseconds.
         let earliest = before.as_nanos().saturating_sub(1_000_000);
         assert!((earliest..=pair.now().as_nanos()).contains(&message.arrival.as_nanos()));
     }
@@ -198,14 +198,12 @@ fn settle(pair: &Pair) {
 fn most_urgent_first_then_first_in_first_out(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
     for number in 0..24u8 {
-        sender
-            .send(to, Priority::ALL[usize::from(number % 8)], &[number])
-            .unwrap();
+        sender.give(to, Priority::ALL[usize::from(number % 8)], &[number]);
     }
     settle(pair);
     let mut buffer = buffer();
     let mut taken = Vec::new();
-    while let Some(message) = receiver.receive_into(&mut buffer, Wait::Poll).unwrap() {
+    while let Some(message) = receiver.look(&mut buffer, Wait::Poll) {
         assert_eq!(message.priority.get(), buffer[0] % 8);
         taken.push(buffer[0]);
     }
@@ -217,12 +215,9 @@ fn most_urgent_first_then_first_in_first_out(pair: &Pair) {
 }
 
 fn a_full_class_drops_and_displaces_nothing(pair: &Pair) {
-    let options = QueuingOptions {
-        depth: 8,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.depth = 8);
     let (mut sender, mut receiver, to) = pair.ports(&options);
-    sender.send(to, Priority::HIGHEST, &[100]).unwrap();
+    sender.give(to, Priority::HIGHEST, &[100]);
     for number in 0..12u8 {
         let expected = match answers_sender(pair) && number >= 8 {
             true => Err(SendError::ReceiverFull),
@@ -230,11 +225,11 @@ fn a_full_class_drops_and_displaces_nothing(pair: &Pair) {
         };
         assert_eq!(sender.send(to, Priority::LOWEST, &[number]), expected);
     }
-    sender.send(to, Priority::NORMAL, &[101]).unwrap();
+    sender.give(to, Priority::NORMAL, &[101]);
     settle(pair);
     let mut buffer = buffer();
     let mut taken = Vec::new();
-    while let Some(message) = receiver.receive_into(&mut buffer, Wait::Poll).unwrap() {
+    while let Some(message) = receiver.look(&mut buffer, Wait::Poll) {
         assert_eq!(message.length, 1);
         taken.push(buffer[0]);
     }
@@ -242,18 +237,13 @@ fn a_full_class_drops_and_displaces_nothing(pair: &Pair) {
     assert_eq!(taken[2..], [0, 1, 2, 3, 4, 5, 6, 7], "the oldest stay");
     let status = pair.b.status();
     assert_eq!(status.ports[0].dropped_full, [4, 0, 0, 0, 0, 0, 0, 0]);
-    sender.send(to, Priority::LOWEST, &[102]).unwrap();
-    let message = receiver
-        .receive_into(&mut buffer, Wait::Until(pair.soon()))
-        .unwrap();
+    sender.give(to, Priority::LOWEST, &[102]);
+    let message = receiver.look(&mut buffer, Wait::Until(pair.soon()));
     assert!(message.is_some() && buffer[0] == 102, "there is room again");
 }
 
 fn large_messages_are_put_together(pair: &Pair) {
-    let options = QueuingOptions {
-        message_bytes_max: 65_536,
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.message_bytes_max = 65_536);
     let (mut sender, mut receiver, to) = pair.ports(&options);
     let mut buffer = buffer();
     for (salt, length) in [1485, 1408 * 2, 1408 * 2 + 1, 40_000, 65_536]
@@ -261,7 +251,7 @@ fn large_messages_are_put_together(pair: &Pair) {
         .enumerate()
     {
         let sent = pattern(length, salt as u8);
-        sender.send(to, Priority::NORMAL, &sent).unwrap();
+        sender.give(to, Priority::NORMAL, &sent);
         let message = receiver.take_into(&mut buffer);
         assert_eq!(message.length, length);
         assert!(
@@ -282,10 +272,7 @@ fn hopeless_error(pair: &Pair, largest: usize) -> SendError {
 }
 
 fn what_is_too_large_is_refused(pair: &Pair) {
-    let small = QueuingOptions {
-        message_bytes_max: 100,
-        ..QueuingOptions::default()
-    };
+    let small = queuing_with(|options| options.message_bytes_max = 100);
     let (mut sender, mut receiver, to) = pair.ports(&small);
     let mut buffer = buffer();
     assert_eq!(
@@ -322,10 +309,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
         interval: Duration::from_secs(3600),
         burst: 5,
     };
-    let options = QueuingOptions {
-        policing: Some(strict),
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.policing = Some(strict));
     if !pair.b.report().capabilities.polices {
         let refused = pair.on_b(|node| node.queuing(port(12)).options(&options).open());
         assert!(matches!(
@@ -340,16 +324,12 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
     settle(pair);
     for number in 0..12 {
         let priority = Priority::ALL[usize::from(number % 8)];
-        sender.send(to, priority, &[number]).unwrap();
+        sender.give(to, priority, &[number]);
     }
     settle(pair);
     let mut buffer = buffer();
     let mut taken = Vec::new();
-    while receiver
-        .receive_into(&mut buffer, Wait::Poll)
-        .unwrap()
-        .is_some()
-    {
+    while receiver.look(&mut buffer, Wait::Poll).is_some() {
         taken.push(buffer[0]);
     }
     assert_eq!(
@@ -374,7 +354,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
     let to = sender.destination("peer", port(23)).unwrap();
     for value in 0..3 {
         for _ in 0..2 {
-            sender.send(to, Priority::NORMAL, &[value]).unwrap();
+            sender.give(to, Priority::NORMAL, &[value]);
         }
         settle(pair);
         if let Some(network) = &pair.network {
@@ -389,10 +369,7 @@ fn what_is_too_much_is_dropped_at_the_door(pair: &Pair) {
     }
     assert_eq!(pair.b.status().ports[1].policed, 0);
 
-    let hopeless = SamplingOptions {
-        policing: Some(Policing::per_second(0, 1)),
-        ..SamplingOptions::default()
-    };
+    let hopeless = sampling_with(|options| options.policing = Some(Policing::per_second(0, 1)));
     let refused = pair.on_b(|node| node.sampling(port(24)).options(&hopeless).open());
     assert!(matches!(
         refused,
@@ -405,27 +382,12 @@ fn a_deadline_is_kept(pair: &Pair) {
     let mut reader = pair.on_b(|node| node.sampling(port(30)).open()).unwrap();
     let mut buffer = buffer();
     let deadline = pair.now() + Duration::from_millis(30);
-    assert_eq!(
-        receiver
-            .receive_into(&mut buffer, Wait::Until(deadline))
-            .unwrap(),
-        None
-    );
+    assert_eq!(receiver.look(&mut buffer, Wait::Until(deadline)), None);
     assert!(pair.now() >= deadline);
     let past = pair.now();
-    assert_eq!(
-        receiver
-            .receive_into(&mut buffer, Wait::Until(past))
-            .unwrap(),
-        None
-    );
+    assert_eq!(receiver.look(&mut buffer, Wait::Until(past)), None);
     let deadline = pair.now() + Duration::from_millis(30);
-    assert_eq!(
-        reader
-            .next_into(&mut buffer, Wait::Until(deadline))
-            .unwrap(),
-        None
-    );
+    assert_eq!(reader.look(&mut buffer, Wait::Until(deadline)), None);
     assert!(pair.now() >= deadline);
 }
 
@@ -433,7 +395,7 @@ fn an_answer_finds_the_sender(pair: &Pair) {
     let (mut asker, mut answerer, to) = pair.ports(&QueuingOptions::default());
     let mut buffer = buffer();
     for count in 0..3u32 {
-        asker.send(to, Priority::NORMAL, b"question").unwrap();
+        asker.give(to, Priority::NORMAL, b"question");
         let question = answerer.take_into(&mut buffer);
         answerer
             .reply(question.source, question.priority, b"answer")
@@ -456,17 +418,11 @@ fn any_number_of_senders_is_answered(pair: &Pair) {
             assert!(pair.now() < limit);
             answerer.finds_nothing(&mut buffer);
         }
-        let question = answerer
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
-        let question = question.expect("the question comes");
+        let question = answerer.take_into(&mut buffer);
         answerer
             .reply(question.source, question.priority, b"answer")
             .unwrap();
-        let answer = asker
-            .receive_into(&mut buffer, Wait::Until(pair.soon()))
-            .unwrap();
-        let answer = answer.expect("the answer comes");
+        let answer = asker.take_into(&mut buffer);
         assert_eq!(&buffer[..answer.length], b"answer");
         answer.sequence
     };
@@ -508,7 +464,7 @@ fn a_destination_of_another_port_is_refused(pair: &Pair) {
         (port.get(), buffer[0])
     };
     assert_eq!(received(), (13, b'2'));
-    owner.send(to, priority, b"3").unwrap();
+    owner.give(to, priority, b"3");
     assert_eq!(received(), (11, b'3'));
     let status = pair.a.status();
     let counted = status
@@ -522,10 +478,7 @@ fn a_sleeper_is_woken(pair: &Pair) {
     if pair.is_virtual() {
         return; // Waiting moves the clock there: no thread sleeps.
     }
-    let options = QueuingOptions {
-        spin: Duration::ZERO.into(),
-        ..QueuingOptions::default()
-    };
+    let options = queuing_with(|options| options.spin = Duration::ZERO.into());
     let (mut sender, mut receiver, to) = pair.ports(&options);
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(move || {
@@ -537,7 +490,7 @@ fn a_sleeper_is_woken(pair: &Pair) {
         });
         for number in 0..20 {
             std::thread::sleep(Duration::from_millis(2));
-            sender.send(to, Priority::NORMAL, &[number]).unwrap();
+            sender.give(to, Priority::NORMAL, &[number]);
         }
         sleeper.join().unwrap();
     });
@@ -555,11 +508,7 @@ fn the_descriptor_wakes_epoll(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
     let mut buffer = buffer();
     for round in 0..5u8 {
-        while receiver
-            .receive_into(&mut buffer, Wait::Poll)
-            .unwrap()
-            .is_some()
-        {}
+        while receiver.look(&mut buffer, Wait::Poll).is_some() {}
         let is_readable = |receiver: &mut tautline::QueuingPort, limit_ms: i64| {
             let descriptor = receiver.descriptor().unwrap();
             let limit = Timespec {
@@ -570,16 +519,11 @@ fn the_descriptor_wakes_epoll(pair: &Pair) {
             poll(&mut set, Some(&limit)).unwrap() == 1
         };
         assert!(!is_readable(&mut receiver, 10), "nothing has come");
-        sender.send(to, Priority::NORMAL, &[round]).unwrap();
-        sender.send(to, Priority::NORMAL, &[round]).unwrap();
+        sender.give(to, Priority::NORMAL, &[round]);
+        sender.give(to, Priority::NORMAL, &[round]);
         let descriptor_again = is_readable(&mut receiver, 5000);
         assert!(descriptor_again, "round {round}");
-        assert!(
-            receiver
-                .receive_into(&mut buffer, Wait::Poll)
-                .unwrap()
-                .is_some()
-        );
+        assert!(receiver.look(&mut buffer, Wait::Poll).is_some());
         // On a wire it may still be on its way.
         receiver.take_into(&mut buffer);
         receiver.finds_nothing(&mut buffer);
@@ -637,7 +581,7 @@ fn counters_add_up(pair: &Pair) {
     let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
     let mut buffer = buffer();
     for _ in 0..10 {
-        sender.send(to, Priority::NORMAL, b"x").unwrap();
+        sender.give(to, Priority::NORMAL, b"x");
         receiver.take_into(&mut buffer);
     }
     let sent = &pair.a.status().ports[0];
@@ -672,7 +616,7 @@ fn a_port_can_be_opened_again(pair: &Pair) {
     for round in 0..5u8 {
         let (mut sender, mut receiver, to) = pair.ports(&QueuingOptions::default());
         let mut buffer = buffer();
-        sender.send(to, Priority::NORMAL, &[round]).unwrap();
+        sender.give(to, Priority::NORMAL, &[round]);
         let message = receiver.take_into(&mut buffer);
         assert_eq!((message.length, buffer[0]), (1, round));
     }

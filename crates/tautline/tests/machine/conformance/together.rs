@@ -8,10 +8,7 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
     sender.flush().unwrap();
     if !pair.a.report().capabilities.merges {
         sender.merge(to, Priority::NORMAL, b"at once").unwrap();
-        let message = receiver
-            .receive_into(&mut buffer, tautline::Wait::Poll)
-            .unwrap()
-            .unwrap();
+        let message = receiver.take_into(&mut buffer);
         assert_eq!(&buffer[..message.length], b"at once");
         assert_eq!(pair.a.status().ports[0].merged, 0);
         return;
@@ -21,20 +18,11 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
         sender.merge(to, Priority::NORMAL, &message).unwrap();
     }
     settle(pair);
-    assert_eq!(
-        receiver
-            .receive_into(&mut buffer, tautline::Wait::Poll)
-            .unwrap(),
-        None,
-        "no timer"
-    );
+    receiver.finds_nothing(&mut buffer);
     sender.flush().unwrap();
     settle(pair);
     for number in 0..5u8 {
-        let message = receiver
-            .receive_into(&mut buffer, tautline::Wait::Poll)
-            .unwrap()
-            .unwrap();
+        let message = receiver.take_into(&mut buffer);
         assert_eq!(
             buffer[..message.length],
             pattern(usize::from(number) * 10, number)
@@ -42,21 +30,13 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
         assert_eq!((message.priority, message.sequence), (Priority::NORMAL, 0));
         if number == 1 {
             // A more urgent message overtakes the rest of a bundle.
-            sender.send(to, Priority::HIGHEST, b"now").unwrap();
+            sender.give(to, Priority::HIGHEST, b"now");
             settle(pair);
-            let urgent = receiver
-                .receive_into(&mut buffer, tautline::Wait::Poll)
-                .unwrap()
-                .unwrap();
+            let urgent = receiver.take_into(&mut buffer);
             assert_eq!(&buffer[..urgent.length], b"now");
         }
     }
-    assert_eq!(
-        receiver
-            .receive_into(&mut buffer, tautline::Wait::Poll)
-            .unwrap(),
-        None
-    );
+    receiver.finds_nothing(&mut buffer);
 
     // Full, another priority, a send of the same one, too large: each sends what is merged first.
     for number in 0..40u8 {
@@ -65,7 +45,7 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
             .unwrap();
     }
     sender.merge(to, Priority::LOWEST, &[40]).unwrap();
-    sender.send(to, Priority::LOWEST, &[41]).unwrap();
+    sender.give(to, Priority::LOWEST, &[41]);
     sender.merge(to, Priority::LOWEST, &[42; 30]).unwrap();
     sender
         .merge(to, Priority::LOWEST, &pattern(1456, 43))
@@ -73,17 +53,11 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
     sender.flush().unwrap();
     settle(pair);
     for number in 0..40u8 {
-        let message = receiver
-            .receive_into(&mut buffer, tautline::Wait::Poll)
-            .unwrap()
-            .unwrap();
+        let message = receiver.take_into(&mut buffer);
         assert_eq!(buffer[..message.length], pattern(100, number));
     }
     for (first, length) in [(40, 1), (41, 1), (42, 30), (43, 1456)] {
-        let message = receiver
-            .receive_into(&mut buffer, tautline::Wait::Poll)
-            .unwrap()
-            .unwrap();
+        let message = receiver.take_into(&mut buffer);
         assert_eq!((buffer[0], message.length), (first, length));
     }
     let sent = &pair.a.status().ports[0];
@@ -100,10 +74,7 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
 
     // A receiver that takes less than a bundle holds skips what is too large.
     drop(receiver);
-    let small = QueuingOptions {
-        message_bytes_max: 50,
-        ..QueuingOptions::default()
-    };
+    let small = queuing_with(|options| options.message_bytes_max = 50);
     let mut receiver = pair
         .on_b(|node| node.queuing(port(12)).options(&small).open())
         .unwrap();
@@ -115,10 +86,7 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
     drop(sender); // Which flushes.
     settle(pair);
     let mut lengths = Vec::new();
-    while let Some(message) = receiver
-        .receive_into(&mut buffer, tautline::Wait::Poll)
-        .unwrap()
-    {
+    while let Some(message) = receiver.look(&mut buffer, tautline::Wait::Poll) {
         lengths.push(message.length);
     }
     assert_eq!(lengths, [50, 1]);
@@ -126,11 +94,8 @@ pub(super) fn merged_messages_come_out_one_by_one(pair: &Pair) {
 }
 
 pub(super) fn a_batch_arrives_in_its_order(pair: &Pair) {
-    let options = QueuingOptions {
-        depth: 256,
-        message_bytes_max: 10_000,
-        ..QueuingOptions::default()
-    };
+    let options =
+        queuing_with(|options| (options.depth, options.message_bytes_max) = (256, 10_000));
     let (mut sender, mut receiver, to) = pair.ports(&options);
     let mut buffer = buffer();
     assert_eq!(sender.send_batch(&[]).unwrap(), 0);
@@ -155,14 +120,10 @@ pub(super) fn a_batch_arrives_in_its_order(pair: &Pair) {
         .merge(to, Priority::NORMAL, b"merged before")
         .unwrap();
     assert_eq!(sender.send_batch(&batch).unwrap(), 100);
-    let first = receiver
-        .receive_into(&mut buffer, tautline::Wait::Until(pair.soon()))
-        .unwrap();
-    assert_eq!(&buffer[..first.unwrap().length], b"merged before");
+    let length = receiver.take_into(&mut buffer).length;
+    assert_eq!(&buffer[..length], b"merged before");
     for (number, expected) in messages.iter().enumerate() {
-        let message = receiver
-            .receive_into(&mut buffer, tautline::Wait::Until(pair.soon()))
-            .unwrap();
+        let message = receiver.look(&mut buffer, tautline::Wait::Until(pair.soon()));
         let length = message.expect("arrives").length;
         assert!(buffer[..length] == expected[..], "message {number}");
     }
@@ -190,10 +151,8 @@ pub(super) fn a_batch_arrives_in_its_order(pair: &Pair) {
     );
     assert_eq!(sender.send_batch(&batch[2..]), Ok(1));
     for expected in [&b"sent"[..], b"not tried"] {
-        let message = receiver
-            .receive_into(&mut buffer, tautline::Wait::Until(pair.soon()))
-            .unwrap();
-        assert_eq!(&buffer[..message.unwrap().length], expected);
+        let length = receiver.take_into(&mut buffer).length;
+        assert_eq!(&buffer[..length], expected);
     }
     let status = &pair.a.status().ports[0];
     assert_eq!((status.sent, status.send_errors), (103, 1));

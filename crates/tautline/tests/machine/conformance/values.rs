@@ -5,10 +5,7 @@ use tautline::Wait;
 use tautline::error::OptionsError;
 
 pub(super) fn the_last_value_is_kept(pair: &Pair) {
-    let options = SamplingOptions {
-        refresh_period: Duration::from_millis(100),
-        ..SamplingOptions::default()
-    };
+    let options = sampling_with(|options| options.refresh_period = Duration::from_millis(100));
     let (mut publisher, mut reader, to) = pair.values(&options);
     let mut buffer = buffer();
     assert_eq!(
@@ -17,9 +14,7 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
         "there has never been a value"
     );
     for value in 1..=5u8 {
-        publisher
-            .send(to, Priority::NORMAL, &pattern(100, value))
-            .unwrap();
+        publisher.give(to, Priority::NORMAL, &pattern(100, value));
     }
     settle(pair);
     let sample = reader.read_into(&mut buffer).unwrap().unwrap();
@@ -40,7 +35,7 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
     }
     let old = reader.read_into(&mut buffer).unwrap().unwrap();
     assert!(!old.valid && old.age >= Duration::from_millis(100));
-    publisher.send(to, Priority::NORMAL, b"new").unwrap();
+    publisher.give(to, Priority::NORMAL, b"new");
     let new = reader.take_into(&mut buffer);
     assert_eq!(&buffer[..new.length], b"new");
     assert!(new.new && new.overwritten == 0);
@@ -55,11 +50,9 @@ pub(super) fn the_last_value_is_kept(pair: &Pair) {
 }
 
 pub(super) fn each_source_has_its_own_value(pair: &Pair) {
-    let options = SamplingOptions {
-        sources: 3,
-        refresh_period: Duration::from_millis(100),
-        ..SamplingOptions::default()
-    };
+    let options = sampling_with(|options| {
+        (options.sources, options.refresh_period) = (3, Duration::from_millis(100))
+    });
     let mut hub = pair
         .on_b(|node| node.sampling(port(22)).options(&options).open())
         .unwrap();
@@ -90,14 +83,10 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
             assert!(sample.new);
             seen.push((sample.source.port.get(), bytes.to_vec(), sample.overwritten));
         };
-        if wait
-            && let Some(sample) = hub
-                .next_into(&mut buffer, Wait::Until(pair.soon()))
-                .unwrap()
-        {
+        if wait && let Some(sample) = hub.look(&mut buffer, Wait::Until(pair.soon())) {
             each(&sample, &buffer[..sample.length]);
         }
-        while let Some(sample) = hub.next_into(&mut buffer, Wait::Poll).unwrap() {
+        while let Some(sample) = hub.look(&mut buffer, Wait::Poll) {
             each(&sample, &buffer[..sample.length]);
         }
         seen
@@ -161,10 +150,7 @@ pub(super) fn each_source_has_its_own_value(pair: &Pair) {
     assert_eq!(status.peers.len(), 3);
     assert!(status.peers.iter().all(|peer| peer.lost == 0));
     for sources in [0, 49] {
-        let options = SamplingOptions {
-            sources,
-            ..SamplingOptions::default()
-        };
+        let options = sampling_with(|options| options.sources = sources);
         let refused = pair.on_b(|node| node.sampling(port(24)).options(&options).open());
         assert!(matches!(
             refused,
