@@ -293,35 +293,11 @@ unsafe fn take_first(
 }
 
 hooks! {
-    /// recvmmsg(2). Its timeout, which the kernel looks at after each message, counts from the program's call.
+    /// recvmmsg(2). The kernel begins to count its timeout with the call: a call that has one is not waited for here.
     recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
-        if timeout.is_null() {
-            let call = |fd| next::recvmmsg(fd, messages, count, flags, timeout);
-            let take = |place, fd| take_first((place, fd), messages, count, flags, timeout);
-            return receive(fd, flags, call, take);
-        }
-        let Some(limit) = raw::instant_of(&*timeout) else {
-            return next::recvmmsg(fd, messages, count, flags, timeout);
-        };
-        let began = raw::now();
-        let rest = || {
-            let waited = raw::now().saturating_duration_since(began);
-            raw::timespec_of(limit.saturating_duration_since(Instant::ZERO + waited))
-        };
-        let call = |fd| {
-            let mut left = rest();
-            let received = next::recvmmsg(fd, messages, count, flags, &raw mut left);
-            if received > 0 {
-                *timeout = left;
-            }
-            received
-        };
-        let take = |place, fd| {
-            let mut left = rest();
-            let received = take_first((place, fd), messages, count, flags, &raw mut left)?;
-            *timeout = if received == 1 { rest() } else { left };
-            Some(received)
-        };
-        receive(fd, flags, call, take)
+        let waits = if timeout.is_null() { flags } else { flags | MSG_DONTWAIT };
+        let call = |fd| next::recvmmsg(fd, messages, count, flags, timeout);
+        let take = |place, fd| take_first((place, fd), messages, count, flags, timeout);
+        receive(fd, waits, call, take)
     }
 }
