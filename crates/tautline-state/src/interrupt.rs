@@ -8,12 +8,14 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::lock;
 
 /// Time that orderly work has to end after the first signal. Lower would cut off a report being
 /// written, higher makes ^C feel dead.
@@ -86,20 +88,15 @@ impl CleanUp {
     pub fn new(action: impl FnOnce() + Send + 'static) -> CleanUp {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        clean_ups().push((number, Box::new(action)));
+        lock(&CLEAN_UPS).push((number, Box::new(action)));
         CleanUp(number)
     }
 }
 
 impl Drop for CleanUp {
     fn drop(&mut self) {
-        clean_ups().retain(|(number, _)| *number != self.0);
+        lock(&CLEAN_UPS).retain(|(number, _)| *number != self.0);
     }
-}
-
-fn clean_ups() -> std::sync::MutexGuard<'static, Vec<(u64, Action)>> {
-    // A panic elsewhere leaves the list whole: it is only pushed to and filtered.
-    CLEAN_UPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn start() -> io::Result<()> {
@@ -121,7 +118,7 @@ fn start() -> io::Result<()> {
 }
 
 fn end(signal: i32) -> ! {
-    let actions: Vec<_> = clean_ups().drain(..).collect();
+    let actions: Vec<_> = lock(&CLEAN_UPS).drain(..).collect();
     for (_, action) in actions {
         action();
     }

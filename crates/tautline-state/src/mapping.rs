@@ -49,23 +49,14 @@ impl Mapping {
         writable: bool,
         offset: usize,
     ) -> io::Result<Self> {
-        let access = if writable {
-            READ_WRITE
-        } else {
-            ProtFlags::READ
+        let access = match writable {
+            true => READ_WRITE,
+            false => ProtFlags::READ,
         };
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let (place, offset) = (std::ptr::null_mut(), offset as u64);
         // SAFETY: as above.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                access,
-                flags,
-                fd,
-                offset as u64,
-            )
-        }?;
+        let base = unsafe { mmap(place, bytes, access, flags, fd, offset) }?;
         Self::at(base.cast(), bytes, writable)
     }
 

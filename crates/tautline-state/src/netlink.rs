@@ -218,12 +218,12 @@ impl Route {
         loop {
             let (length, _) = recv(&self.socket, &mut self.buffer[..], RecvFlags::empty())?;
             let mut rest = &self.buffer[..length];
-            while let Some(message_bytes) = number(rest, 0) {
+            while let Some(message_bytes) = word(rest, 0) {
                 let Some(message) = rest.get(HEADER_BYTES..message_bytes as usize) else {
                     break;
                 };
                 // Late answers to an earlier request are passed over.
-                if number(rest, 8) == Some(self.sequence)
+                if word(rest, 8) == Some(self.sequence)
                     && let Some(kind) = half(rest, 4)
                     && let Some(result) = each(kind, message)
                 {
@@ -269,13 +269,15 @@ impl Route {
 
 /// The kernel's answer to a request as a whole.
 fn result(message: &[u8]) -> io::Result<()> {
-    match number(message, 0).unwrap_or(0).cast_signed() {
+    match word(message, 0).unwrap_or(0).cast_signed() {
         0 => Ok(()),
         code => Err(io::Error::from_raw_os_error(-code)),
     }
 }
 
-fn number(bytes: &[u8], offset: usize) -> Option<u32> {
+/// A number of four bytes in the machine's order at an offset.
+#[must_use]
+pub fn word(bytes: &[u8], offset: usize) -> Option<u32> {
     let field = bytes.get(offset..offset + 4)?;
     Some(u32::from_ne_bytes(field.try_into().ok()?))
 }
@@ -296,12 +298,6 @@ pub fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
         }
         bytes = bytes.get(length.next_multiple_of(ATTRIBUTE_BYTES)..)?;
     }
-}
-
-/// A number of four bytes in the machine's order at an offset.
-#[must_use]
-pub fn word(bytes: &[u8], offset: usize) -> Option<u32> {
-    number(bytes, offset)
 }
 
 /// A number of eight bytes in the machine's order at an offset.

@@ -64,6 +64,21 @@ pub fn set_option<T: Copy>(
     check(result).map(drop)
 }
 
+/// Reads an option into the place of `value`: an integer, or a structure of integers.
+pub(crate) fn option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    mut value: T,
+) -> io::Result<T> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    let place = (&raw mut value).cast();
+    // SAFETY: `value` is writable for `bytes`; any bits are valid integers.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut bytes) };
+    check(result).map(|_| value)
+}
+
 /// Binds to an address given as a plain C structure.
 ///
 /// # Errors

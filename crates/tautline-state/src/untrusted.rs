@@ -4,11 +4,11 @@
 //! does), and a Unix socket that is closed or read closes the descriptors in its queue. Since Linux 6.16 the kernel
 //! refuses them at the sender. On older kernels messages are looked at before they are read, and connections are
 //! closed elsewhere. It makes no difference which side has connected.
-#![allow(unsafe_code)] // socket options that rustix does not have; a thread with a table of descriptors of its own
+#![allow(unsafe_code)] // a thread with a table of descriptors of its own
 
 use std::cell::Cell;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::mpsc;
 
 use rustix::net::{
@@ -55,22 +55,13 @@ impl Credentials {
 /// # Errors
 /// It is no such socket, or not connected.
 pub fn peer(socket: impl AsFd) -> io::Result<Credentials> {
-    let mut peer = libc::ucred {
+    let room = libc::ucred {
         pid: 0,
         uid: 0,
         gid: 0,
     };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` is writable for `bytes`; any bits are valid integers.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut bytes,
-        )
-    })?;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    let peer = crate::socket::option(socket.as_fd(), level, name, room)?;
     Ok(Credentials {
         pid: peer.pid,
         uid: peer.uid,
@@ -115,34 +106,15 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 /// The kernel is older than 6.16: they always get in.
 pub fn pass_descriptors(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
     let pass = libc::c_int::from(pass);
-    // SAFETY: `pass` is readable for its size; the kernel copies it.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const pass).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    })
+    crate::socket::set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &pass)
 }
 
 /// Whether the kernel refuses descriptors that are sent to this socket, and has since it was connected if it was
 /// accepted.
 fn refuses_descriptors(socket: BorrowedFd<'_>) -> bool {
-    let mut pass: libc::c_int = 1;
-    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `pass` is writable for `bytes`.
-    let asked = check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw mut pass).cast(),
-            &raw mut bytes,
-        )
-    });
-    asked.is_ok() && pass == 0
+    let passes: libc::c_int = 1;
+    crate::socket::option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, passes)
+        .is_ok_and(|passes| passes == 0)
 }
 
 /// Has the kernel refuse descriptors on a socket that is closed again.
@@ -151,13 +123,6 @@ fn refuses_descriptors(socket: BorrowedFd<'_>) -> bool {
 /// Those of [`pass_descriptors`].
 pub fn try_refusing_descriptors() -> io::Result<()> {
     pass_descriptors(unnamed(SocketType::STREAM)?.as_fd(), false)
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// A socket on which strangers connect. Closing it does not block, whatever waits in connections that were not

@@ -97,10 +97,8 @@ fn no_link_is_followed_on_the_way_to_a_directory() {
     let Some(public) = public(true) else { return };
     let target = TemporaryDirectory::make("taut-target").unwrap();
     std::fs::create_dir(target.path().join("bus")).unwrap();
-    as_stranger(
-        &format!("ln -s {} link", target.path().display()),
-        public.path(),
-    );
+    let link = format!("ln -s {} link", target.path().display());
+    as_stranger(&link, public.path());
     for path in ["link", "link/bus", "link/new"] {
         assert_refused!(Directory::make(&below(&public, path), 0o700), SymbolicLink);
         assert_refused!(Directory::open(&below(&public, path)), SymbolicLink);
@@ -425,13 +423,7 @@ fn a_temporary_directory_that_was_moved_away_takes_nothing_else_along() {
     let made = TemporaryDirectory::make_in(public.path(), "taut-load").unwrap();
     assert_eq!(made.directory().mode().unwrap(), 0o700);
     assert_eq!(made.directory().owner().unwrap(), 0);
-    let name = made
-        .path()
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .to_owned();
+    let name = made.path().file_name().unwrap().to_str().unwrap();
     let target = TemporaryDirectory::make("taut-target").unwrap();
     std::fs::write(target.path().join("kept"), "").unwrap();
     let swap = format!("mv {name} away; ln -s {} {name}", target.path().display());
