@@ -86,11 +86,6 @@ impl Route {
         self.mtu_bytes
     }
 
-    /// Sends shorter packets from now on, 68 to 1,500 bytes: longer datagrams go in fragments.
-    pub fn set_mtu_bytes(&mut self, mtu_bytes: usize) {
-        self.mtu_bytes = mtu_bytes.clamp(MTU_BYTES_MIN, MTU_BYTES);
-    }
-
     /// Bytes of the longest datagram that travels in one frame.
     #[must_use]
     pub const fn whole_bytes_max(&self) -> usize {

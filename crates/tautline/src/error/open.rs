@@ -241,7 +241,7 @@ impl OpenError {
                 "use link = \"packet\", \"udp\" or \"vbus\", or build with the feature `bpf`, which needs clang and libbpf's headers"
             }
             Self::ProgramRefused { .. } => {
-                "use link = \"packet\", and report this with the whole log, which TAUTLINE_VERIFIER_LOG=all shows"
+                "use link = \"packet\", and report this with the kernel's release"
             }
             Self::NoXdp { .. } => "leave `xdp_mode` out, or set it to \"generic\"",
             Self::ZeroCopyRefused { .. } => {

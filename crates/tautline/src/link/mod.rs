@@ -59,8 +59,7 @@ pub enum ArrivalClock {
     /// shifts it. The kernel begins a moment after the first socket of the machine that asks for it was
     /// opened; a frame that came before counts as arrived when it is read.
     SocketTimestamp,
-    /// The sender, when it published the message: CLOCK_MONOTONIC, which the processes of a machine
-    /// share.
+    /// The sender, when it published the message: CLOCK_MONOTONIC, which the processes of a machine share.
     Sender,
     /// Virtual time of the simulated network.
     Virtual,

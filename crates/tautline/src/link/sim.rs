@@ -1,6 +1,5 @@
-//! The `sim` link: a network in memory on virtual time, seeded. Ports and nodes behave as on any
-//! other link; only the frames travel through [`tautline_proto::sim`], and waiting moves the clock
-//! instead of the thread.
+//! The `sim` link: a network in memory on virtual time, seeded. Ports and nodes behave as on any other link; only the
+//! frames travel through [`tautline_proto::sim`], and waiting moves the clock instead of the thread.
 //!
 //! One thread drives a simulated network: waiting on a port delivers to all ports of its node and
 //! advances the time for everybody.

@@ -24,9 +24,8 @@ use crate::sys::interface::InterfaceWatch;
 use crate::sys::socket::{self, Receiver, bind, internet_address, open, set_option};
 use crate::sys::wait;
 
-/// Frames that one `collect` takes from one socket. Lower: a port that is read seldom lags behind
-/// its socket. Higher: a receive may take longer, though everything it fetches is needed to
-/// find the most urgent message.
+/// Frames that one `collect` takes from one socket. Lower: a port that is read seldom lags behind its socket. Higher: a
+/// receive may take longer, though everything it fetches is needed to find the most urgent message.
 const COLLECT_FRAMES_MAX: usize = 64;
 
 /// Bytes that the kernel may hold for one port's socket before it drops. The kernel's default

@@ -194,11 +194,10 @@ impl UdpPort {
         receiver.reply(to, priority, placed(buffer, datagram))
     }
 
-    /// Sends datagrams in their order, to one destination or to several: with one system call for each
-    /// [`BATCH_FRAMES`] that fit a frame where the link can
-    /// ([`Capabilities::batches`](crate::link::Capabilities::batches)), in which they are taken from where they
-    /// lie. A longer one leaves by itself, as [`UdpPort::send_to`] does it. How many it took: all, unless there
-    /// is no room or one cannot be sent; the rest may be sent again later. Never waits.
+    /// Sends datagrams in their order, to one destination or to several: with one system call for each [`BATCH_FRAMES`]
+    /// that fit a frame where the link can ([`Capabilities::batches`](crate::link::Capabilities::batches)), in which
+    /// they are taken from where they lie. A longer one leaves by itself, as [`UdpPort::send_to`] does it. How many it
+    /// took: all, unless there is no room or one cannot be sent; the rest may be sent again later. Never waits.
     ///
     /// ```
     /// # use tautline::port::Outgoing;

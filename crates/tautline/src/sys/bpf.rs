@@ -100,8 +100,7 @@ pub(crate) fn lookup(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Writes one element of an array whose elements are as long as `value`.
-/// `ErrorKind::InvalidInput` if they are not.
+/// Writes one element of an array whose elements are as long as `value`. `ErrorKind::InvalidInput` if they are not.
 pub(crate) fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     if element_bytes(map)? != value.len() {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -27,8 +27,7 @@ pub(crate) struct Interface {
     pub(crate) ip: Option<Ipv4Addr>,
     /// Of the network that `ip` is in; 255.255.255.255 without one.
     pub(crate) netmask: Ipv4Addr,
-    /// Whether what arrives may never have been on a wire: frames of this kernel, or of a host that this
-    /// is a guest of.
+    /// Whether what arrives may never have been on a wire: frames of this kernel, or of a host that this is a guest of.
     pub(crate) is_virtual: bool,
     /// Whether frames lie in packet buffers before any hook sees them.
     pub(crate) has_packets: bool,
@@ -269,8 +268,7 @@ impl<'s> Request<'s> {
 
     /// The first IPv4 address whose label is the name.
     fn ipv4_address(&mut self) -> Option<Ipv4Addr> {
-        // The kernel would look for an address that the ifreq holds.
-        // SAFETY: all bytes zero is a valid ifreq.
+        // The kernel would look for an address that the ifreq holds. SAFETY: all bytes zero is a valid ifreq.
         self.answer = unsafe { std::mem::zeroed() };
         self.ask(libc::SIOCGIFADDR).ok()?;
         // SAFETY: SIOCGIFADDR filled this member with a `sockaddr_in`, which has the size of a `sockaddr`.

@@ -150,9 +150,8 @@ fn arrival_filter() -> [libc::sock_filter; 4] {
     ]
 }
 
-/// Keeps a frame if the 16 bits after the Ethernet header, our destination port, are `port`, and
-/// if it came to us (not: is leaving, or passes by on a promiscuous interface). The kernel has
-/// taken any VLAN tag out before.
+/// Keeps a frame if the 16 bits after the Ethernet header, our destination port, are `port`, and if it came to us (not:
+/// is leaving, or passes by on a promiscuous interface). The kernel has taken any VLAN tag out before.
 fn port_filter(port: u16) -> [libc::sock_filter; 6] {
     const ETHERNET_BYTES: u32 = 14;
     let jump_greater = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;

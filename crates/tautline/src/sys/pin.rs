@@ -1,9 +1,8 @@
 //! A place for one BPF object that lives as long as a process holds a descriptor of the place.
 //!
-//! It is a BPF file system of our own that is mounted nowhere. The object is pinned in it, and when the
-//! last descriptor of the mount is closed, by whichever process, the kernel takes the file system
-//! away and the object with it. A process that holds such a descriptor can do nothing else with it: the file
-//! inside belongs to its maker.
+//! It is a BPF file system of our own that is mounted nowhere. The object is pinned in it, and when the last descriptor
+//! of the mount is closed, by whichever process, the kernel takes the file system away and the object with it. A
+//! process that holds such a descriptor can do nothing else with it: the file inside belongs to its maker.
 //!
 //! A process that may not mount has a directory in a mounted BPF file system instead, if its service manager gives it
 //! one. There the object is pinned and the pin removed at once: the file lives as long as a process has it open, by a

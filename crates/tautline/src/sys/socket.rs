@@ -252,8 +252,7 @@ fn type_of_service(message: &libc::msghdr) -> u8 {
 /// The control message of this level and type.
 ///
 /// # Safety
-/// recvmsg must have filled `message`, and `T` be what the kernel sends with this type: a structure
-/// of integers.
+/// recvmsg must have filled `message`, and `T` be what the kernel sends with this type: a structure of integers.
 unsafe fn control<T: Copy>(
     message: &libc::msghdr,
     level: libc::c_int,

@@ -2,11 +2,10 @@
 //! against 24 ns on an AMD EPYC under KVM), because it neither waits for the instructions before it nor reads the
 //! kernel's page.
 //!
-//! Between two readings of the kernel's clock, at most a millisecond apart, the counter is taken as a straight
-//! line through the last of them. Its slope is that of the time before, so the result is off by what the kernel's
-//! own readings are off, tens of nanoseconds, and never goes back. Where the kernel itself does not take the
-//! counter for its clock (`/sys/devices/system/clocksource`), and on other processors, every reading is the
-//! kernel's.
+//! Between two readings of the kernel's clock, at most a millisecond apart, the counter is taken as a straight line
+//! through the last of them. Its slope is that of the time before, so the result is off by what the kernel's own
+//! readings are off, tens of nanoseconds, and never goes back. Where the kernel itself does not take the counter for
+//! its clock (`/sys/devices/system/clocksource`), and on other processors, every reading is the kernel's.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

@@ -69,8 +69,7 @@ pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {
         let mut bytes = size_of_val(groups.as_slice()) as libc::socklen_t;
-        // SAFETY: `groups` is writable for `bytes`, which the kernel sets to what it wrote, or to
-        // what it would need.
+        // SAFETY: `groups` is writable for `bytes`, which the kernel sets to what it wrote, or to what it would need.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

@@ -295,8 +295,7 @@ impl XskSocket {
         self.socket.as_fd()
     }
 
-    /// Hands the next frame to `look`, where it lies, and its place back to the kernel; `None` if there
-    /// is none.
+    /// Hands the next frame to `look`, where it lies, and its place back to the kernel; `None` if there is none.
     pub(crate) fn receive<T>(&mut self, look: impl FnOnce(Frame<'_>) -> T) -> Option<T> {
         let entry = self.receive.take()?;
         let (start, length) = (entry.addr as usize, entry.len as usize);
@@ -380,8 +379,7 @@ impl XskSocket {
         let place = place.ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
         let mut at = place as usize;
         for part in parts {
-            // SAFETY: the place is one of ours to send from, within the memory, and not under way; both
-            // parts fit it.
+            // SAFETY: the place is one of ours to send from, within the memory, and not under way; both parts fit it.
             unsafe {
                 let to = self.memory.base().as_ptr().add(at);
                 to.copy_from_nonoverlapping(part.as_ptr(), part.len());

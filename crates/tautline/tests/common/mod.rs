@@ -172,6 +172,21 @@ pub trait Take {
     }
 }
 
+/// Tests of one function on several sides; a side that this machine lacks is skipped.
+#[allow(unused_macros)]
+macro_rules! on_sides {
+    ($(fn $name:ident($side:ident) = $test:ident $(, $more:expr)*;)*) => {$(
+        #[test]
+        fn $name() {
+            if $crate::common::is_here($side) {
+                $test($side $(, $more)*);
+            }
+        }
+    )*};
+}
+#[allow(unused_imports)]
+pub(crate) use on_sides;
+
 macro_rules! take {
     ($($port:ty, $receive:ident -> $item:ty;)*) => {$(
         impl Take for $port {

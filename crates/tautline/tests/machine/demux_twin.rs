@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::common::wire::{Fence, Wire, frame};
-use crate::common::{PACKET, Side, XDP, XDP_GENERIC, XDP_TC, hosts, is_here, open, port};
+use crate::common::{PACKET, Side, XDP, XDP_GENERIC, XDP_TC, hosts, on_sides, open, port};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tautline::port::{Policing, QueuingOptions, SamplingOptions};
@@ -200,25 +200,13 @@ fn run(side: Side, seed: u64) -> Option<Seen> {
     })
 }
 
-#[test]
-fn kernel_and_process_deliver_alike_native() {
-    kernel_and_process_deliver_alike(XDP);
-}
-
-#[test]
-fn kernel_and_process_deliver_alike_generic() {
-    kernel_and_process_deliver_alike(XDP_GENERIC);
-}
-
-#[test]
-fn kernel_and_process_deliver_alike_tc() {
-    kernel_and_process_deliver_alike(XDP_TC);
+on_sides! {
+    fn kernel_and_process_deliver_alike_native(XDP) = kernel_and_process_deliver_alike;
+    fn kernel_and_process_deliver_alike_generic(XDP_GENERIC) = kernel_and_process_deliver_alike;
+    fn kernel_and_process_deliver_alike_tc(XDP_TC) = kernel_and_process_deliver_alike;
 }
 
 fn kernel_and_process_deliver_alike(side: Side) {
-    if !is_here(side) {
-        return;
-    }
     let seed = 0x7414_0001;
     let Some(process) = run(PACKET, seed) else {
         return;
@@ -253,21 +241,10 @@ fn kernel_and_process_deliver_alike(side: Side) {
     );
 }
 
-#[test]
-fn the_kernel_polices_by_the_same_clock_native() {
-    the_kernel_polices_by_the_same_clock(XDP);
-}
-
-#[test]
-fn the_kernel_polices_by_the_same_clock_generic() {
-    the_kernel_polices_by_the_same_clock(XDP_GENERIC);
-}
-
-#[test]
-fn the_kernel_polices_by_the_same_clock_tc() {
-    if is_here(XDP_TC) {
-        the_kernel_polices_by_the_same_clock(XDP_TC);
-    }
+on_sides! {
+    fn the_kernel_polices_by_the_same_clock_native(XDP) = the_kernel_polices_by_the_same_clock;
+    fn the_kernel_polices_by_the_same_clock_generic(XDP_GENERIC) = the_kernel_polices_by_the_same_clock;
+    fn the_kernel_polices_by_the_same_clock_tc(XDP_TC) = the_kernel_polices_by_the_same_clock;
 }
 
 /// The process's bucket admits what the kernel admitted, by the kernel's own arrival times.

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use crate::common::wire::{Fence, Wire, bytes, frame, since, vectors};
 use crate::common::{
-    PACKET, PATIENCE, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, hosts, is_here, pair, port,
+    PACKET, PATIENCE, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, hosts, on_sides, pair, port,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -149,26 +149,11 @@ fn receive_all(ports: &mut [QueuingPort]) -> Vec<Vec<u8>> {
     received
 }
 
-#[test]
-fn vectors_on_xdp() {
-    every_vector_has_its_answer(XDP, &["ethernet.jsonl", "udp.jsonl"]);
-}
-
-#[test]
-fn vectors_on_xdp_generic() {
-    every_vector_has_its_answer(XDP_GENERIC, &["ethernet.jsonl", "udp.jsonl"]);
-}
-
-#[test]
-fn vectors_on_xdp_tc() {
-    if is_here(XDP_TC) {
-        every_vector_has_its_answer(XDP_TC, &["ethernet.jsonl", "udp.jsonl"]);
-    }
-}
-
-#[test]
-fn vectors_on_packet() {
-    every_vector_has_its_answer(PACKET, &["ethernet.jsonl"]);
+on_sides! {
+    fn vectors_on_xdp(XDP) = every_vector_has_its_answer, &["ethernet.jsonl", "udp.jsonl"];
+    fn vectors_on_xdp_generic(XDP_GENERIC) = every_vector_has_its_answer, &["ethernet.jsonl", "udp.jsonl"];
+    fn vectors_on_xdp_tc(XDP_TC) = every_vector_has_its_answer, &["ethernet.jsonl", "udp.jsonl"];
+    fn vectors_on_packet(PACKET) = every_vector_has_its_answer, &["ethernet.jsonl"];
 }
 
 /// Datagrams to the sockets of a `udp` node, and to those of a `packet` node.
@@ -391,26 +376,11 @@ fn fence_frames(node: &Node) -> u64 {
     fence.map_or(0, |port| port.frames)
 }
 
-#[test]
-fn a_flood_on_xdp() {
-    a_flood_of_random_frames(XDP, 2000);
-}
-
-#[test]
-fn a_flood_on_xdp_generic() {
-    a_flood_of_random_frames(XDP_GENERIC, 1000);
-}
-
-#[test]
-fn a_flood_on_xdp_tc() {
-    if is_here(XDP_TC) {
-        a_flood_of_random_frames(XDP_TC, 1000);
-    }
-}
-
-#[test]
-fn a_flood_on_packet() {
-    a_flood_of_random_frames(PACKET, 500);
+on_sides! {
+    fn a_flood_on_xdp(XDP) = a_flood_of_random_frames, 2000;
+    fn a_flood_on_xdp_generic(XDP_GENERIC) = a_flood_of_random_frames, 1000;
+    fn a_flood_on_xdp_tc(XDP_TC) = a_flood_of_random_frames, 1000;
+    fn a_flood_on_packet(PACKET) = a_flood_of_random_frames, 500;
 }
 
 /// The vectors of bundles on a real link, good and bad ones in turn, and one for a port that takes
@@ -479,14 +449,9 @@ fn bundles(side: Side) {
     );
 }
 
-#[test]
-fn bundles_on_xdp() {
-    bundles(XDP);
-}
-
-#[test]
-fn bundles_on_packet() {
-    bundles(PACKET);
+on_sides! {
+    fn bundles_on_xdp(XDP) = bundles;
+    fn bundles_on_packet(PACKET) = bundles;
 }
 
 /// Header of a fragment of a message that begins with frame `first`.
@@ -575,14 +540,9 @@ fn fragments(side: Side) {
     assert_eq!((peer.duplicates, peer.restarts), (10, 0));
 }
 
-#[test]
-fn fragments_on_xdp() {
-    fragments(XDP);
-}
-
-#[test]
-fn fragments_on_packet() {
-    fragments(PACKET);
+on_sides! {
+    fn fragments_on_xdp(XDP) = fragments;
+    fn fragments_on_packet(PACKET) = fragments;
 }
 
 /// A sender that starts anew numbers its messages as before: they are not mixed with what it left,
@@ -617,14 +577,9 @@ fn a_restarted_sender_is_not_mixed_up(side: Side) {
     assert_eq!(status.peers[0].restarts, 4);
 }
 
-#[test]
-fn a_restarted_sender_on_xdp() {
-    a_restarted_sender_is_not_mixed_up(XDP);
-}
-
-#[test]
-fn a_restarted_sender_on_packet() {
-    a_restarted_sender_is_not_mixed_up(PACKET);
+on_sides! {
+    fn a_restarted_sender_on_xdp(XDP) = a_restarted_sender_is_not_mixed_up;
+    fn a_restarted_sender_on_packet(PACKET) = a_restarted_sender_is_not_mixed_up;
 }
 
 /// Frames that a socket has no room for while it is not read are counted.
@@ -656,14 +611,9 @@ fn a_full_socket_counts(side: Side) {
     assert_eq!(status.ports[0].peers[0].lost, dropped);
 }
 
-#[test]
-fn a_full_socket_on_packet() {
-    a_full_socket_counts(PACKET);
-}
-
-#[test]
-fn a_full_socket_on_udp() {
-    a_full_socket_counts(UDP);
+on_sides! {
+    fn a_full_socket_on_packet(PACKET) = a_full_socket_counts;
+    fn a_full_socket_on_udp(UDP) = a_full_socket_counts;
 }
 
 /// Every link sends the UDP form as docs/reference/wire.md says: the parser of the protocol core takes it, and

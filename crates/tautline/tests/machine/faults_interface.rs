@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::wire::{Wire, frame};
 use crate::common::{
     PACKET, PATIENCE, Pair, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, child, config, here,
-    hosts, is_here, pair, port,
+    hosts, is_here, on_sides, pair, port,
 };
 use tautline::link::XdpMode;
 use tautline::port::QueuingOptions;
@@ -191,36 +191,13 @@ fn down_and_up_again(side: Side) {
     assert!(pair.a.status().ports[0].send_errors > 0);
 }
 
-#[test]
-fn xdp_survives_down_and_up() {
-    down_and_up_again(XDP);
-}
-
-#[test]
-fn xdp_generic_survives_down_and_up() {
-    down_and_up_again(XDP_GENERIC);
-}
-
-#[test]
-fn xdp_tc_survives_down_and_up() {
-    if is_here(XDP_TC) {
-        down_and_up_again(XDP_TC);
-    }
-}
-
-#[test]
-fn packet_survives_down_and_up() {
-    down_and_up_again(PACKET);
-}
-
-#[test]
-fn xsk_survives_down_and_up() {
-    down_and_up_again(XSK);
-}
-
-#[test]
-fn udp_survives_down_and_up() {
-    down_and_up_again(UDP);
+on_sides! {
+    fn xdp_survives_down_and_up(XDP) = down_and_up_again;
+    fn xdp_generic_survives_down_and_up(XDP_GENERIC) = down_and_up_again;
+    fn xdp_tc_survives_down_and_up(XDP_TC) = down_and_up_again;
+    fn packet_survives_down_and_up(PACKET) = down_and_up_again;
+    fn xsk_survives_down_and_up(XSK) = down_and_up_again;
+    fn udp_survives_down_and_up(UDP) = down_and_up_again;
 }
 
 #[test]
@@ -554,19 +531,8 @@ fn ordinary_traffic_is_untouched(side: Side) {
     assert!(wire.send(&frame(mac(Host::B), mac(Host::A), &header, &[])));
 }
 
-#[test]
-fn ordinary_traffic_beside_xdp() {
-    ordinary_traffic_is_untouched(XDP);
-}
-
-#[test]
-fn ordinary_traffic_beside_xdp_generic() {
-    ordinary_traffic_is_untouched(XDP_GENERIC);
-}
-
-#[test]
-fn ordinary_traffic_beside_xdp_tc() {
-    if is_here(XDP_TC) {
-        ordinary_traffic_is_untouched(XDP_TC);
-    }
+on_sides! {
+    fn ordinary_traffic_beside_xdp(XDP) = ordinary_traffic_is_untouched;
+    fn ordinary_traffic_beside_xdp_generic(XDP_GENERIC) = ordinary_traffic_is_untouched;
+    fn ordinary_traffic_beside_xdp_tc(XDP_TC) = ordinary_traffic_is_untouched;
 }

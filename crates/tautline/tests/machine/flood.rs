@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{PACKET, Pair, Side, XDP, XDP_GENERIC, XDP_TC, config, is_here, open, port};
+use crate::common::{PACKET, Pair, Side, XDP, XDP_GENERIC, XDP_TC, config, on_sides, open, port};
 use tautline::port::{Outgoing, Policing, QueuingOptions, SamplingOptions};
 use tautline::{LinkKind, Node, Priority, QueuingPort, SamplingPort, SendError, Wait};
 use tautline_testbed::child::{allowed_cpus, pin};
@@ -147,16 +147,9 @@ fn a_flood_on_xdp() {
     a_flood_takes_nothing_from_others(XDP, Some(STRICT));
 }
 
-#[test]
-fn a_flood_on_xdp_generic() {
-    a_flood_takes_nothing_from_others(XDP_GENERIC, Some(STRICT));
-}
-
-#[test]
-fn a_flood_on_xdp_tc() {
-    if is_here(XDP_TC) {
-        a_flood_takes_nothing_from_others(XDP_TC, Some(STRICT));
-    }
+on_sides! {
+    fn a_flood_on_xdp_generic(XDP_GENERIC) = a_flood_takes_nothing_from_others, Some(STRICT);
+    fn a_flood_on_xdp_tc(XDP_TC) = a_flood_takes_nothing_from_others, Some(STRICT);
 }
 
 /// A pair whose cable has a queue for each of two CPUs.

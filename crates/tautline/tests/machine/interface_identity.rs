@@ -444,8 +444,10 @@ fn a_control_process_says_that_it_listens_on_an_old_mac_address() {
     let serve = || Server::open(ServiceConfig::new(NodeConfig::on("taut0"))).unwrap_err();
     let refused = hosts.inside(Host::B, serve).unwrap();
     assert!(matches!(refused, OpenError::OtherDemux { .. }), "{refused}");
-    let cause = format!("it listens on {old}, and the interface's MAC address is now {OTHER_MAC}");
-    assert!(refused.to_string().contains(&cause), "{refused}");
+    assert!(
+        refused.to_string().contains("another MAC address"),
+        "{refused}"
+    );
     assert!(!refused.remedy().contains("doctor"), "{}", refused.remedy());
 }
 
@@ -469,8 +471,10 @@ fn a_node_of_its_own_that_listens_on_an_old_mac_address_is_named() {
     let OpenError::OtherDemux { why, holders, .. } = &refused else {
         panic!("{refused}");
     };
-    assert!(why.contains("a single process's own"), "{why}");
-    assert!(why.contains(OTHER_MAC), "{why}");
+    assert!(
+        why.contains("a process by itself") && why.contains("another MAC address"),
+        "{why}"
+    );
     assert!(
         holders
             .iter()

@@ -1,5 +1,4 @@
-//! Counters of the kernel's side for the whole node, mapped: reading them is no system call, and needs no
-//! privilege.
+//! Counters of the kernel's side for the whole node, mapped: reading them is no system call, and needs no privilege.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -26,7 +26,7 @@ use super::counters::Counters;
 use super::map_indices::MapIndices;
 use super::sender::Sender;
 use super::tap::TapRing;
-use super::{DemuxOwner, PortParts, doorbell, program_users, verifier};
+use super::{DemuxOwner, PortParts, doorbell, program_users};
 use crate::error::{OpenError, PortError, Priorities, errno_of};
 use crate::hidden_tags::HiddenTags;
 use crate::kernel;
@@ -56,32 +56,6 @@ pub(crate) struct Setup {
 
 /// Bytes of `struct tl_config`.
 pub(super) const CONFIG_BYTES: usize = 24;
-
-/// Settings of a demux that are told to people, out of its `struct tl_config`.
-pub(super) struct Settings {
-    pub(super) mac: MacAddress,
-    pub(super) ethertype: u16,
-    pub(super) ip: Ipv4Addr,
-    /// 0 for a single process's own, else a number for each user who runs control processes.
-    pub(super) owner: u32,
-    pub(super) vlan: u16,
-}
-
-impl Settings {
-    /// Settings at the beginning of the constants of a demux; `None` if there is not room for them.
-    pub(super) fn from_constants(constants: &[u8]) -> Option<Self> {
-        let config: &[u8; CONFIG_BYTES] = constants.first_chunk()?;
-        let part = |at: usize| [config[at], config[at + 1]];
-        let whole = |at: usize| [config[at], config[at + 1], config[at + 2], config[at + 3]];
-        Some(Self {
-            mac: MacAddress(std::array::from_fn(|at| config[at])),
-            ethertype: u16::from_be_bytes(part(6)),
-            ip: whole(8).into(),
-            owner: u32::from_ne_bytes(whole(12)),
-            vlan: u16::from_be_bytes(part(20)),
-        })
-    }
-}
 
 impl Setup {
     /// `struct tl_config` of `bpf/tautline.h`.
@@ -493,7 +467,7 @@ pub(super) fn not_loaded(source: Error) -> OpenError {
         // Without CAP_PERFMON the verifier forbids arithmetic with pointers, and its log names no capability.
         (Some(ProgramError::LoadError { .. }), _) if !may_load_bpf() => not_permitted,
         (Some(ProgramError::LoadError { verifier_log, .. }), _) => OpenError::ProgramRefused {
-            log: verifier::to_show(&verifier_log.to_string()),
+            log: last_lines(&verifier_log.to_string()),
         },
         (_, Some(libc::ENOSYS)) => OpenError::BpfForbidden,
         (_, Some(libc::EPERM)) if may_load_bpf() => OpenError::BpfForbidden,
@@ -503,6 +477,15 @@ pub(super) fn not_loaded(source: Error) -> OpenError {
             source,
         },
     }
+}
+
+/// The end of the verifier's log: the instruction, its line of source, the reason, and statistics.
+fn last_lines(log: &str) -> String {
+    /// Fewer: the reason is missing. More: they push the remedy off the screen.
+    const LINES: usize = 6;
+    let lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<_> = lines.collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 fn lacks(feature: &kernel::Feature) -> OpenError {
@@ -634,8 +617,7 @@ impl Maps {
         })
     }
 
-    /// Makes a port visible to the demux: its doorbell first, since the memory is what the demux
-    /// looks for.
+    /// Makes a port visible to the demux: its doorbell first, since the memory is what the demux looks for.
     fn publish(&self, index: u32, memory: &MapData, doorbell: &MapData) -> Result<(), MapError> {
         let set = |maps: &Mutex<Map>, map: &MapData| {
             ArrayOfMaps::<_, MapData>::try_from(&mut *lock(maps))?.set(index, map, 0)
@@ -648,8 +630,7 @@ impl Maps {
     fn withdraw(&self, index: u32) {
         for maps in [&self.ports, &self.doorbells] {
             if let Map::ArrayOfMaps(maps) = &*lock(maps) {
-                // Nothing can be done about a failure here, and nothing needs to be: the element
-                // goes with the demux.
+                // Nothing can be done about a failure here, and nothing needs to be: the element goes with the demux.
                 let _gone = bpf::delete(maps.fd().as_fd(), index);
             }
         }

@@ -14,7 +14,6 @@ mod running;
 pub(crate) mod sender;
 pub(super) mod tap;
 pub(crate) mod taps;
-mod verifier;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -49,26 +48,28 @@ pub(crate) trait DemuxOwner: Send + Sync + std::fmt::Debug {
 
 /// Closes a port when dropped; not in a forked process, whose parent has it open.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct Opened<O: ?Sized> {
     key: PortKey,
-    demux: Arc<dyn DemuxOwner>,
+    pub(super) owner: Arc<O>,
+    close: fn(&O, PortKey),
     process: OwnerProcess,
 }
 
-impl Opened {
-    pub(super) fn new(key: PortKey, demux: &Arc<dyn DemuxOwner>) -> Self {
+impl<O: ?Sized> Opened<O> {
+    pub(super) fn new(key: PortKey, owner: &Arc<O>, close: fn(&O, PortKey)) -> Self {
         Self {
             key,
-            demux: Arc::clone(demux),
+            owner: Arc::clone(owner),
+            close,
             process: OwnerProcess::current(),
         }
     }
 }
 
-impl Drop for Opened {
+impl<O: ?Sized> Drop for Opened<O> {
     fn drop(&mut self) {
         if self.process.is_current() {
-            self.demux.close_port(self.key);
+            (self.close)(&self.owner, self.key);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Finds a demux that a control process left on an interface, where its clients hold it, and makes sure
 //! that it is the very one that would be attached now: the same instructions, the same settings.
 
-use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 use aya::maps::{Map, MapData, MapInfo};
 use aya::programs::ProgramInfo;
 
 use super::demux::{
-    Demux, Found, Settings, Setup, load, not_loaded, on_interface, program, program_of, taken,
+    Demux, Found, Setup, load, not_loaded, on_interface, program, program_of, taken,
 };
 use super::program_users;
 use crate::error::OpenError;
@@ -87,11 +87,11 @@ pub(super) fn detach(setup: &Setup) -> Result<(), OpenError> {
 /// Whether a demux with these maps is that of a control process.
 fn is_shared(maps: &[MapInfo]) -> bool {
     let has = |name: &str| maps.iter().any(|map| map.name_as_str() == Some(name));
-    let settings = map(maps, CONSTANTS)
-        .and_then(|map| constants(&map))
+    let constants = map(maps, CONSTANTS).and_then(|map| constants(&map));
+    let owner = constants
         .ok()
-        .and_then(|constants| Settings::from_constants(&constants));
-    MARKS.into_iter().all(has) && settings.is_some_and(|settings| settings.owner != 0)
+        .and_then(|constants| constants.get(OWNER)?.try_into().ok());
+    MARKS.into_iter().all(has) && owner.is_some_and(|owner: [u8; 4]| owner != [0; 4])
 }
 
 fn running(id: u32) -> Option<ProgramInfo> {
@@ -139,50 +139,31 @@ fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(),
     Ok(())
 }
 
+/// Parts of `struct tl_config` of `bpf/tautline.h` that a person knows.
+const SETTINGS: [(&str, Range<usize>); 5] = [
+    ("another MAC address", 0..6),
+    ("another EtherType", 6..8),
+    ("another IPv4 address", 8..12),
+    (
+        "another owner: a process by itself, or another user's control process",
+        OWNER,
+    ),
+    ("another VLAN", 20..22),
+];
+/// 0 for a single process's own, else a number for each user who runs control processes.
+const OWNER: Range<usize> = 12..16;
+
 /// Settings of another demux that are not ours.
 fn difference(ours: &[u8], theirs: &[u8]) -> String {
-    let settings = Settings::from_constants(ours).zip(Settings::from_constants(theirs));
-    let Some((ours, theirs)) = settings else {
-        return "it has other settings".to_owned();
-    };
-    let mut differences = Vec::new();
-    match theirs.owner {
-        _ if theirs.owner == ours.owner => {}
-        0 => differences.push("it is a single process's own".to_owned()),
-        _ => differences.push("it is a control process's of another user".to_owned()),
-    }
-    if theirs.mac != ours.mac {
-        let (now, had) = (ours.mac, theirs.mac);
-        differences.push(format!(
-            "it listens on {had}, and the interface's MAC address is now {now}"
-        ));
-    }
-    if theirs.ip != ours.ip {
-        differences.push(format!(
-            "its IPv4 address is {}, and here {} is wanted",
-            address(theirs.ip),
-            address(ours.ip)
-        ));
-    }
-    if theirs.ethertype != ours.ethertype {
-        differences.push(format!("its EtherType is {:#06x}", theirs.ethertype));
-    }
-    if theirs.vlan != ours.vlan {
-        differences.push(match theirs.vlan {
-            0 => "it is in no VLAN".to_owned(),
-            vlan => format!("it is in VLAN {vlan}"),
-        });
-    }
-    match differences.is_empty() {
-        true => "it has other settings".to_owned(),
-        false => differences.join(", "),
-    }
-}
-
-fn address(ip: Ipv4Addr) -> String {
-    match ip.is_unspecified() {
-        true => "none".to_owned(),
-        false => ip.to_string(),
+    let differs = |(_, at): &&(_, Range<usize>)| ours.get(at.clone()) != theirs.get(at.clone());
+    let names: Vec<_> = SETTINGS
+        .iter()
+        .filter(differs)
+        .map(|(name, _)| *name)
+        .collect();
+    match names[..] {
+        [] => "it has other settings".to_owned(),
+        _ => format!("it has {}", names.join(", ")),
     }
 }
 
@@ -193,27 +174,19 @@ mod tests {
 
     #[test]
     fn what_differs_is_named() {
-        let mut ours = [0u8; CONFIG_BYTES];
-        ours[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-        ours[12..16].copy_from_slice(&1u32.to_ne_bytes());
-        let told = |theirs: &[u8]| difference(&ours, theirs);
-        let mut theirs = ours;
-        theirs[5] = 9;
+        let ours = [1u8; CONFIG_BYTES];
+        let changed = |places: &[usize]| {
+            let mut theirs = ours;
+            places.iter().for_each(|place| theirs[*place] = 9);
+            difference(&ours, &theirs)
+        };
+        assert_eq!(changed(&[5]), "it has another MAC address");
         assert_eq!(
-            told(&theirs),
-            "it listens on 02:00:00:00:00:09, and the interface's MAC address is now 02:00:00:00:00:01"
-        );
-        theirs = ours;
-        theirs[8..12].copy_from_slice(&[10, 0, 0, 7]);
-        theirs[12..16].fill(0);
-        assert_eq!(
-            told(&theirs),
-            "it is a single process's own, its IPv4 address is 10.0.0.7, and here none is wanted"
+            changed(&[8, 21]),
+            "it has another IPv4 address, another VLAN"
         );
         // The rest is no setting that a person knows.
-        theirs = ours;
-        theirs[23] = 1;
-        assert_eq!(told(&theirs), "it has other settings");
-        assert_eq!(told(&[]), "it has other settings");
+        assert_eq!(changed(&[23]), "it has other settings");
+        assert!(difference(&ours, &[]).contains("another owner"));
     }
 }

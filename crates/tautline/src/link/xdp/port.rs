@@ -17,7 +17,7 @@ use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
 use crate::link::bpf::doorbell::Doorbell;
 use crate::link::bpf::sender::Sender;
-use crate::link::bpf::{Opened, PortParts};
+use crate::link::bpf::{DemuxOwner, Opened, PortParts};
 use crate::link::frame::FrameBuffer;
 use crate::link::plain_udp::{next_identification, reserve};
 use crate::link::{OutFrame, Permit, PortLink, PortRequest, send_fragments, sleep_on};
@@ -39,7 +39,7 @@ pub(super) struct XdpPort {
     /// For datagrams longer than a frame, where the kernel cuts them.
     cutter: Option<OwnedFd>,
     // Hidden from the demux before the key is given up.
-    _opened: Opened,
+    _opened: Opened<dyn DemuxOwner>,
     _claim: Option<Claim>,
     /// Socket that has the UDP port of the same number, so that no other process gets it. Nothing is delivered there,
     /// unless it is the program's own.
@@ -60,7 +60,7 @@ impl XdpPort {
             reserved,
         } = link.owner.open_port(key, shape)?;
         // From here on a failure closes the port again.
-        let opened = Opened::new(key, &link.owner);
+        let opened = Opened::new(key, &link.owner, |owner, key| owner.close_port(key));
         let reserved = match (key, link.ip) {
             // The demux takes the datagrams of the UDP form before a socket sees them.
             (PortKey::Message(port), Some(ip)) => {

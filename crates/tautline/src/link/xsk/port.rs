@@ -11,12 +11,12 @@ use tautline_proto::wire::{PortKey, Priority};
 use tautline_shm::doorbell;
 use tautline_shm::region::PortMemory;
 use tautline_state::Event;
-use tautline_state::fork::OwnerProcess;
 
 use super::XskLink;
 use super::rx_queue::{PortSlot, Shared};
 use crate::claim::Claim;
 use crate::error::{PortError, ReceiveError, SendError};
+use crate::link::bpf::Opened;
 use crate::link::plain_udp::{next_identification, reserve};
 use crate::link::{OutFrame, PortLink, PortRequest, claim, sleep_on};
 use crate::memory::MappedPort;
@@ -30,26 +30,10 @@ pub(super) struct XskPort {
     descriptor: OwnedFd,
     interface: Interface,
     // Closed before the key is given up.
-    opened: Opened,
+    opened: Opened<Shared>,
     /// Socket that has the UDP port of the same number, so that no other process gets it.
     _reserved: Option<OwnedFd>,
     _claim: Option<Claim>,
-}
-
-/// Closes the port when dropped; not in a forked process, whose parent has it open.
-#[derive(Debug)]
-struct Opened {
-    key: PortKey,
-    shared: Arc<Shared>,
-    process: OwnerProcess,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        if self.process.is_current() {
-            self.shared.close(self.key);
-        }
-    }
 }
 
 impl XskPort {
@@ -77,11 +61,7 @@ impl XskPort {
         Ok(Self {
             descriptor,
             interface: setup.interface.clone(),
-            opened: Opened {
-                key,
-                shared: Arc::clone(&link.shared),
-                process: OwnerProcess::current(),
-            },
+            opened: Opened::new(key, &link.shared, Shared::close),
             slot,
             _reserved: reserved,
             _claim: claim,
@@ -95,7 +75,7 @@ impl PortLink for XskPort {
     }
 
     fn collect(&mut self) -> Result<(), ReceiveError> {
-        self.opened.shared.collect();
+        self.opened.owner.collect();
         Ok(())
     }
 
@@ -124,7 +104,7 @@ impl PortLink for XskPort {
 
     /// All go into the transmit ring, and one call has the kernel send them.
     fn send_many(&mut self, frames: &[OutFrame<'_>]) -> Result<usize, SendError> {
-        let shared = &self.opened.shared;
+        let shared = &self.opened.owner;
         let queued = shared.send(|queue| {
             let mut queued = 0;
             for frame in frames {
@@ -151,7 +131,7 @@ impl PortLink for XskPort {
         mut datagram: OutDatagram<'_>,
     ) -> Result<(), SendError> {
         let mut frames = datagram.frames(route, priority, next_identification());
-        let shared = &self.opened.shared;
+        let shared = &self.opened.owner;
         let sent = shared.send(|queue| {
             let count = frames.left();
             queue.reserve(count)?;

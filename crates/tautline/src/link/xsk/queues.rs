@@ -78,8 +78,7 @@ impl Opener<'_> {
         }
     }
 
-    /// Patiently, because closing is asynchronous: the queue of a socket that was just closed is busy for a
-    /// moment.
+    /// Patiently, because closing is asynchronous: the queue of a socket that was just closed is busy for a moment.
     fn with(&self, queue: u32, copies: Copies) -> io::Result<XskSocket> {
         with_retries(io::ErrorKind::ResourceBusy, || {
             XskSocket::open(&self.opening(queue, copies))

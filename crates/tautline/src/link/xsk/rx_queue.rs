@@ -32,8 +32,7 @@ use crate::sys::memory::Mapping;
 use crate::sys::wait;
 use crate::sys::xsk::{NOTE_BYTES, XskSocket};
 
-/// Frames that one look takes from one queue: as many as `packet` takes from a socket, and for the same
-/// reasons.
+/// Frames that one look takes from one queue: as many as `packet` takes from a socket, and for the same reasons.
 const COLLECT_FRAMES_MAX: usize = 64;
 
 /// Maps that the program shares with this process.

@@ -350,8 +350,7 @@ impl Outbox {
         }
     }
 
-    /// Sends messages in their order until the link takes no more; how many it took. An error if it is
-    /// none.
+    /// Sends messages in their order until the link takes no more; how many it took. An error if it is none.
     pub(in crate::port) fn send_batch(
         &mut self,
         link: &mut dyn PortLink,
@@ -483,9 +482,8 @@ impl Outbox {
         }
     }
 
-    /// Puts a message into the bundle, and sends the bundle if that has no room for it or is for
-    /// another place or priority. On an error the message has not been taken; what was merged before
-    /// stays.
+    /// Puts a message into the bundle, and sends the bundle if that has no room for it or is for another place or
+    /// priority. On an error the message has not been taken; what was merged before stays.
     pub(in crate::port) fn merge(
         &mut self,
         link: &mut dyn PortLink,
