@@ -172,7 +172,6 @@ struct Document {
     interface: Option<String>,
     link: Option<LinkKind>,
     xdp_mode: Option<XdpMode>,
-    zero_copy: Option<bool>,
     #[serde(default, deserialize_with = "own_ethertype")]
     ethertype: Option<u16>,
     #[serde(default, deserialize_with = "vlan")]
@@ -240,7 +239,6 @@ impl Document {
             interface: self.interface,
             link: self.link,
             xdp_mode: self.xdp_mode,
-            zero_copy: self.zero_copy,
             ethertype: self.ethertype.unwrap_or(defaults.ethertype),
             vlan: self.vlan.unwrap_or(Vlan::NONE),
             pcp: self.pcp,

@@ -135,13 +135,6 @@ pub enum OpenError {
     /// The driver takes no XDP program in this mode.
     #[error("the driver of `{interface}` has no XDP in {} mode", mode.name())]
     NoXdp { interface: String, mode: XdpMode },
-    /// Zero-copy was asked for, and the driver does not have it.
-    #[error("the driver of `{interface}` refuses zero-copy AF_XDP in {} mode: {source}", mode.name())]
-    ZeroCopyRefused {
-        interface: String,
-        mode: XdpMode,
-        source: io::Error,
-    },
     /// Another AF_XDP socket, not of a node's, has a queue of the interface.
     #[error("another AF_XDP socket has queue {queue} of `{interface}`")]
     QueueTaken { interface: String, queue: u32 },
@@ -244,9 +237,6 @@ impl OpenError {
                 "use link = \"packet\", and report this with the kernel's release"
             }
             Self::NoXdp { .. } => "leave `xdp_mode` out, or set it to \"generic\"",
-            Self::ZeroCopyRefused { .. } => {
-                "leave `zero_copy` out to have copy mode, or use a network card whose driver has it (`taut doctor`)"
-            }
             Self::QueueTaken { .. } => {
                 "end the program that has it (`ss --xdp --processes` names it)"
             }

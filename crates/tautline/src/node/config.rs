@@ -25,8 +25,6 @@ pub struct NodeConfig {
     pub link: Option<LinkKind>,
     /// Mode of link `xdp`; `None` takes the best that works on the interface.
     pub xdp_mode: Option<XdpMode>,
-    /// On link `xsk`, whether the driver must work in this process's memory; `None` takes copies where it cannot.
-    pub zero_copy: Option<bool>,
     /// EtherType of the Ethernet form.
     pub ethertype: u16,
     /// VLAN of the Ethernet form, on links `xdp` and `xsk`: its frames are sent with this 802.1Q tag, which carries
@@ -118,7 +116,6 @@ impl NodeConfig {
             interface: Some(interface.to_owned()),
             link: None,
             xdp_mode: None,
-            zero_copy: None,
             ethertype: ETHERTYPE_DEFAULT,
             vlan: Vlan::NONE,
             pcp: false,

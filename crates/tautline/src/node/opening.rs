@@ -135,8 +135,6 @@ fn candidates(config: &NodeConfig, attachment: &Attachment) -> Vec<(LinkKind, Xd
     if let Some(mode) = config.xdp_mode {
         let has_modes = |kind| matches!(kind, LinkKind::Xdp | LinkKind::Xsk);
         candidates.retain(|(kind, of)| !has_modes(*kind) || *of == mode);
-    } else if config.zero_copy == Some(true) {
-        candidates.retain(|(kind, of)| *kind != LinkKind::Xsk || *of == XdpMode::Native);
     }
     candidates
 }
@@ -182,7 +180,7 @@ fn open_link(
         return Err(OpenError::TimeNamespace { link: kind.name() });
     }
     match kind {
-        LinkKind::Xsk => Ok(Box::new(XskLink::new(setup()?, config.zero_copy)?)),
+        LinkKind::Xsk => Ok(Box::new(XskLink::new(setup()?)?)),
         LinkKind::Xdp => {
             let setup = setup()?;
             let wanted = DemuxWanted {

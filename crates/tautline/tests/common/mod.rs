@@ -343,9 +343,6 @@ pub fn config(hosts: &Hosts, host: Host, side: Side) -> NodeConfig {
     config.vlan = side.vlan;
     config.pcp = side.is_marked;
     config.dscp = side.is_marked;
-    // On borrowed interfaces: what their driver is to be held to.
-    let is_native_xsk = side.link == LinkKind::Xsk && side.mode == Some(XdpMode::Native);
-    config.zero_copy = (is_native_xsk && zero_copy_demanded()).then_some(true);
     config.with_neighbour(neighbour).unwrap()
 }
 

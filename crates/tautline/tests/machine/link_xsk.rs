@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{
     PACKET, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK, XSK_GENERIC, config, here, hosts, open, pair,
-    port, zero_copy_demanded,
+    port,
 };
 use tautline::address::Address;
 use tautline::link::XdpMode;
@@ -32,39 +32,6 @@ fn a_second_node_is_told_whose_interface_it_is() {
         }
     }
     drop(first);
-}
-
-#[test]
-fn zero_copy_that_is_asked_for_is_had_or_refused() {
-    let Some(hosts) = hosts() else { return };
-    let opened = |zero_copy, mode| {
-        let mut config = config(&hosts, Host::A, XSK);
-        (config.zero_copy, config.xdp_mode) = (zero_copy, mode);
-        let opened = hosts.inside(Host::A, || Node::open(config)).unwrap();
-        opened.map(|node| node.report().capabilities.zero_copy)
-    };
-    for (asked, mode) in [
-        (Some(true), None),
-        (Some(true), Some(XdpMode::Native)),
-        (Some(true), Some(XdpMode::Generic)),
-    ] {
-        match opened(asked, mode) {
-            Ok(had) => {
-                assert!(zero_copy_demanded() && mode != Some(XdpMode::Generic));
-                assert_eq!(had, Some(true));
-            }
-            Err(error @ OpenError::ZeroCopyRefused { .. }) => {
-                let text = error.to_string();
-                assert!(text.contains("`taut0` refuses zero-copy"), "{text}");
-                assert!(error.remedy().contains("copy mode"));
-                assert!(!zero_copy_demanded() || mode == Some(XdpMode::Generic));
-            }
-            Err(other) => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(opened(Some(false), None).unwrap(), Some(false));
-    let generic = opened(None, Some(XdpMode::Generic));
-    assert_eq!(generic.unwrap(), Some(false));
 }
 
 #[test]

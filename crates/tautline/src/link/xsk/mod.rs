@@ -52,7 +52,7 @@ impl XskLink {
     /// # Errors
     /// [`OpenError::HiddenTags`], [`OpenError::XdpTaken`], [`OpenError::NoXdp`], [`OpenError::NotPermitted`],
     /// [`OpenError::Refused`], and those of [`Opener::open`].
-    pub(crate) fn new(setup: Setup, zero_copy: Option<bool>) -> Result<Self, OpenError> {
+    pub(crate) fn new(setup: Setup) -> Result<Self, OpenError> {
         let refused = |doing: &str, source: Error| OpenError::Refused {
             doing: format!("{doing} on `{}`", setup.name),
             source,
@@ -61,11 +61,7 @@ impl XskLink {
         let mut ebpf = setup.load_object(tautline_bpf::XSK)?;
         // Before the sockets: another program here is named, which a queue's EBUSY is not.
         let attached = attach(&mut ebpf, "tautline_xsk", &setup)?;
-        let queues = Opener {
-            setup: &setup,
-            zero_copy,
-        }
-        .open()?;
+        let queues = Opener { setup: &setup }.open()?;
         let maps = show(&mut ebpf, &queues)
             .map_err(|error| refused("showing the AF_XDP sockets to the program", error))?;
         let own = setup.ip.map(|ip| Own {

@@ -14,22 +14,17 @@ use crate::sys::xsk::{Copies, Opening, XskSocket, memory_bytes};
 /// be set to fewer queues first. Higher: a node of all queues takes more memory, 4 or 8 MiB for each.
 const QUEUES_MAX: u32 = 64;
 
-/// `ENOTSUPP`, which the kernel's drivers answer and which no C library names.
-const ENOTSUPP: i32 = 524;
-
 /// Opens the sockets of one interface.
 pub(super) struct Opener<'a> {
     pub(super) setup: &'a Setup,
-    /// Whether the driver is to work in our memory; `None`: where it can.
-    pub(super) zero_copy: Option<bool>,
 }
 
 impl Opener<'_> {
     /// A socket on each queue that the interface has.
     ///
     /// # Errors
-    /// [`OpenError::TooManyQueues`], [`OpenError::QueueTaken`], [`OpenError::ZeroCopyRefused`],
-    /// [`OpenError::NotLocked`], [`OpenError::NotPermitted`], [`OpenError::Refused`].
+    /// [`OpenError::TooManyQueues`], [`OpenError::QueueTaken`], [`OpenError::NotLocked`],
+    /// [`OpenError::NotPermitted`], [`OpenError::Refused`].
     pub(super) fn open(&self) -> Result<Vec<XskSocket>, OpenError> {
         if XskSocket::open(&self.opening(QUEUES_MAX, Copies::One)).is_ok() {
             return Err(OpenError::TooManyQueues {
@@ -47,23 +42,10 @@ impl Opener<'_> {
         Ok(queues)
     }
 
-    /// The socket of one queue; `None` if there is no such queue.
+    /// The socket of one queue, with zero-copy where the driver has it; `None` if there is no such queue.
     fn on(&self, queue: u32) -> Result<Option<XskSocket>, OpenError> {
         // In generic mode a driver would send from our memory, and the kernel copy what comes all the same.
-        let can_have = self.setup.mode == XdpMode::Native;
-        if self.zero_copy == Some(true) {
-            return match can_have.then(|| self.with(queue, Copies::Zero)) {
-                Some(Ok(socket)) => Ok(Some(socket)),
-                Some(Err(error)) if is_of_ours(&error) => Err(self.refused(queue, error)),
-                // A queue that is not there is refused in either way.
-                Some(Err(error)) => match self.with(queue, Copies::One) {
-                    Err(missing) if is_missing(queue, &missing) => Ok(None),
-                    _ => Err(self.without_zero_copy(error)),
-                },
-                None => Err(self.without_zero_copy(io::ErrorKind::Unsupported.into())),
-            };
-        }
-        if can_have && self.zero_copy.is_none() {
+        if self.setup.mode == XdpMode::Native {
             match self.with(queue, Copies::Zero) {
                 Ok(socket) => return Ok(Some(socket)),
                 Err(error) if is_of_ours(&error) => return Err(self.refused(queue, error)),
@@ -93,31 +75,13 @@ impl Opener<'_> {
         }
     }
 
-    fn without_zero_copy(&self, source: io::Error) -> OpenError {
-        OpenError::ZeroCopyRefused {
-            interface: self.setup.name.clone(),
-            mode: self.setup.mode,
-            source: match source.raw_os_error() {
-                Some(ENOTSUPP) => io::ErrorKind::Unsupported.into(),
-                _ => source,
-            },
-        }
-    }
-
-    fn least_bytes(&self) -> usize {
-        memory_bytes(match self.zero_copy {
-            Some(true) => Copies::Zero,
-            _ => Copies::One,
-        })
-    }
-
     fn refused(&self, queue: u32, error: io::Error) -> OpenError {
         let interface = self.setup.name.clone();
         match error.raw_os_error() {
             Some(libc::EBUSY) => OpenError::QueueTaken { interface, queue },
             // The kernel counts the memory as locked, whichever user the process belongs to.
             Some(libc::ENOBUFS) => OpenError::NotLocked {
-                needs_bytes: self.least_bytes(),
+                needs_bytes: memory_bytes(Copies::One),
                 limit_bytes: lock_limit_bytes().unwrap_or(0),
             },
             Some(libc::EPERM) => OpenError::NotPermitted {
@@ -176,10 +140,7 @@ mod tests {
     }
 
     fn opener(setup: &Setup) -> Opener<'_> {
-        Opener {
-            setup,
-            zero_copy: None,
-        }
+        Opener { setup }
     }
 
     #[test]
