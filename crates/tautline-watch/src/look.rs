@@ -125,7 +125,6 @@ pub struct Port {
     pub(crate) expired: u64,
     pub(crate) incomplete_dropped: u64,
     pub(crate) void: u64,
-    pub(crate) abandoned: u64,
     pub(crate) undelivered: u64,
     pub(crate) reassembly: Reassembly,
     pub(crate) peers: Vec<Peer>,

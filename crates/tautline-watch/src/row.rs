@@ -372,7 +372,6 @@ pub(crate) fn lost(port: &Port) -> u64 {
     let given_up = [
         port.expired,
         port.incomplete_dropped,
-        port.abandoned,
         port.undelivered,
         port.reassembly.expired,
     ];

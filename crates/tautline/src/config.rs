@@ -47,7 +47,7 @@ use crate::neighbours;
 use crate::send_pool::SendPoolConfig;
 
 pub use crate::error::ConfigError;
-pub use crate::link::vbus::config::{BusConfig, BusRule};
+pub use crate::link::vbus::config::BusConfig;
 pub use crate::node::{NodeConfig, PortConfig, PortOptions};
 pub use tautline_proto::wire::ethernet::Vlan;
 pub use tautline_proto::wire::udp::UdpChecksum;
@@ -186,10 +186,7 @@ struct Document {
     node: Option<Spanned<String>>,
     bus_mode: Option<Spanned<u32>>,
     bus_group: Option<String>,
-    bus_owner: Option<String>,
     bus_wait_ms: Option<u64>,
-    #[serde(default)]
-    bus_allow: Vec<Spanned<bus::BusAllowEntry>>,
     #[serde(default, deserialize_with = "ip")]
     gateway: Option<Ipv4Addr>,
     #[serde(default, deserialize_with = "clock_tolerance")]
@@ -230,9 +227,7 @@ impl Document {
             node: self.node,
             mode: self.bus_mode,
             group: self.bus_group,
-            owner: self.bus_owner,
             wait_ms: self.bus_wait_ms,
-            allow: self.bus_allow,
         };
         let defaults = NodeConfig::on("");
         let mut config = NodeConfig {

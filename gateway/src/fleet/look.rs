@@ -7,7 +7,7 @@ use tautline_smoother::Status as SmootherStatus;
 use super::report::{Totals, Whole};
 
 /// Counters of a port that are losses on the way.
-const LOST: [&str; 4] = ["expired", "incomplete_dropped", "abandoned", "undelivered"];
+const LOST: [&str; 3] = ["expired", "incomplete_dropped", "undelivered"];
 /// Counters of a port that found no room.
 const FULL: [&str; 2] = ["dropped_full", "contended"];
 /// Counters of a port that were not taken.

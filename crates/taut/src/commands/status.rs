@@ -539,19 +539,11 @@ fn not_authentic(ports: &[&Value]) -> String {
 /// Losses that went with processes on a bus.
 fn lost_to_deaths(ports: &[&Value]) -> String {
     let line = |port: &Value| {
-        let count = |key: &str| port[key].as_u64().filter(|count| *count > 0);
-        let to = count("undelivered")
-            .map(|count| format!("{count} sent to peers that went before they took them"));
-        let from = count("abandoned")
-            .map(|count| format!("{count} of peers that went before this port looked"));
-        let both: Vec<String> = to.into_iter().chain(from).collect();
-        (!both.is_empty()).then(|| {
-            format!(
-                "  lost, port {}: {}\n",
-                plain(&port["key"]),
-                both.join("; ")
-            )
-        })
+        let count = port["undelivered"].as_u64().filter(|count| *count > 0)?;
+        let key = plain(&port["key"]);
+        Some(format!(
+            "  lost, port {key}: {count} sent to peers that went before they took them\n"
+        ))
     };
     ports.iter().copied().filter_map(line).collect()
 }

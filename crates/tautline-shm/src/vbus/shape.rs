@@ -16,10 +16,6 @@ pub const CLASS_STAGGER_BYTES: usize = 128;
 /// Most bytes of one connection's memory. Lower: a queuing port of the least depth (2) cannot hold messages of 16 MiB,
 /// which take 256 MiB and some more in its eight classes. Higher: one peer may make another pin more.
 pub const MEMORY_BYTES_MAX: usize = 257 << 20;
-/// Most bytes of one connection's memory to a port of another user: that user chooses how much the sender pins. Lower:
-/// a sampling port for values of 16 MiB, which takes just above 64 MiB, cannot be another user's. Higher: one peer may
-/// make another pin more.
-pub const MEMORY_BYTES_MAX_FOR_OTHERS: usize = 65 << 20;
 
 /// Capacity of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -435,7 +431,6 @@ mod tests {
         let largest = MESSAGE_BYTES_MAX as u32;
         assert_eq!(of(queuing(2), largest), 268_439_552);
         assert_eq!(of(Kind::Sampling, largest), 67_112_960);
-        assert!(of(Kind::Sampling, largest) <= MEMORY_BYTES_MAX_FOR_OTHERS);
         assert_eq!(consumer_bytes(), 12_288);
         for (kind, bytes) in [(Kind::Sampling, largest + 1), (queuing(4), largest)] {
             let shape = Shape {

@@ -53,7 +53,7 @@ pub(super) fn rule(entry: Spanned<AllowEntry>, own: u16) -> Result<Rule, Wrong> 
 }
 
 /// Numbers, and ranges such as "10-19".
-pub(super) fn numbers(
+fn numbers(
     list: Vec<Spanned<Value>>,
     within: RangeInclusive<u16>,
     what: &str,

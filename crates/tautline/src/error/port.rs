@@ -101,9 +101,6 @@ pub enum PortError {
         /// Bytes of its largest message.
         bytes: usize,
     },
-    /// The peer's port is not for this user (link `vbus`).
-    #[error("port {port} of `{name}` is not for this user")]
-    PeerDenies { name: String, port: PortNumber },
     /// No neighbour of that name or address is in the table.
     #[error("no neighbour `{name}` (there are: {})", list(known))]
     PeerUnknown {
@@ -233,9 +230,6 @@ impl PortError {
             }
             Self::PeerOtherShape { .. } => {
                 "open this port as the same kind, and for messages as large"
-            }
-            Self::PeerDenies { .. } => {
-                "have its node list this user in a [[bus_allow]] entry, or its bus let the user in"
             }
             Self::PeerAbsent { .. } => {
                 "start the peer (`taut bus show` shows who is there), or wait for it longer"

@@ -75,8 +75,8 @@ macro_rules! message_port {
             ///
             /// # Errors
             /// [`PortError::NotOnLink`] on other links, [`PortError::PeerUnknown`]; [`PortError::PeerOtherShape`] if
-            /// this port takes smaller messages, [`PortError::PeerOtherType`], [`PortError::PeerDenies`]: the port is
-            /// looked for all the same, since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
+            /// this port takes smaller messages, [`PortError::PeerOtherType`]: the port is looked for all the same,
+            /// since it may begin anew. [`PortError::TooManyDestinations`] for more than 32.
             pub fn follow(
                 &mut self,
                 name: &str,

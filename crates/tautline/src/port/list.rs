@@ -303,7 +303,6 @@ fn status(key: PortKey, port: &OpenPort) -> PortStatus {
         awake_ns: counted.awake_ns.read(),
         open_ns: counted.opened.since_ns(),
         doorbells: 0,
-        abandoned: 0,
         undelivered: counted.undelivered.read(),
         other_size: counted.other_size.read(),
         other_type: counted.other_type.read(),
@@ -361,7 +360,6 @@ fn bus_status(base: PortStatus, bus_receiver: &ReceiverShared) -> (Arrivals, Por
         sources_refused: figures.refused,
         void: figures.totals.corrupt,
         doorbells: figures.totals.kicks,
-        abandoned: figures.totals.abandoned,
         type_differences: bus_receiver.types.differences(),
         readers: bus_receiver.published().map(|publisher| {
             let readers = publisher.readers();

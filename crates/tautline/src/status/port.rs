@@ -261,8 +261,6 @@ pub struct PortStatus {
     pub open_ns: u64,
     /// Times that the demux woke the reader.
     pub doorbells: u64,
-    /// Messages of peers that died before the port looked, and had to make room for others (link `vbus`).
-    pub abandoned: u64,
     /// Messages that this port had sent, and that peers had not taken when they went (link `vbus`).
     pub undelivered: u64,
     /// Messages that a typed port was asked for and that had another size than its type.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tautline::config::{BusConfig, BusRule};
+use tautline::config::BusConfig;
 use tautline::{Destination, Node, NodeConfig, PortError, bus_neighbour};
 
 use super::unprivileged::become_user;
@@ -75,14 +75,6 @@ pub fn with_group(config: BusConfig) -> BusConfig {
         group: Some(STRANGER.to_string()),
         ..config
     }
-}
-
-/// The rule by which the stranger may have these ports.
-pub fn stranger_may_have(ports: std::ops::RangeInclusive<u16>) -> Vec<BusRule> {
-    vec![BusRule {
-        ports: vec![ports],
-        ..BusRule::of(&STRANGER.to_string())
-    }]
 }
 
 /// A port that publishes for many, or reads what another publishes.
@@ -269,20 +261,11 @@ pub fn the_dead_harm_nobody<P: Many>(test: &str, after: impl Fn(&mut P, u64)) {
     }
 }
 
-/// Another user reads with an entry for it, and not without.
-pub fn strangers_need_an_entry<P: Many>(test: &str) {
-    if let Some((what, config)) = role() {
-        // The group of the bus.
+/// Another user of the bus's group reads.
+pub fn another_user_reads<P: Many>(test: &str) {
+    if let Some((_, config)) = role() {
         become_user(STRANGER);
-        let node = open(&with_group(config), "stranger");
-        let mut reader = P::open(&node, 6);
-        let followed = reader.follow_camera();
-        if what == "denied" {
-            let error = followed.unwrap_err();
-            assert!(matches!(error, PortError::PeerDenies { .. }), "{error}");
-            return;
-        }
-        followed.unwrap();
+        let (_node, mut reader) = follower::<P>(&with_group(config), "stranger");
         println!("{}", child::READY);
         assert_eq!(reader.next(), 3);
         println!("taken");
@@ -292,19 +275,9 @@ pub fn strangers_need_an_entry<P: Many>(test: &str) {
         println!("SKIPPED: {test} needs root to act as two users");
         return;
     }
-    for (what, ports) in [("denied", 8..=8), ("given", 5..=5)] {
-        let config = BusConfig {
-            allow: stranger_may_have(ports),
-            ..with_group(bus("readers-stranger"))
-        };
-        let (_node, mut publisher, readers) = camera::<P>(&config);
-        let role = format!("{what}:{}", config.name);
-        if what == "denied" {
-            child::run(test, &role);
-            continue;
-        }
-        let mut stranger = child::Helper::start(test, &role);
-        publisher.publish(readers, 3);
-        stranger.wait_for("taken");
-    }
+    let config = with_group(bus("readers-stranger"));
+    let (_node, mut publisher, readers) = camera::<P>(&config);
+    let mut stranger = child::Helper::start(test, &format!("all:{}", config.name));
+    publisher.publish(readers, 3);
+    stranger.wait_for("taken");
 }

@@ -31,11 +31,6 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
     ),
     ("## Send buffers", "[send_pool]", &[]),
     (
-        "## Other users on a bus",
-        "[[bus_allow]]",
-        &["user = \"robot\""],
-    ),
-    (
         "## Clients of a control process",
         "[[allow]]",
         &["user = \"robot\"", "ports = [7]"],
@@ -266,9 +261,7 @@ fn entry_without(heading: &str, key: &str) -> String {
         "police_burst" => &["police_rate = 1000"],
         "bus" => &["node = \"a\""],
         "node" => &["bus = \"cell\""],
-        "bus_mode" | "bus_group" | "bus_owner" | "bus_wait_ms" => {
-            &["bus = \"cell\"", "node = \"a\""]
-        }
+        "bus_mode" | "bus_group" | "bus_wait_ms" => &["bus = \"cell\"", "node = \"a\""],
         _ => &[],
     };
     lines.extend(also.iter().map(|line| (*line).to_owned()));

@@ -1,13 +1,9 @@
 //! Messages of up to 16 MiB on a bus: whole at the limit, refused one byte above it, in memory that is taken when a
 //! port or a connection is made, and reported.
 
-use crate::common::readers::{
-    STRANGER, number_of, open, role, stranger_may_have, value, with_group,
-};
-use crate::common::unprivileged::become_user;
-use crate::common::{PATIENCE, bus, child, port};
+use crate::common::readers::{number_of, open, value};
+use crate::common::{PATIENCE, bus, port};
 use tautline::address::Address;
-use tautline::config::BusConfig;
 use tautline::port::{QueuingOptions, SamplingOptions};
 use tautline::{Node, PortError, Priority, QueuingPort, SendError, Source, Wait, now};
 
@@ -128,47 +124,4 @@ fn a_port_beyond_the_limits_is_refused_with_the_reason() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("1 to 65,536 bytes"), "{error}");
-}
-
-/// Another user's port chooses what a sender pins for it, up to a bound of its own.
-#[test]
-fn a_strangers_port_does_not_make_a_sender_take_much_memory() {
-    const TEST: &str = "a_strangers_port_does_not_make_a_sender_take_much_memory";
-    if let Some((_, config)) = role() {
-        become_user(STRANGER);
-        let node = open(&with_group(config), "stranger");
-        let _greedy = queuing(&node, 6, 2, LARGEST).unwrap();
-        let _modest = queuing(&node, 7, 2, 1 << 20).unwrap();
-        return child::ready();
-    }
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: {TEST} needs root to act as two users");
-        return;
-    }
-    let config = BusConfig {
-        allow: stranger_may_have(5..=5),
-        ..with_group(bus("large-stranger"))
-    };
-    let mut own = config.clone();
-    own.node = "camera".parse().unwrap();
-    let neighbour = tautline::bus_neighbour("stranger".parse().unwrap());
-    let node = tautline::NodeConfig::vbus(own)
-        .with_neighbour(neighbour)
-        .unwrap();
-    let node = Node::open(node).unwrap();
-    let mut sender = queuing(&node, 5, 2, 64).unwrap();
-    let _stranger = child::Helper::start(TEST, &format!("stranger:{}", config.name));
-    let deadline = now() + PATIENCE;
-    let modest = sender
-        .destination_until("stranger", port(7), deadline)
-        .unwrap();
-    sender
-        .send(modest, Priority::NORMAL, &[1; 1 << 20])
-        .unwrap();
-    let soon = now() + PATIENCE / 10;
-    let greedy = sender.destination_until("stranger", port(6), soon);
-    assert!(
-        matches!(greedy, Err(PortError::PeerAbsent { .. })),
-        "{greedy:?}"
-    );
 }

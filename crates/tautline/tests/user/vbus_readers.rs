@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::readers::{
-    Many, a_slow_reader_harms_nobody, many, number_of, open, reader_count, sleepers_are_woken,
-    strangers_need_an_entry, the_dead_harm_nobody, value, wait_until,
+    Many, a_slow_reader_harms_nobody, another_user_reads, many, number_of, open, reader_count,
+    sleepers_are_woken, the_dead_harm_nobody, value, wait_until,
 };
 use crate::common::{PATIENCE, bus, port};
 use tautline::config::BusConfig;
@@ -245,6 +245,6 @@ fn a_dead_reader_harms_nobody_and_a_dead_writer_is_followed_again() {
 }
 
 #[test]
-fn a_stranger_reads_only_with_an_entry() {
-    strangers_need_an_entry::<SamplingPort>("a_stranger_reads_only_with_an_entry");
+fn another_user_of_the_group_reads() {
+    another_user_reads::<SamplingPort>("another_user_of_the_group_reads");
 }

@@ -3,7 +3,7 @@
 
 use crate::common::readers::{
     Many, a_slow_reader_harms_nobody, many, number_of, open, reader_count, sleepers_are_woken,
-    strangers_need_an_entry, the_dead_harm_nobody, value, wait_until,
+    the_dead_harm_nobody, value, wait_until,
 };
 use crate::common::{PATIENCE, bus, port};
 use tautline::address::Address;
@@ -346,9 +346,4 @@ fn a_dead_reader_of_messages_harms_nobody_and_a_dead_writer_is_followed_again() 
             last = number;
         }
     });
-}
-
-#[test]
-fn a_stranger_reads_messages_only_with_an_entry() {
-    strangers_need_an_entry::<QueuingPort>("a_stranger_reads_messages_only_with_an_entry");
 }

@@ -20,8 +20,6 @@ pub(super) enum Obstacle {
     Type(String),
     /// The peer publishes messages that do not fit this port.
     Shape(Shape),
-    /// The port is not for this user.
-    Denied,
 }
 
 impl Obstacle {
@@ -43,7 +41,6 @@ impl Obstacle {
                 },
                 bytes: shape.message_bytes_max as usize,
             },
-            Self::Denied => PortError::PeerDenies { name, port },
         }
     }
 }

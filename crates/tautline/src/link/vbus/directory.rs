@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use nix::unistd::Group;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
 use tautline_state::fork::OwnerProcess;
 use tautline_state::untrusted::{self, UntrustedListener, UntrustedSocket};
 
-use super::access::{group_id, user_id};
 use super::config::BusConfig;
 use super::mark::{self, Mark};
 use super::place::{
@@ -381,7 +381,6 @@ impl Drop for Directory {
 struct Sharing {
     mode: u32,
     group: Option<u32>,
-    owner: Option<u32>,
 }
 
 impl Sharing {
@@ -389,7 +388,6 @@ impl Sharing {
         Ok(Self {
             mode: config.mode,
             group: config.group.as_deref().map(group_id).transpose()?,
-            owner: config.owner.as_deref().map(user_id).transpose()?,
         })
     }
 
@@ -405,25 +403,35 @@ impl Sharing {
     /// Why a bus of this user is not trusted; its owner can take every name on it.
     fn check(&self, path: &Path, found: &Stat) -> io::Result<()> {
         let owner = found.st_uid;
-        let is_trusted = match self.owner {
-            Some(expected) => owner == expected || owner == 0,
-            None => {
-                let group = self.group.unwrap_or(rustix::process::getegid().as_raw());
-                owner == own_user()
-                    || owner == 0
-                    // Made by another member: only those of the group can make a directory of the group.
-                    || self.mode & 0o020 != 0 && found.st_gid == group && found.st_mode & 0o070 != 0
-                    || self.mode & 0o002 != 0
-            }
-        };
+        let group = self.group.unwrap_or(rustix::process::getegid().as_raw());
+        let is_trusted = owner == own_user()
+            || owner == 0
+            // Made by another member: only those of the group can make a directory of the group.
+            || self.mode & 0o020 != 0 && found.st_gid == group && found.st_mode & 0o070 != 0
+            || self.mode & 0o002 != 0;
         if is_trusted {
             return Ok(());
         }
         Err(denied(format!(
-            "{} belongs to user {owner}: set `bus_owner` to that user to trust it, or `bus_mode` and `bus_group` to share it with its group",
+            "{} belongs to user {owner}: set `bus_mode` and `bus_group` to share it with that user's group",
             path.display()
         )))
     }
+}
+
+/// A group's number, from its name or number.
+fn group_id(group: &str) -> io::Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let found = Group::from_name(group)?.map(|group| group.gid.as_raw());
+    let absent = || {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("there is no group `{group}`"),
+        )
+    };
+    found.ok_or_else(absent)
 }
 
 /// Opens a bus, which is made if it is not there. `None`: another process is making or removing it.

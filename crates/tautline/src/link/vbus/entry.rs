@@ -1,18 +1,42 @@
 //! Entries of the service thread: a listener or a connection in one of its states.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tautline_state::untrusted::UntrustedListener;
+use tautline_state::untrusted::{UntrustedListener, UntrustedSocket};
 
 use super::handover::Offered;
 use super::incoming::{Incoming, ReceiverShared};
-use super::peer::PeerSocket;
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
 use super::subscription::Subscription;
 use super::types::Peer;
+
+/// A socket to a peer, with the peer's user.
+#[derive(Debug)]
+pub(super) struct PeerSocket {
+    socket: OwnedFd,
+    pub(super) user: u32,
+}
+
+impl PeerSocket {
+    /// The socket of a connection, whose peer the kernel names. It lets descriptors in from now on.
+    pub(super) fn new(socket: UntrustedSocket) -> io::Result<Self> {
+        let user = socket.peer()?.uid;
+        Ok(Self {
+            socket: socket.trust(),
+            user,
+        })
+    }
+}
+
+impl AsFd for PeerSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
 
 /// A descriptor of the service thread's, by its part in a connection.
 pub(super) enum Entry {

@@ -12,11 +12,11 @@ use tautline_shm::vbus::layout::{
     Identity, KIND_QUEUING, KIND_SAMPLING, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
     ROLE_PUBLISHER,
 };
-use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX_FOR_OTHERS, Shape, consumer_bytes};
+use tautline_shm::vbus::shape::{self, Kind, Shape, consumer_bytes};
 use tautline_state::Event;
 
+use super::entry::PeerSocket;
 use super::incoming::{Incoming, ReceiverShared};
-use super::peer::{PeerSocket, is_trusted};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
 use super::types::Peer;
@@ -199,11 +199,10 @@ fn offered_memory(descriptors: Vec<OwnedFd>) -> io::Result<(ConsumerView, Event,
     Ok((memory, event.into(), identity))
 }
 
-/// Producer: checks the memory of a port of this user, and makes one for it.
+/// Producer: checks the memory of a port, and makes one for it.
 pub(super) fn make(
     node: NodeName,
     bus_sender: &SenderShared,
-    user: u32,
     message: &Message,
     descriptors: Vec<OwnedFd>,
 ) -> io::Result<Established> {
@@ -217,9 +216,6 @@ pub(super) fn make(
         && index < PRODUCERS_MAX;
     if !is_meant {
         return Err(io::ErrorKind::InvalidData.into());
-    }
-    if !is_trusted(user) && shape.producer_bytes() > MEMORY_BYTES_MAX_FOR_OTHERS {
-        return Err(io::ErrorKind::OutOfMemory.into());
     }
     let own = ProducerView::producer(SharedMemory::own(shape.producer_bytes())?, shape);
     let established = Established::new(own, peer, bell, shape, index);

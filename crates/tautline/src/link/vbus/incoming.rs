@@ -12,7 +12,7 @@ use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::cell;
 use tautline_shm::vbus::layout::{
-    CLASS_COUNT, ConnectionEntry, ConsumerHead, Identity, PRODUCERS_MAX, ROLE_PUBLISHER, Slot,
+    CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_PUBLISHER, Slot,
 };
 use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
@@ -170,8 +170,6 @@ pub(crate) struct Totals {
     pub(crate) corrupt: u64,
     /// Messages or values that peers who publish for many replaced before the port took them.
     pub(crate) overwritten: u64,
-    /// Messages of peers that died before the port ever looked, and had to make room.
-    pub(crate) abandoned: u64,
 }
 
 #[derive(Debug, Default)]
@@ -280,9 +278,6 @@ impl ReceiverShared {
     /// Service: takes an entry for a new peer, and offers it a fresh epoch. `None` if all entries are taken.
     pub(super) fn offer(&self, node: NodeName, port: PortNumber) -> Option<(usize, u64)> {
         let mut control = self.control();
-        if control.used == u32::MAX {
-            abandon_dead(self.memory().head, &mut control);
-        }
         if matches!(self.shape.kind, Kind::Sampling) && self.sources > 1 {
             let is_known =
                 |(other, of, _): &(NodeName, PortNumber, u32)| (*other, *of) == (node, port);
@@ -495,37 +490,6 @@ pub(super) fn add(totals: &mut Totals, incoming: &Incoming, entry: &ConnectionEn
     totals.corrupt += entry.taken.corrupt.load(Relaxed);
     let overwritten = entry.taken.overwritten.load(Relaxed);
     totals.overwritten = totals.overwritten.wrapping_add(overwritten);
-}
-
-/// Notes what a peer that has gone published for this port alone, before its entry shows that it has gone: of what a
-/// publisher for many publishes, watchers of another port of its can see all.
-pub(super) fn note_end(own: &ConsumerHead, incoming: &Incoming) {
-    if !incoming.is_for_many {
-        let published = incoming.published();
-        // Release: partner is the Acquire of a watcher.
-        own.ended.published.fetch_add(published, Release);
-    }
-}
-
-/// Makes room by forgetting peers that died before the port looked.
-fn abandon_dead(own: &ConsumerHead, control: &mut Control) {
-    let Control {
-        used,
-        arrivals,
-        live,
-        past,
-        ..
-    } = control;
-    arrivals.retain(|incoming| {
-        if !incoming.is_gone() {
-            return true;
-        }
-        past.abandoned = past.abandoned.wrapping_add(incoming.published());
-        note_end(own, incoming);
-        *used &= !(1 << incoming.index);
-        live.retain(|other| !Arc::ptr_eq(other, incoming));
-        false
-    });
 }
 
 fn reset(entry: &ConnectionEntry) {

@@ -3,14 +3,11 @@
 //! awake.
 //!
 //! * `directory` is a bus in the file system: who is there, and under which name. `place` reaches it by descriptor.
-//! * `access` has the users that may have a name, and that may send to a port; `peer` is a connection to one of them.
 //! * `service` is the one thread of a node that makes connections and sees them end.
 //! * `observe` looks at it all without taking part.
 //! * `receiver` and `sender` are the two ends of a connection, in the thread of a port.
 //! * `publisher` publishes once for many; `subscription` is a reader's way to it.
 
-mod access;
-mod ask;
 mod backlog;
 pub(crate) mod config;
 mod connect_state;
@@ -21,7 +18,6 @@ mod incoming;
 mod latest_value;
 mod mark;
 pub mod observe;
-mod peer;
 mod place;
 mod publisher;
 mod receiver;
@@ -42,7 +38,6 @@ use tautline_shm::vbus::layout::MESSAGE_BYTES_MAX;
 pub(crate) use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
-use self::access::Access;
 use self::config::BusConfig;
 use self::directory::{BindError, Directory};
 pub(crate) use self::incoming::{PeerFigures, ReceiverShared, wrapping_sum};
@@ -83,9 +78,8 @@ impl BusLink {
             bus: config.name.clone(),
             source,
         };
-        let access = Access::of(config).map_err(refused)?;
         let directory = Arc::new(Directory::open(config).map_err(refused)?);
-        let service = Service::start(config, Arc::clone(&directory), access).map_err(refused)?;
+        let service = Service::start(config, Arc::clone(&directory)).map_err(refused)?;
         Ok(Self {
             node: config.node,
             wait: config.wait,

@@ -6,17 +6,20 @@
 //! copied is recognised and counted as missed.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
     fence,
 };
+use std::time::Duration;
 
 use serde::Serialize;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::vbus::handshake::{INDEX_CONSUMER, INDEX_PUBLISHED, INDEX_READER, Message, Step};
+use tautline_shm::vbus::handshake::{
+    INDEX_CONSUMER, INDEX_PUBLISHED, INDEX_READER, MESSAGE_BYTES, Message, Step,
+};
 use tautline_shm::vbus::layout::{
     CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
     ROLE_PUBLISHER, Slot,
@@ -25,7 +28,6 @@ use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX, Shape, consumer_bytes};
 use tautline_shm::vbus::wait::WAKE_MODE;
 
-use super::ask::ask;
 use super::backlog::{Backlog, newest_stamp};
 use super::directory::{bases, clear_bus, connect_in, nodes, open_to_watch, path_of};
 use super::latest_value::copy_newest;
@@ -33,12 +35,16 @@ use super::publisher::READERS_MAX;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
-use crate::sys::clock;
+use crate::sys::seqpacket::{self, Received};
 use crate::sys::shared::SharedMemory;
-use crate::sys::unix;
+use crate::sys::{clock, unix, wait};
 
 pub use crate::address::{BadPortName, PortName};
 pub use crate::error::ObserveError;
+
+/// How long a port may take to show itself. Lower: a busy machine's ports seem stopped. Higher: a stopped one holds up
+/// a list of all for longer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// A bus that there is.
 #[derive(Clone, Debug, Serialize)]
@@ -351,10 +357,10 @@ impl Observer {
             // A watcher has no name and no port; its process number identifies it.
             ..Message::new(Step::Observe, name.node.bytes(), name.port.get(), process)
         };
-        // Each view brings one.
-        socket.pass_descriptors(true);
+        // Each view brings a descriptor.
+        let socket = socket.trust();
         unix::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
-        Self::map(path, name, ask(socket, name)?)
+        Self::map(path, name, views(socket.as_fd(), name)?)
     }
 
     fn map(
@@ -483,13 +489,6 @@ impl Observer {
         self.shape.message_bytes_max as usize
     }
 
-    /// Messages or values that were published for this port alone by those who have gone since.
-    fn published_by_gone(&self) -> u64 {
-        let head = self.consumer.memory().head;
-        // Acquire: partner is the Release of the port's thread.
-        head.ended.published.load(Acquire)
-    }
-
     fn entry(&self, watched: &Watched) -> &ConnectionEntry {
         &self.consumer.memory().connections[watched.index]
     }
@@ -556,16 +555,44 @@ impl Observer {
     }
 }
 
+/// The views that a port shows.
+fn views(socket: BorrowedFd<'_>, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+    let nonsense = || ObserveError::Nonsense { port: name };
+    let io = |source| ObserveError::Io { port: name, source };
+    let deadline = clock::monotonic() + ANSWER_LIMIT;
+    let mut views = Vec::new();
+    let mut buffer = [0; MESSAGE_BYTES + 1];
+    // The port itself, each producer, what it publishes, each reader, and the end.
+    for _ in 0..PRODUCERS_MAX + READERS_MAX + 3 {
+        let (bytes, descriptors) = loop {
+            match seqpacket::receive(socket, &mut buffer).map_err(io)? {
+                Received::Message(bytes, descriptors) => break (bytes, descriptors),
+                Received::HungUp => return Err(nonsense()),
+                Received::Nothing => {
+                    let left = deadline.saturating_duration_since(clock::monotonic());
+                    if left.is_zero() {
+                        return Err(ObserveError::Silent { port: name });
+                    }
+                    wait::readable(socket, Some(left)).map_err(io)?;
+                }
+            }
+        };
+        let message = Message::from_bytes(&buffer[..bytes]).map_err(|_| nonsense())?;
+        match (message.step, <[OwnedFd; 1]>::try_from(descriptors)) {
+            (Step::View, Ok([file])) => views.push((message, file)),
+            (Step::End, _) => return Ok(views),
+            _ => return Err(nonsense()),
+        }
+    }
+    Err(nonsense())
+}
+
 /// Watches the messages or values of a port. Nothing is taken away from the receiver.
 #[derive(Debug)]
 pub struct Tap {
     observer: Observer,
     positions: Vec<TapPosition>,
     missed: u64,
-    /// Published by senders that have gone, as the port counts it.
-    gone: u64,
-    /// The part of it that was tapped or is in `missed`.
-    gone_known: u64,
     /// The connection that is looked at first.
     turn: usize,
 }
@@ -577,8 +604,6 @@ struct TapPosition {
     next: [u32; CLASS_COUNT],
     /// The writer's word when its value was copied last.
     word: u64,
-    /// Messages or values that were tapped or counted as missed, and those before the tap.
-    passed: u64,
 }
 
 /// A message or value that a tap has seen; its bytes are in the caller's buffer.
@@ -604,22 +629,17 @@ impl Tap {
         let positions = observer.connections.iter().map(|watched| {
             let head = watched.memory().head;
             let word = head.latest.latest.load(Acquire);
-            let published: [u64; CLASS_COUNT] =
-                std::array::from_fn(|class| head.published.count[class].load(Acquire));
+            let published = &head.published.count;
             TapPosition {
                 epoch: watched.epoch,
-                next: published.map(|count| count as u32),
+                next: std::array::from_fn(|class| published[class].load(Acquire) as u32),
                 word,
-                passed: published.into_iter().fold(0, u64::wrapping_add),
             }
         });
-        let gone = observer.published_by_gone();
         Tap {
             positions: positions.collect(),
             observer,
             missed: 0,
-            gone,
-            gone_known: gone,
             turn: 0,
         }
     }
@@ -630,12 +650,11 @@ impl Tap {
         &self.observer
     }
 
-    /// Messages that were overwritten before they could be copied, or whose sender had gone before; of a sampling port,
-    /// values that were replaced.
+    /// Messages that were overwritten before they could be copied; of a sampling port, values that were replaced. A
+    /// sender that comes and goes between two [refreshes](Self::refresh) is not counted.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
-            .wrapping_add(self.gone.saturating_sub(self.gone_known))
     }
 
     /// Whether someone sends who is not tapped yet: [`refresh`](Self::refresh) before the sender has gone.
@@ -653,29 +672,7 @@ impl Tap {
     /// # Errors
     /// [`ObserveError`]; what was tapped before stays.
     pub fn refresh(&mut self) -> Result<(), ObserveError> {
-        // Before the port is asked: a sender that goes after this is still among the senders, or counted at the next
-        // refresh.
-        let gone = self.observer.published_by_gone();
-        let before = std::mem::take(&mut self.observer.connections);
-        if let Err(error) = self.observer.refresh() {
-            self.observer.connections = before;
-            if matches!(error, ObserveError::NoPort { .. }) {
-                self.settle();
-            }
-            return Err(error);
-        }
-        let is_there = |epoch| {
-            self.observer
-                .connections
-                .iter()
-                .any(|one| one.epoch == epoch)
-        };
-        for (watched, place) in before.iter().zip(&self.positions) {
-            if !is_there(watched.epoch) && !watched.is_for_many {
-                self.gone_known = self.gone_known.wrapping_add(place.passed);
-            }
-        }
-        self.gone = gone;
+        self.observer.refresh()?;
         let positions = self.observer.connections.iter().map(|watched| {
             let known = self
                 .positions
@@ -685,34 +682,11 @@ impl Tap {
                 epoch: watched.epoch,
                 next: [0; CLASS_COUNT],
                 word: 0,
-                passed: 0,
             })
         });
         self.positions = positions.collect();
         self.turn = 0;
         Ok(())
-    }
-
-    /// Counts what was not tapped of a port that has closed: its memory stays as it was.
-    fn settle(&mut self) {
-        let memory = self.observer.consumer.memory();
-        self.gone = self.observer.published_by_gone();
-        for (watched, place) in self.observer.connections.iter().zip(&mut self.positions) {
-            let has_gone = self.observer.entry(watched).offer.epoch.load(Relaxed) != watched.epoch;
-            if has_gone && !watched.is_for_many {
-                self.gone_known = self
-                    .gone_known
-                    .wrapping_add(std::mem::take(&mut place.passed));
-            }
-        }
-        for entry in memory.connections {
-            let epoch = entry.offer.epoch.load(Relaxed);
-            if epoch != 0 && !self.positions.iter().any(|place| place.epoch == epoch) {
-                let taken = entry.taken.taken.iter();
-                let taken = taken.fold(0, |sum, count| sum + u64::from(count.load(Relaxed)));
-                self.missed = self.missed.wrapping_add(taken);
-            }
-        }
     }
 
     /// The next message, if one has been published: the most urgent of each sender, the senders in turn. `buffer` must
@@ -728,9 +702,6 @@ impl Tap {
                 Kind::Sampling => place.value(watched, buffer),
             };
             self.missed = self.missed.wrapping_add(missed);
-            place.passed = place
-                .passed
-                .wrapping_add(missed + u64::from(found.is_some()));
             if found.is_some() {
                 self.turn = (index + 1) % count;
                 return found;

@@ -115,13 +115,8 @@ impl PublisherShared {
         self.list().clone()
     }
 
-    /// Service: whether there is a place for one reader more.
-    pub(super) fn has_place(&self) -> bool {
-        self.list().len() < READERS_MAX
-    }
-
     /// Service: one who reads; before it learns of the memory, so that the writer sees it before its first sleep.
-    /// `false` if there is no place by now: others have come since [`has_place`](Self::has_place).
+    /// `false` if there is no place.
     pub(super) fn add(&self, reader: &Arc<Reader>) -> bool {
         let mut readers = self.list();
         if readers.len() >= READERS_MAX {

@@ -15,7 +15,7 @@ use tautline_shm::vbus::wait::{self, Sleeper, WakeMode};
 use tautline_shm::vbus::{cell, ring};
 
 use self::values::KeptValue;
-use super::incoming::{Copies, Incoming, ReceiverShared, add, note_end};
+use super::incoming::{Copies, Incoming, ReceiverShared, add};
 use crate::address::Source;
 use crate::error::ReceiveError;
 use crate::message::LentBytes;
@@ -387,7 +387,6 @@ impl BusReceiver {
             let incoming = &connection.incoming;
             let entry = &self.shared.memory().connections[incoming.index];
             add(&mut control.past, incoming, entry);
-            note_end(self.shared.memory().head, incoming);
             control.live.retain(|other| !Arc::ptr_eq(other, incoming));
             control.used &= !(1 << incoming.index);
             entry.offer.epoch.store(0, Relaxed);

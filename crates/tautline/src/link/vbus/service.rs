@@ -22,14 +22,12 @@ use tautline_state::policy::{be_ordinary, set_policy};
 use tautline_state::untrusted::UntrustedListener;
 
 use self::entries::Entries;
-use super::access::Access;
 use super::config::BusConfig;
 use super::connect_state::Obstacle;
 use super::directory::Directory;
-use super::entry::{Connecting, Entry, ReaderEntry};
+use super::entry::{Connecting, Entry, PeerSocket, ReaderEntry};
 use super::handover::make;
 use super::incoming::ReceiverShared;
-use super::peer::PeerSocket;
 use super::sender::{Established, SenderShared};
 use super::subscription::Subscription;
 use super::types::WITH_DECLARATION_BYTES_MAX;
@@ -105,17 +103,13 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn start(
-        config: &BusConfig,
-        directory: Arc<Directory>,
-        access: Access,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(config: &BusConfig, directory: Arc<Directory>) -> io::Result<Self> {
         let handle = Arc::new(ServiceHandle {
             commands: Mutex::default(),
             wake: Event::new()?,
             process: OwnerProcess::current(),
         });
-        let mut worker = Worker::new(config.node, directory, access, Arc::clone(&handle))?;
+        let mut worker = Worker::new(config.node, directory, Arc::clone(&handle))?;
         let priority = config.service_priority;
         let thread = std::thread::Builder::new()
             .name("taut-vbus".to_owned())
@@ -152,7 +146,6 @@ impl Drop for Service {
 struct Worker {
     node: NodeName,
     directory: Arc<Directory>,
-    access: Access,
     handle: Arc<ServiceHandle>,
     entries: Entries,
     /// Tells of sockets that appear; `None` where the kernel refuses one.
@@ -177,7 +170,6 @@ impl Worker {
     fn new(
         node: NodeName,
         directory: Arc<Directory>,
-        access: Access,
         handle: Arc<ServiceHandle>,
     ) -> io::Result<Self> {
         let entries = Entries::new()?;
@@ -193,7 +185,6 @@ impl Worker {
             handle,
             entries,
             watch,
-            access,
             accept_at: Instant::now(),
             seeking: Vec::new(),
             lost: Vec::new(),
@@ -476,7 +467,7 @@ impl Worker {
         offer: &Message,
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<Established> {
-        let made = make(self.node, bus_sender, socket.user(), offer, descriptors)?;
+        let made = make(self.node, bus_sender, offer, descriptors)?;
         let here = Message {
             epoch: offer.epoch,
             index: offer.index,
@@ -525,12 +516,7 @@ impl Worker {
     fn reach(&self, node: NodeName, port: PortNumber) -> io::Result<PeerSocket> {
         // Before the attempt: a peer that comes after it is seen to come.
         self.watch_for(node);
-        let socket = self.directory.connect(node, port)?;
-        let socket = PeerSocket::new(socket)?;
-        if !self.access.may_be(socket.user(), node) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        Ok(socket)
+        PeerSocket::new(self.directory.connect(node, port)?)
     }
 
     /// Sockets have appeared: perhaps that of a peer that we seek.

@@ -9,7 +9,7 @@ use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Refusal, Step};
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_types::{DECLARATION_BYTES_MAX, Declaration};
 
-use super::peer::PeerSocket;
+use super::entry::PeerSocket;
 use crate::address::{Address, NodeName};
 use crate::sys::unix;
 use crate::types::{Direction, TypeDifference};

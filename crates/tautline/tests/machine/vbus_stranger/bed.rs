@@ -1,25 +1,19 @@
 //! The bus that is attacked, and the attacker's tools.
 
-use std::fs::{self, Permissions};
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::fs;
 use std::ops::Deref;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant as Clock};
 
 use crate::common::readers::{role, with_group};
 use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tautline::config::BusConfig;
-use tautline::port::{QueuingOptions, SamplingOptions};
-use tautline::{Node, NodeConfig, Priority, QueuingPort, SamplingPort, Wait, bus_neighbour, now};
+use tautline::port::QueuingOptions;
+use tautline::{Node, NodeConfig, Priority, QueuingPort, Wait, bus_neighbour, now};
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Step};
 
 // The attacker: a user without rights, in the group of the bus.
@@ -84,17 +78,6 @@ pub(crate) fn queuing(node: &Node, number: u16) -> QueuingPort {
     node.queuing(port(number)).options(&options).open().unwrap()
 }
 
-pub(crate) fn sampling(node: &Node, number: u16) -> SamplingPort {
-    let options = SamplingOptions {
-        value_bytes_max: 64,
-        ..SamplingOptions::default()
-    };
-    node.sampling(port(number))
-        .options(&options)
-        .open()
-        .unwrap()
-}
-
 /// A shared bus with the node that is attacked, and its queuing port 7.
 pub(crate) fn shared_bus_with_victim(test: &str) -> (OwnBus, Node, QueuingPort) {
     let config = shared_bus(test);
@@ -148,38 +131,12 @@ pub(crate) fn in_time<T: Send + 'static>(
 
 // The attacker's tools.
 
-/// Where the socket of a port may be.
-pub(crate) fn places(bus: &str, node: &str, number: u16) -> [PathBuf; 2] {
-    let bus = Path::new(bus);
-    [
-        bus.join(node).join(number.to_string()),
-        bus.join(format!("{node}.{number}")),
-    ]
-}
-
-pub(crate) fn seqpacket() -> OwnedFd {
-    let flags = SocketFlags::CLOEXEC;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
-}
-
-pub(crate) fn dial(bus: &str, node: &str, number: u16) -> Option<OwnedFd> {
-    let socket = seqpacket();
-    let flags = rustix::fs::OFlags::NONBLOCK;
-    rustix::fs::fcntl_setfl(&socket, flags).unwrap();
-    let mut places = places(bus, node, number).into_iter();
-    let connected = places.any(|path| {
-        let address = SocketAddrUnix::new(&path).unwrap();
-        rustix::net::connect(&socket, &address).is_ok()
-    });
-    rustix::fs::fcntl_setfl(&socket, rustix::fs::OFlags::empty()).unwrap();
-    connected.then_some(socket)
-}
-
-pub(crate) fn listen(path: &Path) -> OwnedFd {
-    let socket = seqpacket();
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    rustix::net::listen(&socket, 16).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+/// A connection to a port.
+pub(crate) fn dial(bus: &str, node: &str, number: u16) -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let path = Path::new(bus).join(node).join(number.to_string());
+    rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     socket
 }
 
@@ -192,77 +149,19 @@ pub(crate) fn limit_descriptors(most: u64) {
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
 }
 
-/// Sends a message with descriptors; whether the kernel took it.
-pub(crate) fn send(socket: &OwnedFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> bool {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
-    }
-    let bytes = message.to_bytes();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags).is_ok()
-}
-
-/// The next message within a second.
-pub(crate) fn answer(socket: &OwnedFd) -> Option<Message> {
-    let (message, descriptors) = answer_with_descriptors(socket)?;
-    // Kept by the attacker.
-    std::mem::forget(descriptors);
-    Some(message)
-}
-
-/// The same with its descriptors.
-pub(crate) fn answer_with_descriptors(socket: &OwnedFd) -> Option<(Message, Vec<OwnedFd>)> {
-    let second = rustix::event::Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
-    };
-    let mut polled = [rustix::event::PollFd::new(
-        socket,
-        rustix::event::PollFlags::IN,
-    )];
-    rustix::event::poll(&mut polled, Some(&second)).unwrap();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut buffer = [0; MESSAGE_BYTES];
-    let flags = RecvFlags::DONTWAIT;
-    let mut parts = [IoSliceMut::new(&mut buffer)];
-    let received = rustix::net::recvmsg(socket, &mut parts, &mut ancillary, flags);
-    let bytes = received.ok()?.bytes;
-    let descriptors = ancillary.drain().filter_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(rights) => Some(rights.collect::<Vec<OwnedFd>>()),
-        _ => None,
-    });
-    let descriptors = descriptors.flatten().collect();
-    Some((Message::from_bytes(&buffer[..bytes]).ok()?, descriptors))
-}
-
-pub(crate) fn connect_message(as_node: &str, number: u16) -> Message {
-    message(Step::Connect, as_node, number)
-}
-
-/// A message of port 3 of a node to a port.
-pub(crate) fn message(step: Step, as_node: &str, number: u16) -> Message {
+/// The answer to a connect of port 3 of a node to a port. Descriptors in it are cut off.
+pub(crate) fn answer_to(as_node: &str, socket: &OwnedFd, number: u16) -> Step {
     let name: tautline::NodeName = as_node.parse().unwrap();
     let mut node = [0; 32];
     node[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
-    Message {
+    let connect = Message {
         peer_port: number,
-        ..Message::new(step, node, 3, std::process::id())
-    }
-}
-
-/// Leaves lingering sockets to the side that has them in flight. The side that closes last blocks: if the other side
-/// has been faster, that is a thread of ours. Kept if the kernel did not take them.
-pub(crate) fn give_up(descriptors: Vec<OwnedFd>, taken: bool) {
-    if taken {
-        for descriptor in descriptors {
-            std::thread::spawn(move || drop(descriptor));
-        }
-    } else {
-        std::mem::forget(descriptors);
-    }
+        ..Message::new(Step::Connect, node, 3, std::process::id())
+    };
+    rustix::net::send(socket, &connect.to_bytes(), SendFlags::NOSIGNAL).unwrap();
+    let mut buffer = [0; MESSAGE_BYTES];
+    let (bytes, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::empty()).unwrap();
+    Message::from_bytes(&buffer[..bytes]).unwrap().step
 }
 
 pub(crate) fn as_stranger() {

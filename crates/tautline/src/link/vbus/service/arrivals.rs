@@ -9,10 +9,9 @@ use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_state::untrusted::UntrustedSocket;
 
-use super::super::entry::{Arriving, Entry, ReaderEntry};
+use super::super::entry::{Arriving, Entry, PeerSocket, ReaderEntry};
 use super::super::handover::{Offered, admit, greeting, offer, refuse, show};
 use super::super::incoming::ReceiverShared;
-use super::super::peer::PeerSocket;
 use super::super::subscription::Subscription;
 use super::super::types::Peer;
 use super::{PENDING_MAX, Worker};
@@ -25,14 +24,10 @@ impl Worker {
         let Ok(socket) = PeerSocket::new(socket) else {
             return;
         };
-        let may_reach = self.access.may_reach(socket.user(), bus_receiver.number);
-        let refusal = match may_reach {
-            false => Some(Refusal::Denied),
-            true => (self.pending() >= PENDING_MAX).then_some(Refusal::Full),
-        };
-        if let Some(refusal) = refusal {
+        let pending = self.entries.iter().filter(|entry| entry.since().is_some());
+        if pending.count() >= PENDING_MAX {
             bus_receiver.count_refused();
-            return refuse(&bus_receiver, &socket, refusal);
+            return refuse(&bus_receiver, &socket, Refusal::Full);
         }
         self.add(Entry::Arriving(Arriving {
             bus_receiver,
@@ -41,12 +36,6 @@ impl Worker {
             offered: None,
             following: None,
         }));
-    }
-
-    /// Handshakes that are under way.
-    fn pending(&self) -> usize {
-        let pending = |entry: &&Entry| entry.since().is_some();
-        self.entries.iter().filter(pending).count()
     }
 
     /// Result of a message of an arriving peer.
@@ -126,7 +115,7 @@ impl Worker {
     ) -> Result<Option<Offered>, Refusal> {
         let (peer, published) = match following {
             None => {
-                let producer = self.producer(bus_receiver, socket, message);
+                let producer = self.producer(socket, message);
                 (producer.ok_or(Refusal::Denied)?, None)
             }
             Some(following) => {
@@ -151,24 +140,17 @@ impl Worker {
         message: &Message,
         text: &[u8],
     ) {
-        if let Some(peer) = self.producer(bus_receiver, socket, message) {
+        if let Some(peer) = self.producer(socket, message) {
             let _shown_in_status = bus_receiver.types.told(peer, text);
         }
     }
 
-    /// Name and port of a producer, if its name is its own and it may send to the port.
-    pub(super) fn producer(
-        &self,
-        bus_receiver: &ReceiverShared,
-        socket: &PeerSocket,
-        message: &Message,
-    ) -> Option<Peer> {
-        let user = socket.user();
+    /// Name and port of a producer, if the name belongs to its user.
+    pub(super) fn producer(&self, socket: &PeerSocket, message: &Message) -> Option<Peer> {
         let node = NodeName::from_bytes(message.node)?;
         let port = PortNumber::new(message.port)?;
-        let owns = self.directory.owner(node).is_ok_and(|owner| owner == user);
-        let may_reach = self.access.may_reach(user, bus_receiver.number);
-        (owns && may_reach && self.access.may_be(user, node)).then_some((node, port))
+        let owner = self.directory.owner(node).ok()?;
+        (owner == socket.user).then_some((node, port))
     }
 }
 

@@ -8,10 +8,9 @@ use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_shm::vbus::shape::Shape;
 
 use super::super::connect_state::Obstacle;
-use super::super::entry::{Arriving, Entry, ReaderEntry};
-use super::super::handover::{greeting, published_shape, reader, welcome};
+use super::super::entry::{Arriving, Entry, PeerSocket, ReaderEntry};
+use super::super::handover::{greeting, published_shape, reader, refuse, welcome};
 use super::super::incoming::ReceiverShared;
-use super::super::peer::PeerSocket;
 use super::super::publisher::{PublisherShared, Reader};
 use super::super::subscription::Subscription;
 use super::super::types::{Peer, UNTOLD};
@@ -28,7 +27,7 @@ impl Worker {
                 peer_port: following.port.get(),
                 ..greeting(Step::Follow, &following.bus_receiver)
             };
-            // One that turns this user away at once hangs up before this; its refusal can be read all the same.
+            // One that has no place hangs up before this; its refusal can be read all the same.
             let _sent = unix::send(socket.as_fd(), &follow.to_bytes(), &[]);
         });
         match reached {
@@ -39,10 +38,7 @@ impl Worker {
                 offered: None,
                 following: Some(following),
             })),
-            Err(error) => {
-                if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    following.attempt.refuse(Obstacle::Denied);
-                }
+            Err(_) => {
                 following.attempt.settle();
                 self.lost.push(following);
             }
@@ -59,7 +55,7 @@ impl Worker {
         let owner = self.directory.owner(following.node);
         let is_meant = connect.node == following.node.bytes()
             && connect.port == following.port.get()
-            && owner.is_ok_and(|owner| owner == socket.user());
+            && owner.is_ok_and(|owner| owner == socket.user);
         if !is_meant {
             return Err(Refusal::Denied);
         }
@@ -84,8 +80,6 @@ impl Worker {
             let difference = types.told(peer, text);
             let difference = difference.unwrap_or_else(|| UNTOLD.to_owned());
             following.attempt.refuse(Obstacle::Type(difference));
-        } else if message.reason == Refusal::Denied as u32 {
-            following.attempt.refuse(Obstacle::Denied);
         }
     }
 
@@ -96,15 +90,11 @@ impl Worker {
         socket: &PeerSocket,
         message: &Message,
     ) -> Result<(Arc<PublisherShared>, Peer), Refusal> {
-        let producer = self.producer(bus_receiver, socket, message);
+        let producer = self.producer(socket, message);
         let peer = producer.ok_or(Refusal::Denied)?;
         let publisher = bus_receiver.published().ok_or(Refusal::NotHere)?;
         if message.peer_port != bus_receiver.number.get() {
             return Err(Refusal::NotHere);
-        }
-        if !publisher.has_place() {
-            bus_receiver.count_refused();
-            return Err(Refusal::Full);
         }
         welcome(bus_receiver, publisher, socket, peer.1).map_err(|_| Refusal::NotHere)?;
         Ok((Arc::clone(publisher), peer))
@@ -149,6 +139,7 @@ fn show_to(entry: &ReaderEntry, offer: &Message, descriptors: Vec<OwnedFd>) -> O
     let reader = Arc::new(reader(entry.peer, offer, descriptors).ok()?);
     if !publisher.add(&reader) {
         entry.bus_receiver.count_refused();
+        refuse(&entry.bus_receiver, &entry.socket, Refusal::Full);
         return None;
     }
     let here = Message {
