@@ -43,14 +43,18 @@ impl<'m> Window<'m> {
         bytes: usize,
         ring: fn(),
     ) -> Result<Window<'m>, LayoutError> {
-        let too_small = LayoutError::TooSmall {
-            bytes: bytes as u64,
+        let too_small = LayoutError {
+            field: "bytes",
+            value: bytes as u64,
         };
         // SAFETY: as the caller promises.
         let linux = unsafe { Region::at(memory, bytes) }.ok_or(too_small)?;
         let (facts, plan) = linux.check(Side::Linux)?;
         if facts.generation == 0 {
-            return Err(LayoutError::NotBus { magic: 0 });
+            return Err(LayoutError {
+                field: "magic",
+                value: 0,
+            });
         }
         if plan.window_bytes() > bytes {
             return Err(too_small);

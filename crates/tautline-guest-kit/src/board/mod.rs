@@ -89,7 +89,10 @@ pub fn join() -> Result<Window<'static>, GuestError> {
     // SAFETY: it writes the size of the memory that it finds.
     let memory = unsafe { tlg_window(&raw mut bytes) };
     if memory.is_null() {
-        return Err(GuestError::NoWindow(LayoutError::TooSmall { bytes: 0 }));
+        return Err(GuestError::NoWindow(LayoutError {
+            field: "bytes",
+            value: 0,
+        }));
     }
     loop {
         // SAFETY: the virtual machine has this memory for as long as it runs; the kit has mapped it, and nothing else
@@ -97,7 +100,10 @@ pub fn join() -> Result<Window<'static>, GuestError> {
         match unsafe { Window::join(memory, bytes as usize, || tlg_ring()) } {
             Ok(window) => return Ok(window),
             // Linux is not there yet.
-            Err(LayoutError::NotBus { magic: 0 }) => {}
+            Err(LayoutError {
+                field: "magic",
+                value: 0,
+            }) => {}
             Err(error) => return Err(GuestError::NoWindow(error)),
         }
     }

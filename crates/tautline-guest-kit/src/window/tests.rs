@@ -151,15 +151,12 @@ fn no_window_and_wrong_ones_are_refused() {
     let mut pages = Pages::new(bytes);
     let base = pages.base();
     let refused = |bytes| join(base, bytes).map(|_| ()).expect_err("refused");
-    assert!(matches!(refused(100), LayoutError::TooSmall { .. }));
-    assert_eq!(refused(bytes), LayoutError::NotBus { magic: 0 });
+    assert_eq!(refused(100).field, "bytes");
+    assert_eq!(refused(bytes).field, "magic");
     let (linux, _) = sides(base, &plan);
     linux.announce(Side::Guest, &plan, 11, 0, 0);
-    assert!(matches!(refused(bytes), LayoutError::OtherRole { role: 2 }));
+    assert_eq!(refused(bytes).field, "side");
     linux.announce(Side::Linux, &plan, 11, 0, 0);
-    assert!(matches!(
-        refused(bytes - PAGE_BYTES),
-        LayoutError::TooSmall { .. }
-    ));
+    assert_eq!(refused(bytes - PAGE_BYTES).field, "bytes");
     assert!(join(base, bytes).is_ok());
 }

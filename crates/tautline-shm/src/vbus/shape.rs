@@ -9,9 +9,8 @@ use super::layout::{
 
 /// Memories are multiples of this.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes between two rings beyond their slots, so that the slots that a waiting consumer looks at,
-/// one in each class, fall into different sets of its first-level cache. Less than a line: they
-/// share one. More: memory.
+/// Bytes between two rings beyond their slots, so that the slots that a waiting consumer looks at, one in each class,
+/// fall into different sets of its first-level cache. Less than a line: they share one. More: memory.
 pub const CLASS_STAGGER_BYTES: usize = 128;
 /// Most bytes of one connection's memory. Lower: a queuing port of the least depth (2) cannot hold messages of 16 MiB,
 /// which take 256 MiB and some more in its eight classes. Higher: one peer may make another pin more.
@@ -38,50 +37,19 @@ pub enum Kind {
     Sampling,
 }
 
-/// Why a memory is not what it should be.
+/// Why a memory is not what it should be: its first field that is impossible, or not the one that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LayoutError {
-    /// It is smaller than its identity, or than it must be.
-    TooSmall {
-        /// Bytes that there are.
-        bytes: u64,
-    },
-    /// It does not begin with the magic number.
-    NotBus {
-        /// Value that was found.
-        magic: u32,
-    },
-    /// It is of another version of the layout.
-    OtherVersion {
-        /// Its version.
-        version: u16,
-    },
-    /// It is the memory of the other role.
-    OtherRole {
-        /// Its role.
-        role: u16,
-    },
-    /// The identity is impossible, or not the one that was asked for.
-    OtherShape {
-        /// The first field that is wrong.
-        field: &'static str,
-        /// Value that was found.
-        value: u64,
-    },
+pub struct LayoutError {
+    /// Name of the field; "bytes": the memory is smaller than its identity says, or than it must be.
+    pub field: &'static str,
+    /// Value that was found.
+    pub value: u64,
 }
 
 impl core::fmt::Display for LayoutError {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::TooSmall { bytes } => write!(formatter, "{bytes} bytes are too few"),
-            Self::NotBus { magic } => write!(formatter, "magic number {magic:#010x}"),
-            Self::OtherVersion { version } => {
-                write!(formatter, "layout version {version}, not {VERSION}")
-            }
-            Self::OtherRole { role } => write!(formatter, "role {role}"),
-            Self::OtherShape { field, value } => write!(formatter, "{field} is {value}"),
-        }
+        let Self { field, value } = self;
+        write!(formatter, "{field} is {value} ({value:#x})")
     }
 }
 
@@ -91,29 +59,22 @@ impl Shape {
     /// Checks the limits.
     ///
     /// # Errors
-    /// [`LayoutError::OtherShape`], [`LayoutError::TooSmall`] with the bytes it would take if those are
-    /// more than [`MEMORY_BYTES_MAX`].
+    /// [`LayoutError`]; of `memory_bytes`, if it would take more than [`MEMORY_BYTES_MAX`].
     pub fn check(self) -> Result<Self, LayoutError> {
-        let wrong = |field, value: u32| LayoutError::OtherShape {
-            field,
-            value: value.into(),
-        };
+        let wrong = |field, value: u64| Err(LayoutError { field, value });
         if !(1..=MESSAGE_BYTES_MAX as u32).contains(&self.message_bytes_max) {
-            return Err(wrong("message_bytes_max", self.message_bytes_max));
+            return wrong("message_bytes_max", self.message_bytes_max.into());
         }
         if let Kind::Queuing { depth } = self.kind
             && (!depth.is_power_of_two() || !(2..=DEPTH_MAX).contains(&depth))
         {
-            return Err(wrong("depth", depth));
+            return wrong("depth", depth.into());
         }
         // Of 64 bits: a machine of 32 must not take what overflows for little.
         let slots = u64::from(self.depth()) * self.class_count() as u64;
         let bytes = self.slot_bytes() as u64 * slots;
         if bytes > MEMORY_BYTES_MAX as u64 || self.producer_bytes() > MEMORY_BYTES_MAX {
-            return Err(LayoutError::OtherShape {
-                field: "memory_bytes",
-                value: bytes,
-            });
+            return wrong("memory_bytes", bytes);
         }
         Ok(self)
     }
@@ -239,22 +200,16 @@ pub const fn consumer_bytes() -> usize {
 /// # Errors
 /// [`LayoutError`].
 pub fn check(identity: &Identity, role: u16, bytes: u64) -> Result<Shape, LayoutError> {
-    if identity.magic != MAGIC {
-        return Err(LayoutError::NotBus {
-            magic: identity.magic,
-        });
+    let wrong = |field, value: u64| Err(LayoutError { field, value });
+    for (field, value, expected) in [
+        ("magic", identity.magic, MAGIC),
+        ("version", identity.version.into(), VERSION.into()),
+        ("role", identity.role.into(), role.into()),
+    ] {
+        if value != expected {
+            return wrong(field, value.into());
+        }
     }
-    if identity.version != VERSION {
-        return Err(LayoutError::OtherVersion {
-            version: identity.version,
-        });
-    }
-    if identity.role != role {
-        return Err(LayoutError::OtherRole {
-            role: identity.role,
-        });
-    }
-    let wrong = |field, value: u64| Err(LayoutError::OtherShape { field, value });
     let kind = match identity.kind {
         KIND_QUEUING => Kind::Queuing {
             depth: identity.depth,
@@ -273,33 +228,19 @@ pub fn check(identity: &Identity, role: u16, bytes: u64) -> Result<Shape, Layout
         _ => shape.producer_identity(),
     };
     if bytes < expected.memory_bytes {
-        return Err(LayoutError::TooSmall { bytes });
+        return wrong("bytes", bytes);
     }
-    let fields = [
-        ("memory_bytes", identity.memory_bytes, expected.memory_bytes),
-        (
-            "class_count",
-            identity.class_count.into(),
-            expected.class_count.into(),
-        ),
-        ("depth", identity.depth.into(), expected.depth.into()),
-        (
-            "slot_bytes",
-            identity.slot_bytes.into(),
-            expected.slot_bytes.into(),
-        ),
-        (
-            "class_bytes",
-            identity.class_bytes.into(),
-            expected.class_bytes.into(),
-        ),
-        (
-            "first_slot",
-            identity.first_slot.into(),
-            expected.first_slot.into(),
-        ),
-    ];
-    for (field, value, expected) in fields {
+    let fields = |one: &Identity| {
+        [
+            ("memory_bytes", one.memory_bytes),
+            ("class_count", one.class_count.into()),
+            ("depth", one.depth.into()),
+            ("slot_bytes", one.slot_bytes.into()),
+            ("class_bytes", one.class_bytes.into()),
+            ("first_slot", one.first_slot.into()),
+        ]
+    };
+    for ((field, value), (_, expected)) in fields(identity).into_iter().zip(fields(&expected)) {
         if value != expected {
             return wrong(field, value);
         }
@@ -349,12 +290,13 @@ mod tests {
         assert_eq!(bytes[96..98], *b"cd");
         assert_eq!(Identity::from_words(identity.to_words()), identity);
         assert_eq!(check(&identity, ROLE_PRODUCER, 4096), Ok(SMALL));
+        let shape = |field, value| LayoutError { field, value };
         let published = SMALL.publisher_identity();
         assert_eq!(bytes_of(published)[..8], *b"1BLT\x02\0\x03\0");
         assert_eq!(check(&published, ROLE_PUBLISHER, 4096), Ok(SMALL));
         assert_eq!(
             check(&published, ROLE_PRODUCER, 4096),
-            Err(LayoutError::OtherRole { role: 3 })
+            Err(shape("role", 3))
         );
     }
 
@@ -362,17 +304,11 @@ mod tests {
     fn every_wrong_field_is_found() {
         type Change = fn(&mut Identity);
         let good = SMALL.producer_identity();
-        let shape = |field, value| LayoutError::OtherShape { field, value };
+        let shape = |field, value| LayoutError { field, value };
         let wrong: [(Change, LayoutError); 13] = [
-            (|one| one.magic = 7, LayoutError::NotBus { magic: 7 }),
-            (
-                |one| one.version = 1,
-                LayoutError::OtherVersion { version: 1 },
-            ),
-            (
-                |one| one.role = ROLE_CONSUMER,
-                LayoutError::OtherRole { role: 2 },
-            ),
+            (|one| one.magic = 7, shape("magic", 7)),
+            (|one| one.version = 1, shape("version", 1)),
+            (|one| one.role = ROLE_CONSUMER, shape("role", 2)),
             (|one| one.kind = 3, shape("kind", 3)),
             (|one| one.depth = 3, shape("depth", 3)),
             (|one| one.depth = 0, shape("depth", 0)),
@@ -398,21 +334,12 @@ mod tests {
             change(&mut identity);
             assert_eq!(check(&identity, ROLE_PRODUCER, 4096), Err(error));
         }
-        assert_eq!(
-            check(&good, ROLE_PRODUCER, 4095),
-            Err(LayoutError::TooSmall { bytes: 4095 })
-        );
+        assert_eq!(check(&good, ROLE_PRODUCER, 4095), Err(shape("bytes", 4095)));
         let huge = Shape {
             kind: Kind::Queuing { depth: DEPTH_MAX },
             message_bytes_max: MESSAGE_BYTES_MAX as u32,
         };
-        assert!(matches!(
-            huge.check(),
-            Err(LayoutError::OtherShape {
-                field: "memory_bytes",
-                ..
-            })
-        ));
+        assert_eq!(huge.check().unwrap_err().field, "memory_bytes");
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl Connection {
     }
 
     fn from_words(words: [u64; 8]) -> Result<Self, LayoutError> {
-        let wrong = |field, value: u64| LayoutError::OtherShape { field, value };
+        let wrong = |field, value: u64| LayoutError { field, value };
         let (kind, port, direction) = (
             words[0] as u16,
             (words[0] >> 16) as u16,
@@ -283,12 +283,12 @@ impl Plan {
     /// A window with these connections.
     ///
     /// # Errors
-    /// [`LayoutError::OtherShape`]: too many connections, a shape beyond the limits, a message that has no room for its
+    /// [`LayoutError`]: too many connections, a shape beyond the limits, a message that has no room for its
     /// address, a port twice in one direction, a window that is too large.
     pub fn new(connections: &[Connection]) -> Result<Plan, LayoutError> {
         let wrong = |field, value: usize| {
             let value = value as u64;
-            Err(LayoutError::OtherShape { field, value })
+            Err(LayoutError { field, value })
         };
         if connections.is_empty() || connections.len() > CONNECTIONS_MAX {
             return wrong("connection_count", connections.len());
@@ -481,23 +481,19 @@ impl<'m> Region<'m> {
     /// [`LayoutError`]: it is no region of this side, or it contradicts itself.
     pub fn check(&self, side: Side) -> Result<(Facts, Plan), LayoutError> {
         let facts = self.facts();
-        if facts.magic != MAGIC {
-            return Err(LayoutError::NotBus { magic: facts.magic });
-        }
-        if facts.version != VERSION {
-            return Err(LayoutError::OtherVersion {
-                version: facts.version,
-            });
-        }
-        if facts.side != side.number() {
-            return Err(LayoutError::OtherRole { role: facts.side });
+        let wrong = |field, value: u64| Err(LayoutError { field, value });
+        for (field, value, expected) in [
+            ("magic", facts.magic, MAGIC),
+            ("version", facts.version.into(), VERSION.into()),
+            ("side", facts.side.into(), side.number().into()),
+        ] {
+            if value != expected {
+                return wrong(field, value.into());
+            }
         }
         let count = facts.connection_count as usize;
         if count > CONNECTIONS_MAX {
-            return Err(LayoutError::OtherShape {
-                field: "connection_count",
-                value: count as u64,
-            });
+            return wrong("connection_count", count as u64);
         }
         let mut connections = [Connection::EMPTY; CONNECTIONS_MAX];
         for (connection, words) in connections.iter_mut().zip(&self.head.connections[..count]) {
@@ -511,13 +507,11 @@ impl<'m> Region<'m> {
             ("window_bytes", facts.window_bytes, window),
         ] {
             if value != expected as u64 {
-                return Err(LayoutError::OtherShape { field, value });
+                return wrong(field, value);
             }
         }
         if self.bytes < region {
-            return Err(LayoutError::TooSmall {
-                bytes: self.bytes as u64,
-            });
+            return wrong("bytes", self.bytes as u64);
         }
         Ok((facts, plan))
     }

@@ -200,7 +200,7 @@ fn shape_of(request: &PortRequest) -> Result<Shape, OptionsError> {
     };
     shape.check().map_err(|error| {
         let why = match error {
-            LayoutError::OtherShape {
+            LayoutError {
                 field: "memory_bytes",
                 ..
             } => "a connection would take more than 257 MiB; lower the depth",
