@@ -523,8 +523,7 @@ fn an_epoch_keeps_old_messages_from_being_new() {
             connection.push(&mut producer, URGENT, value).unwrap();
         }
         announce(&connection, 1);
-        // The first producer is gone, and its consumer with it: the entry starts again, with a new
-        // epoch on offer.
+        // The first producer is gone, and its consumer with it: the entry starts again, with a new epoch on offer.
         let sender = spawn(&connection, move |connection| {
             connection.head.identity.withdraw();
             // Acquire: partner is the consumer's Release below.

@@ -126,18 +126,7 @@ fn bus_text(bus: &Bus) -> String {
     text += &if rows.is_empty() {
         "  no open ports\n".to_owned()
     } else {
-        table::figures(
-            &[
-                "port",
-                "kind",
-                "depth",
-                "bytes",
-                "process",
-                "from",
-                "to readers",
-            ],
-            rows,
-        )
+        table::figures(&["port", "kind", "depth", "bytes", "process", "from"], rows)
     };
     text
 }
@@ -148,21 +137,15 @@ fn row(figures: &PortFigures) -> Vec<String> {
         .iter()
         .map(|producer| format!("{} ({})", producer.from, producer.process))
         .collect();
-    let readers = figures.published.iter().flat_map(|all| &all.readers);
-    let readers: Vec<String> = readers
-        .map(|reader| format!("{} ({})", reader.to, reader.process))
-        .collect();
-    let joined = |names: &[String]| match names {
-        [] => "–".to_owned(),
-        names => names.join(", "),
-    };
     vec![
         figures.port.to_string(),
         figures.kind.name().to_owned(),
         figures.depth.to_string(),
         figures.message_bytes_max.to_string(),
         figures.process.to_string(),
-        joined(&from),
-        joined(&readers),
+        match from.is_empty() {
+            true => "–".to_owned(),
+            false => from.join(", "),
+        },
     ]
 }

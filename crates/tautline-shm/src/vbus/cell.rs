@@ -1,10 +1,9 @@
 //! The newest value from one producer to one consumer, in four cells: H. R. Simpson's mechanism
 //! ("Four-slot fully asynchronous communication mechanism", IEE Proceedings 137 E, 1990).
 //!
-//! There are two pairs of cells. The reader says which pair it reads; the writer takes the other
-//! pair, and in it the cell that does not hold the pair's last value. So they never meet in a cell,
-//! though every word has one writer: neither exchanges, waits or tries again. A reader may stay in its
-//! cell for as long as it likes.
+//! There are two pairs of cells. The reader says which pair it reads; the writer takes the other pair, and in it the
+//! cell that does not hold the pair's last value. So they never meet in a cell, though every word has one writer:
+//! neither exchanges, waits or tries again. A reader may stay in its cell for as long as it likes.
 //!
 //! The writer's word, [`LatestLine`]: bit 0 is the pair of the newest value; bits 1 and 2 say which
 //! cell of pair 0 and of pair 1 holds the pair's last value; the rest is the number of the newest
@@ -17,11 +16,10 @@
 //! it is known where the next value will be, and the cell's turn tells that it is there. The copy is whole if the
 //! value after it has not been published by then, because the writer comes round to this cell only after that.
 //!
-//! Where many read, none of them has a cell: the writer fills the four in turn
-//! ([`Writer::next_for_all`]). A reader copies the newest value and then looks how far the writer has come
-//! ([`Reader::follow`]). The copy is whole if fewer than three values have followed, since the writer comes round to
-//! the cell only after that. It tries again with the newest value otherwise, a few times. So a reader slower than that
-//! harms itself alone.
+//! Where many read, none of them has a cell: the writer fills the four in turn ([`Writer::next_for_all`]). A reader
+//! copies the newest value and then looks how far the writer has come ([`Reader::follow`]). The copy is whole if fewer
+//! than three values have followed, since the writer comes round to the cell only after that. It tries again with the
+//! newest value otherwise, a few times. So a reader slower than that harms itself alone.
 //!
 //! Progress: both sides are wait-free. A look that finds nothing new is one load and writes nothing.
 
@@ -241,10 +239,9 @@ impl Reader {
     }
 
     /// Copies the value out that comes after the last one copied, if it is there, at most `limit` bytes long, and not
-    /// replaced meanwhile; whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left
-    /// out). `None` says nothing: [`Reader::copy_latest`], and then [`Reader::read`] tell whether there is one. No
-    /// cell is taken, so that the writer finds the reader's line as it was, and what [`Reader::read`] gave before
-    /// stays.
+    /// replaced meanwhile; whole words, so `out` must hold `limit` rounded up to 8 (what it does not hold is left out).
+    /// `None` says nothing: [`Reader::copy_latest`], and then [`Reader::read`] tell whether there is one. No cell is
+    /// taken, so that the writer finds the reader's line as it was, and what [`Reader::read`] gave before stays.
     #[inline(always)]
     pub fn copy_next(&mut self, cells: Slots<'_>, limit: u32, out: &mut [u64]) -> Option<Copied> {
         if !self.settled {
@@ -330,8 +327,7 @@ impl Reader {
         // The cell that will most likely be read: its lines come while the barrier waits for ours.
         cell(cells, pair, last_of(word, pair)).prefetch();
         if pair != self.pair {
-            // Release: partner is the Acquire in `Writer::next`; our reads of the pair that we
-            // leave are done.
+            // Release: partner is the Acquire in `Writer::next`; our reads of the pair that we leave are done.
             own.reading.store(pair, Release);
             // Partner: the barrier between two values of the writer. Either the writer's next look
             // sees the pair, or the load below sees what it wrote last into this pair.

@@ -11,10 +11,6 @@ pub const VERSION: u16 = 1;
 pub const MESSAGE_BYTES: usize = 72;
 /// `index` of the view of a consumer's own memory.
 pub const INDEX_CONSUMER: u32 = super::layout::PRODUCERS_MAX as u32;
-/// `index` of the view of the memory in which a port publishes for its readers.
-pub const INDEX_PUBLISHED: u32 = INDEX_CONSUMER + 1;
-/// `index` of the view of a reader's own memory.
-pub const INDEX_READER: u32 = INDEX_CONSUMER + 2;
 
 /// Type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +48,7 @@ pub enum Refusal {
     Memory = 3,
     /// The message is for another port, or out of turn.
     NotHere = 4,
-    /// The name belongs to another user, or the port is not for this one.
+    /// The name belongs to another user.
     Denied = 5,
     /// The other side declares another type of messages. The declaration of this side follows the message.
     OtherType = 6,

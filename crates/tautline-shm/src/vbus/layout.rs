@@ -43,8 +43,7 @@ pub const IDENTITY_BYTES: usize = 128;
 pub const FIRST_SLOT: usize = 512;
 /// Offset of the first connection's entry in a consumer's memory.
 pub const FIRST_CONNECTION: usize = 512;
-/// Bytes of a slot before the payload. A payload of up to 40 bytes shares the first cache line with
-/// what announces it.
+/// Bytes of a slot before the payload. A payload of up to 40 bytes shares the first cache line with what announces it.
 pub const SLOT_HEAD_BYTES: usize = 24;
 /// Slots begin at multiples of this: a cache line.
 pub const SLOT_ALIGN: usize = 64;
@@ -201,8 +200,7 @@ pub struct ConnectionEntry {
 /// Slot header.
 #[repr(C)]
 pub struct SlotHead {
-    /// Queue: low half of the position + 1, once the message is there. Cell: low half of the value's
-    /// number.
+    /// Queue: low half of the position + 1, once the message is there. Cell: low half of the value's number.
     pub turn: AtomicU32,
     /// Bytes of the payload.
     pub length: AtomicU32,
@@ -376,8 +374,7 @@ impl Slot<'_> {
         self.capacity
     }
 
-    /// The turn, for watchers: a message was whole while it was read if the turn was the same before
-    /// and after.
+    /// The turn, for watchers: a message was whole while it was read if the turn was the same before and after.
     #[inline]
     #[must_use]
     pub fn turn(&self) -> u32 {
@@ -444,10 +441,9 @@ impl Slot<'_> {
     pub fn copy_out(&self, out: &mut [u8]) {
         let bytes = out.len().min(self.capacity);
         if bytes > WORDS_BYTES_MAX {
-            // SAFETY: `payload` is the start of `capacity` readable bytes (the slot's constructor has
-            // checked that against the mapping), `out` of at least `bytes` writable ones of ours. The
-            // owner may write there at the same time if it breaks the rules: then what we get is
-            // torn, and nothing but the copy has been read.
+            // SAFETY: `payload` is the start of `capacity` readable bytes (the slot's constructor has checked that
+            // against the mapping), `out` of at least `bytes` writable ones of ours. The owner may write there at the
+            // same time if it breaks the rules: then what we get is torn, and nothing but the copy has been read.
             unsafe { core::ptr::copy_nonoverlapping(self.payload, out.as_mut_ptr(), bytes) };
             return;
         }

@@ -1,11 +1,9 @@
-//! V-Bus: ports between the processes of one machine, through memory that each side writes on its
-//! own pages only.
+//! V-Bus: ports between the processes of one machine, through memory that each side writes on its own pages only.
 //!
-//! A *connection* leads from one sending port (the producer) to one receiving port (the consumer).
-//! It has two memories. The producer's holds the messages: eight rings, one for each priority, or
-//! the four cells of a value. The consumer's holds how far it has come. Each is written by its owner
-//! and mapped read-only by the other, so that no process can corrupt what another relies on, and
-//! whatever an owner held or had lent goes with it.
+//! A *connection* leads from one sending port (the producer) to one receiving port (the consumer). It has two memories.
+//! The producer's holds the messages: eight rings, one for each priority, or the four cells of a value. The consumer's
+//! holds how far it has come. Each is written by its owner and mapped read-only by the other, so that no process can
+//! corrupt what another relies on, and whatever an owner held or had lent goes with it.
 //!
 //! * [`layout`] is the byte layout (`docs/reference/vbus.md` has it as tables): offsets, fixed-width
 //!   integers, a magic number and a version, no pointers, so that C and a guest can read it too.

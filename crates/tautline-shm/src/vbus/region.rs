@@ -53,8 +53,7 @@ impl ConsumerMemory<'_> {
     #[inline]
     #[must_use]
     pub unsafe fn at(base: *mut u8) -> Self {
-        // SAFETY: the caller promises size, alignment and life; every bit pattern is a valid
-        // atomic integer.
+        // SAFETY: the caller promises size, alignment and life; every bit pattern is a valid atomic integer.
         unsafe {
             Self {
                 head: &*base.cast::<ConsumerHead>(),

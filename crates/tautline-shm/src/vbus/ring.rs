@@ -19,9 +19,8 @@ use super::layout::{CLASS_COUNT, MessageHead, PerClassLine, ProducerHead, Slot, 
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::fence;
 
-/// How many messages ahead of the one that is staged the producer asks for the slot, which the consumer's
-/// reads have taken from it. Lower: each store waits for its line. Higher: no gain (8 and 12 were
-/// tried).
+/// How many messages ahead of the one that is staged the producer asks for the slot, which the consumer's reads have
+/// taken from it. Lower: each store waits for its line. Higher: no gain (8 and 12 were tried).
 const STAGE_AHEAD: u32 = 4;
 
 /// Attempts of one look to copy a message that many read. After each that fails, the reader leaves half as many
@@ -131,10 +130,9 @@ impl Producer {
         self.next[class] = position.wrapping_add(1);
     }
 
-    /// Publishes the `count` messages that were staged in a class, the last one first: a consumer that
-    /// waits sees the oldest when all are there, and takes them without a wait in between. One by
-    /// one, it would look at each slot while that is being filled, and each look takes the line away
-    /// from the producer.
+    /// Publishes the `count` messages that were staged in a class, the last one first: a consumer that waits sees the
+    /// oldest when all are there, and takes them without a wait in between. One by one, it would look at each slot
+    /// while that is being filled, and each look takes the line away from the producer.
     #[inline]
     pub fn publish_staged(
         &mut self,

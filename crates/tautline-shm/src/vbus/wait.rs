@@ -1,11 +1,10 @@
 //! How a consumer sleeps without missing a message, and is woken no more often than needed.
 //!
-//! The consumer numbers its sleeps. Before one it writes number and wake mode into its own memory,
-//! makes a full barrier, remembers each producer's kick count, and looks for messages once more. A
-//! producer publishes, makes a full barrier, and checks whether the consumer sleeps: one of the two sees
-//! the other. A producer that sees a sleep it has not kicked yet changes its kick count and wakes. The
-//! consumer sleeps only while the counts are as it remembers them, which the kernel checks
-//! (`futex_waitv`), so a kick that comes in between is not lost either.
+//! The consumer numbers its sleeps. Before one it writes number and wake mode into its own memory, makes a full
+//! barrier, remembers each producer's kick count, and looks for messages once more. A producer publishes, makes a full
+//! barrier, and checks whether the consumer sleeps: one of the two sees the other. A producer that sees a sleep it has
+//! not kicked yet changes its kick count and wakes. The consumer sleeps only while the counts are as it remembers them,
+//! which the kernel checks (`futex_waitv`), so a kick that comes in between is not lost either.
 
 use super::layout::{KickLine, WaitLine};
 use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};

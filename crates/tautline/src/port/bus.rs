@@ -13,8 +13,10 @@ use super::owner::PortOwner;
 use super::waiting::Bell;
 use crate::address::{Address, Source};
 use crate::error::{PortError, ReceiveError, SendError};
-use crate::link::vbus::{BusPort, FoundMessage};
-use crate::message::{Destination, LentSample, Message, Outgoing, Sample};
+use crate::link::vbus::{
+    BusPort, Flow, FoundMessage, PRODUCERS_MAX, Publisher, READERS, Subscription, node_named,
+};
+use crate::message::{Destination, LentSample, Message, Outgoing, Sample, bytes_of};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 
@@ -52,16 +54,24 @@ impl Core for Box<BusPort> {
                 self.add(name, to, statistics)?
             }
         };
-        self.wait_for_peer(destination, deadline)?;
+        let deadline = deadline.or_else(|| self.configured_deadline());
+        self.flows[destination.index()].bus_sender.wait(deadline)?;
         Ok(destination)
     }
 
     fn readers(&mut self) -> Option<Result<Destination, PortError>> {
-        Some((**self).readers())
+        if self.publisher.is_none() {
+            let refused = |error| PortError::refused("taking the memory for its readers", error);
+            match self.bus_receiver.shared.publish() {
+                Ok(shared) => self.publisher = Some(Publisher::new(Arc::clone(shared))),
+                Err(error) => return Some(Err(refused(error))),
+            }
+        }
+        Some(Ok(self.identity.destination(READERS)))
     }
 
     fn follow(&mut self, name: &str, port: PortNumber) -> Option<Result<(), PortError>> {
-        Some((**self).follow(name, port))
+        Some(follow(self, name, port))
     }
 
     fn overwritten(&self) -> u64 {
@@ -72,11 +82,37 @@ impl Core for Box<BusPort> {
         &mut self,
         _owner: &dyn PortOwner,
         statistics: &Arc<Statistics>,
-        to: (Source, Option<Instant>),
+        (to, deadline): (Source, Option<Instant>),
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        (**self).reply(statistics, to, priority, message)
+        let Address::Bus(node) = to.address else {
+            statistics.send_errors.add(1);
+            return Err(SendError::NoWay {
+                why: "it is not on the bus",
+            });
+        };
+        let (flow, is_new) = match self.known(node.as_str(), to.port) {
+            Some(known) => (&mut self.flows[known.index()], false),
+            None => self.way_back((node, to.port), statistics),
+        };
+        if is_new && deadline.is_none() {
+            // The send says the same.
+            let _absent = flow.bus_sender.wait(None);
+        }
+        let mut result = flow.send(priority, message);
+        if result == Err(SendError::PeerGone)
+            && deadline.is_some()
+            && flow.bus_sender.wait(deadline).is_ok()
+        {
+            flow.numbering.give_back();
+            result = flow.send(priority, message);
+        }
+        match result {
+            Ok(()) => statistics.sent.add(1, message.len()),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        result
     }
 
     #[inline(always)]
@@ -87,7 +123,18 @@ impl Core for Box<BusPort> {
         priority: Priority,
         message: &[u8],
     ) -> Result<(), SendError> {
-        (**self).send(statistics, to, priority, message)
+        let result = match self.place(to) {
+            Ok(place) => match self.flows.get_mut(place) {
+                Some(flow) => flow.send(priority, message),
+                None => self.send_to_readers(place, priority, message),
+            },
+            Err(other) => Err(other),
+        };
+        match result {
+            Ok(()) => statistics.sent.add(1, message.len()),
+            Err(_) => statistics.send_errors.add(1),
+        }
+        result
     }
 
     fn send_batch(
@@ -95,7 +142,38 @@ impl Core for Box<BusPort> {
         statistics: &Statistics,
         batch: &[Outgoing<'_>],
     ) -> Result<usize, SendError> {
-        (**self).send_batch(statistics, batch)
+        let mut sent = 0;
+        for run in batch.chunk_by(|one, next| (one.to, one.priority) == (next.to, next.priority)) {
+            let mut messages = run.iter().map(|outgoing| outgoing.message);
+            let priority = run[0].priority;
+            let place = self.place(run[0].to);
+            let (count, result) = match place.map(|place| (place, self.flows.get_mut(place))) {
+                Ok((_, Some(flow))) => {
+                    flow.bus_sender
+                        .send_batch(priority, &mut flow.numbering, messages)
+                }
+                Ok((place, None)) => {
+                    let mut result = Ok(());
+                    let stopped = messages.position(|message| {
+                        result = self.send_to_readers(place, priority, message);
+                        result.is_err()
+                    });
+                    (stopped.unwrap_or(run.len()), result)
+                }
+                Err(other) => (0, Err(other)),
+            };
+            sent += count;
+            statistics.sent.add(count, bytes_of(&run[..count]));
+            match result {
+                Ok(()) => {}
+                Err(error) if sent == 0 => {
+                    statistics.send_errors.add(1);
+                    return Err(error);
+                }
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
     }
 
     #[inline(always)]
@@ -108,13 +186,15 @@ impl Core for Box<BusPort> {
     ) -> Result<Loan<'p>, SendError> {
         let refused = |_: &SendError| statistics.send_errors.add(1);
         let place = self.place(to).inspect_err(refused)?;
-        // Asked for twice, since a borrow that is handed on may not be given up where there is none.
-        if self.bus_sender(place).is_none() {
+        if place >= self.flows.len() {
             let publisher = self.publisher(place).inspect_err(refused)?;
             return Loan::for_readers(publisher, statistics, priority, length);
         }
-        let way = self.bus_sender(place).expect("it is there");
-        Loan::on_bus(way, statistics, priority, length)
+        let Flow {
+            bus_sender,
+            numbering,
+        } = &mut self.flows[place];
+        Loan::on_bus((bus_sender, numbering), statistics, priority, length)
     }
 
     fn arm_descriptor(&mut self) {
@@ -124,6 +204,27 @@ impl Core for Box<BusPort> {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.bus_receiver.shared.descriptor())
     }
+}
+
+/// Reads from now on what another port publishes for many; waits for it as for a destination.
+fn follow(bus: &mut BusPort, name: &str, port: PortNumber) -> Result<(), PortError> {
+    let node = node_named(name)?;
+    let is_meant =
+        |following: &&Arc<Subscription>| (following.node, following.port) == (node, port);
+    let following = match bus.followed.iter().find(is_meant) {
+        Some(known) => Arc::clone(known),
+        None if bus.followed.len() == PRODUCERS_MAX => {
+            return Err(PortError::TooManyDestinations);
+        }
+        None => {
+            let shared = &bus.bus_receiver.shared;
+            let begun = Subscription::begin(&bus.service.handle, shared, node, port);
+            bus.followed.push(Arc::clone(&begun));
+            begun
+        }
+    };
+    let deadline = bus.configured_deadline();
+    following.attempt.wait((node, port), deadline)
 }
 
 impl QueueCore for Box<BusPort> {

@@ -1,13 +1,14 @@
-//! Messages that wait in the memory of a sender, and times of publication. A peer writes there what it likes, and may
-//! write now: the figures are for people to look at, and may be of a moment later.
+//! The memory of a sender as watchers see it: messages that wait, times of publication, and the newest value. The
+//! sender may write there what it likes, and may write now.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{
+    Ordering::{Acquire, Relaxed},
+    fence,
+};
 
-use tautline_shm::vbus::layout::{CLASS_COUNT, ConnectionEntry, Slot};
+use tautline_shm::vbus::layout::{CELL_COUNT, CLASS_COUNT, ConnectionEntry, Slot};
 use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::Kind;
-
-use super::latest_value::newest_cell;
 
 /// Backlog of one connection. Times are of CLOCK_MONOTONIC, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,4 +76,38 @@ pub(super) fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 
 fn stamp(slot: Slot<'_>) -> u64 {
     slot.message().arrival_ns
+}
+
+/// Attempts to copy a value that is being replaced all the time. Each that fails means that at least one newer value
+/// has come, so a few suffice.
+const ATTEMPTS: u32 = 8;
+
+/// Copies the newest value by `copy`, unless it is that of the writer's word `seen`. The word of the value that was
+/// copied, and the copy; `None` if there is no other value, or if it was replaced during each attempt.
+pub(super) fn copy_newest<T>(
+    memory: ProducerMemory<'_>,
+    seen: u64,
+    mut copy: impl FnMut(Slot<'_>) -> T,
+) -> Option<(u64, T)> {
+    let latest = &memory.head.latest.latest;
+    for _ in 0..ATTEMPTS {
+        let word = latest.load(Acquire);
+        if word == seen {
+            return None;
+        }
+        let copied = copy(newest_cell(memory, word));
+        // The writer never writes the newest cell: it is whole if it still is the newest.
+        fence(Acquire);
+        if latest.load(Relaxed) == word {
+            return Some((word, copied));
+        }
+    }
+    None
+}
+
+/// The cell of the newest value, by the writer's word.
+fn newest_cell(memory: ProducerMemory<'_>, word: u64) -> Slot<'_> {
+    let pair = (word & 1) as u32;
+    let index = (word >> (1 + pair)) as u32 & 1;
+    memory.slots.slot(0, (pair * 2 + index) % CELL_COUNT as u32)
 }

@@ -1,14 +1,16 @@
 //! Outcome of the attempts to reach a peer's port: set by the service thread, awaited by the thread of a port.
 
 use std::sync::atomic::{AtomicU32, Ordering::Release};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::shape::{Kind, Shape};
 
-use super::service::HANDSHAKE_LIMIT;
+use super::incoming::ReceiverShared;
+use super::service::{Command, HANDSHAKE_LIMIT, ServiceHandle};
 use super::types::Peer;
+use crate::address::NodeName;
 use crate::error::PortError;
 use crate::kind::PortKind;
 use crate::sys::clock;
@@ -55,7 +57,7 @@ struct State {
 
 /// Outcome so far.
 #[derive(Debug, Default)]
-pub(super) struct ConnectState {
+pub(crate) struct ConnectState {
     /// Changes when there is or is no longer a connection, and with an obstacle. Who reads it with Acquire sees the
     /// outcome.
     pub(super) generation: AtomicU32,
@@ -107,7 +109,7 @@ impl ConnectState {
     ///
     /// # Errors
     /// The obstacle, if there is one; [`PortError::PeerAbsent`] after `deadline`.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &self,
         (node, port): Peer,
         deadline: Option<Instant>,
@@ -132,5 +134,36 @@ impl ConnectState {
             }),
             None => Ok(()),
         }
+    }
+}
+
+/// The way from a port that reads to one that publishes for many. The reader asks for it, and asks again whenever the
+/// publisher comes back; the values then come like those of any sender.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    /// The publisher.
+    pub(crate) node: NodeName,
+    pub(crate) port: PortNumber,
+    /// The reading port.
+    pub(super) bus_receiver: Arc<ReceiverShared>,
+    pub(crate) attempt: ConnectState,
+}
+
+impl Subscription {
+    /// Asks the service thread to follow a port.
+    pub(crate) fn begin(
+        service: &ServiceHandle,
+        bus_receiver: &Arc<ReceiverShared>,
+        node: NodeName,
+        port: PortNumber,
+    ) -> Arc<Self> {
+        let following = Arc::new(Self {
+            node,
+            port,
+            bus_receiver: Arc::clone(bus_receiver),
+            attempt: ConnectState::default(),
+        });
+        service.command(Command::Follow(Arc::clone(&following)));
+        following
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Group;
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tautline_proto::wire::PortNumber;
 use tautline_state::fork::OwnerProcess;
@@ -24,11 +24,12 @@ use tautline_state::untrusted::{self, UntrustedListener, UntrustedSocket};
 
 use super::config::BusConfig;
 use super::mark::{self, Mark};
+use super::observe::Member;
 use super::place::{
     check_maker, denied, is_open_to_others, is_same, kind_of, look, make_one, open, open_path,
     own_user, path_through, set_mode, walk,
 };
-use crate::address::NodeName;
+use crate::address::{NodeName, PortName};
 use crate::claim::Holder;
 use crate::sys::seqpacket;
 
@@ -123,23 +124,18 @@ fn is_socket_name(name: &str) -> bool {
     parse_socket_name(port).is_some() || parse_presence_name(name).is_some()
 }
 
-/// A node in the file system, as a watcher finds it.
-#[derive(Debug)]
-pub(crate) struct ListedNode {
-    pub(crate) node: NodeName,
-    pub(crate) processes: Vec<u32>,
-    pub(crate) ports: Vec<PortNumber>,
-}
-
 /// Opens a bus to look at it, whichever user owns it.
 pub(crate) fn open_to_watch(path: &Path) -> io::Result<OwnedFd> {
     let bus = walk(path, None)?;
     open(bus.as_fd(), ".".as_ref())
 }
 
-/// The nodes of a bus that are alive.
-pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<ListedNode>> {
-    let mut found = Vec::new();
+/// Adds the live processes and ports of a bus, by node.
+pub(crate) fn list(
+    bus: BorrowedFd<'_>,
+    members: &mut Vec<Member>,
+    ports: &mut Vec<PortName>,
+) -> io::Result<()> {
     for name in names(bus)? {
         let Some(node) = node_of(&name) else {
             continue;
@@ -148,22 +144,21 @@ pub(crate) fn nodes(bus: BorrowedFd<'_>) -> io::Result<Vec<ListedNode>> {
         let Ok(place) = open(bus, &name) else {
             continue;
         };
-        let (mut processes, mut ports) = (Vec::new(), Vec::new());
         for name in names(place.as_fd())? {
             let Some(name) = name.to_str() else { continue };
-            if let Some(process) = parse_presence_name(name) {
-                processes.extend((!is_dead(place.as_fd(), name)).then_some(process));
-            } else if let Some(port) = parse_socket_name(name) {
-                ports.extend((!is_dead(place.as_fd(), name)).then_some(port));
+            let (process, port) = (parse_presence_name(name), parse_socket_name(name));
+            if (process.is_none() && port.is_none()) || is_dead(place.as_fd(), name) {
+                continue;
             }
+            let member = |process| Member {
+                node: node.to_string(),
+                process,
+            };
+            members.extend(process.map(member));
+            ports.extend(port.map(|port| PortName { node, port }));
         }
-        found.push(ListedNode {
-            node,
-            processes,
-            ports,
-        });
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The node whose directory can have this name.
@@ -461,14 +456,10 @@ fn open_bus(path: &Path, sharing: &Sharing) -> io::Result<Option<(OwnedFd, Mark)
     sharing.check(path, &found)?;
     let mark = mark::require(bus.as_fd(), path)?;
     if is_open_to_others(&found) && found.st_mode & 0o1000 == 0 {
-        // Made before Tautline knew better, or by hand.
-        let mode = Mode::from_raw_mode(found.st_mode & 0o7777 | SHARED);
-        if rustix::fs::fchmod(&bus, mode).is_err() {
-            return Err(denied(format!(
-                "{} can be written by several users and is not sticky, so each could replace the others' ports: chmod +t,g+s",
-                path.display()
-            )));
-        }
+        return Err(denied(format!(
+            "{} can be written by several users and is not sticky, so each could replace the others' ports: chmod +t,g+s",
+            path.display()
+        )));
     }
     Ok(Some((bus, mark)))
 }
@@ -524,38 +515,20 @@ fn open_place(
         }
         result => result,
     };
-    let place = match place {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-        Err(error) => {
-            // Something else has the name, or a directory that is not for this user.
-            let found = rustix::fs::statat(bus, name, AtFlags::SYMLINK_NOFOLLOW);
-            let owner = found.map_or_else(|_| error.to_string(), |found| found.st_uid.to_string());
-            return Err(denied(format!(
-                "the name `{node}` on the bus belongs to user {owner}"
-            )));
-        }
-        Ok(place) => place,
-    };
-    let found = look(&place)?;
-    if found.st_uid != own_user() {
-        let message = format!(
-            "the name `{node}` on the bus belongs to user {}",
-            found.st_uid
-        );
-        return Err(denied(message));
-    }
-    // Several processes may share the name: each of their sockets has a mode of its own.
-    let wanted = (found.st_mode & 0o755) | mode;
-    if found.st_mode & 0o7777 != wanted {
-        rustix::fs::fchmod(&place, Mode::from_raw_mode(wanted))?;
-    }
-    if let Some(group) = sharing.group
-        && found.st_gid != group
+    if place
+        .as_ref()
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     {
-        rustix::fs::fchown(&place, None, Some(Gid::from_raw(group)))?;
-        rustix::fs::fchmod(&place, Mode::from_raw_mode(wanted))?;
+        return place.map(Some);
     }
-    Ok(Some(place))
+    // Something else may have the name, or a directory that is not for this user.
+    let owner = rustix::fs::statat(bus, name, AtFlags::SYMLINK_NOFOLLOW)?.st_uid;
+    match place {
+        Ok(place) if look(&place)?.st_uid == own_user() => Ok(Some(place)),
+        _ => Err(denied(format!(
+            "the name `{node}` on the bus belongs to user {owner}"
+        ))),
+    }
 }
 
 /// Listens under a name in a directory that only this user can write.
@@ -661,7 +634,6 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::address::PortName;
 
     fn config(test: &str) -> BusConfig {
         let name = std::env::temp_dir().join(format!("taut-bus-{test}-{}", std::process::id()));

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use tautline_state::untrusted::{UntrustedListener, UntrustedSocket};
 
+use super::connect_state::Subscription;
 use super::handover::Offered;
 use super::incoming::{Incoming, ReceiverShared};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
-use super::subscription::Subscription;
 use super::types::Peer;
 
 /// A socket to a peer, with the peer's user.
@@ -62,7 +62,6 @@ pub(super) enum Entry {
     Consumer {
         bus_sender: Arc<SenderShared>,
         socket: PeerSocket,
-        made_at: Instant,
         established: Arc<Established>,
     },
 }

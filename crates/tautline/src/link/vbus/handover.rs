@@ -2,12 +2,10 @@
 //! service thread decides who sends which of them when.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use tautline_proto::wire::PortNumber;
-use tautline_shm::vbus::handshake::{
-    INDEX_CONSUMER, INDEX_PUBLISHED, INDEX_READER, Message, Refusal, Step,
-};
+use tautline_shm::vbus::handshake::{INDEX_CONSUMER, Message, Refusal, Step};
 use tautline_shm::vbus::layout::{
     Identity, KIND_QUEUING, KIND_SAMPLING, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
     ROLE_PUBLISHER,
@@ -19,7 +17,6 @@ use super::entry::PeerSocket;
 use super::incoming::{Incoming, ReceiverShared};
 use super::publisher::{PublisherShared, Reader};
 use super::sender::{Established, SenderShared};
-use super::types::Peer;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::NodeName;
 use crate::sys::clock;
@@ -182,7 +179,6 @@ pub(super) fn reader(
         memory,
         bell,
         index,
-        epoch: message.epoch,
         node,
         port,
         process: message.process,
@@ -232,37 +228,24 @@ pub(super) fn make(
     Ok(established)
 }
 
-/// Consumer: shows its memories to a watcher.
+/// Consumer: shows its memory, and those of its producers, to a watcher.
 pub(super) fn show(bus_receiver: &ReceiverShared, socket: &PeerSocket) -> io::Result<()> {
-    let own = greeting(Step::View, bus_receiver);
-    let view = |index: u32, bytes: usize, file: BorrowedFd<'_>, message: Message| {
-        let view = Message {
-            index,
-            memory_bytes: bytes as u64,
-            ..message
-        };
-        unix::send(socket.as_fd(), &view.to_bytes(), &[file])
+    let own = Message {
+        index: INDEX_CONSUMER,
+        memory_bytes: consumer_bytes() as u64,
+        ..greeting(Step::View, bus_receiver)
     };
-    let of_peer = |(node, port): Peer, process: u32, epoch: u64| Message {
-        epoch,
-        ..Message::new(Step::View, node.bytes(), port.get(), process)
-    };
-    view(INDEX_CONSUMER, consumer_bytes(), bus_receiver.file(), own)?;
+    unix::send(socket.as_fd(), &own.to_bytes(), &[bus_receiver.file()])?;
     for incoming in bus_receiver.live() {
-        let peer = (incoming.node, incoming.port);
-        let message = Message {
+        let (node, port) = (incoming.node.bytes(), incoming.port.get());
+        let view = Message {
+            epoch: incoming.epoch,
+            index: incoming.index as u32,
             peer_port: bus_receiver.number.get(),
-            ..of_peer(peer, incoming.process, incoming.epoch)
+            memory_bytes: incoming.shape.producer_bytes() as u64,
+            ..Message::new(Step::View, node, port, incoming.process)
         };
-        let bytes = incoming.shape.producer_bytes();
-        view(incoming.index as u32, bytes, incoming.file(), message)?;
-    }
-    if let Some(publisher) = bus_receiver.published() {
-        view(INDEX_PUBLISHED, publisher.bytes(), publisher.file(), own)?;
-        for reader in publisher.readers() {
-            let message = of_peer((reader.node, reader.port), reader.process, reader.epoch);
-            view(INDEX_READER, consumer_bytes(), reader.file(), message)?;
-        }
+        unix::send(socket.as_fd(), &view.to_bytes(), &[incoming.file()])?;
     }
     let end = greeting(Step::End, bus_receiver);
     unix::send(socket.as_fd(), &end.to_bytes(), &[])

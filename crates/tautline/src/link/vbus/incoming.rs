@@ -19,9 +19,8 @@ use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
 use tautline_state::Event;
 
-use super::backlog::{Backlog, earlier};
+use super::backlog::{Backlog, copy_newest, earlier};
 use super::epoch;
-use super::latest_value::copy_newest;
 use super::publisher::PublisherShared;
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
@@ -262,7 +261,7 @@ impl ReceiverShared {
     }
 
     /// Port's thread: takes the memory in which it publishes for many.
-    pub(super) fn publish(&self) -> std::io::Result<&Arc<PublisherShared>> {
+    pub(crate) fn publish(&self) -> std::io::Result<&Arc<PublisherShared>> {
         if let Some(publisher) = self.published() {
             return Ok(publisher);
         }

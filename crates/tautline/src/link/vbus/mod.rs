@@ -1,6 +1,5 @@
-//! The `vbus` link: ports between the processes of one machine, through memory that each side writes on
-//! its own pages only (`docs/reference/vbus.md`). No system call on the way of a message while the receiver is
-//! awake.
+//! The `vbus` link: ports between the processes of one machine, through memory that each side writes on its own pages
+//! only (`docs/reference/vbus.md`). No system call on the way of a message while the receiver is awake.
 //!
 //! * `directory` is a bus in the file system: who is there, and under which name. `place` reaches it by descriptor.
 //! * `service` is the one thread of a node that makes connections and sees them end.
@@ -15,7 +14,6 @@ mod directory;
 mod entry;
 mod handover;
 mod incoming;
-mod latest_value;
 mod mark;
 pub mod observe;
 mod place;
@@ -23,7 +21,6 @@ mod publisher;
 mod receiver;
 mod sender;
 mod service;
-mod subscription;
 mod types;
 mod view;
 
@@ -39,21 +36,21 @@ pub(crate) use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_shm::vbus::shape::{Kind, LayoutError, Shape};
 
 use self::config::BusConfig;
+pub(crate) use self::connect_state::Subscription;
 use self::directory::{BindError, Directory};
 pub(crate) use self::incoming::{PeerFigures, ReceiverShared, wrapping_sum};
 pub(crate) use self::publisher::{Publisher, Reader};
 pub(crate) use self::receiver::{BusReceiver, FoundMessage, SlotRef};
 pub(crate) use self::sender::BusSender;
 use self::service::{Command, Service};
-use self::subscription::Subscription;
 use super::{
     ArrivalClock, Capabilities, Copies, Link, LinkKind, NodeCounters, PortHalf, PortRequest,
     RawFrames, Route,
 };
-use crate::address::{Address, NodeName, Source};
+use crate::address::NodeName;
 use crate::error::{OpenError, OptionsError, PortError, SendError};
 use crate::limits::DESTINATIONS_MAX;
-use crate::message::{Destination, Numbering, Outgoing, PortIdentity, bytes_of};
+use crate::message::{Destination, Numbering, PortIdentity};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
@@ -216,9 +213,9 @@ fn shape_of(request: &PortRequest) -> Result<Shape, OptionsError> {
 const ANSWERED_MAX: usize = PRODUCERS_MAX;
 
 /// The place of the way to all readers: after those of all flows.
-const READERS: usize = u32::MAX as usize;
+pub(crate) const READERS: usize = u32::MAX as usize;
 
-fn node_named(name: &str) -> Result<NodeName, PortError> {
+pub(crate) fn node_named(name: &str) -> Result<NodeName, PortError> {
     name.parse().map_err(|_| PortError::NeighbourIncomplete {
         name: name.to_owned(),
         lacks: "name that a node on a bus can have",
@@ -228,15 +225,15 @@ fn node_named(name: &str) -> Result<NodeName, PortError> {
 
 /// The way to one port of one peer, and the numbering of what went there.
 #[derive(Debug)]
-struct Flow {
-    bus_sender: BusSender,
-    numbering: Numbering,
+pub(crate) struct Flow {
+    pub(crate) bus_sender: BusSender,
+    pub(crate) numbering: Numbering,
 }
 
 impl Flow {
     /// Sends one message. What could not be sent has used its number too: it is lost.
     #[inline(always)]
-    fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
+    pub(crate) fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
         let sequence = self.numbering.take();
         self.bus_sender.send(priority, sequence, message)
     }
@@ -246,18 +243,18 @@ impl Flow {
 #[derive(Debug)]
 pub(crate) struct BusPort {
     pub(crate) bus_receiver: BusReceiver,
-    identity: PortIdentity,
-    flows: Vec<Flow>,
+    pub(crate) identity: PortIdentity,
+    pub(crate) flows: Vec<Flow>,
     /// Ways to senders that were answered and are not destinations, each with the turn of its last answer.
     answered: Vec<(u64, Flow)>,
     /// Counts answers.
     turn: u64,
-    publisher: Option<Publisher>,
-    followed: Vec<Arc<Subscription>>,
+    pub(crate) publisher: Option<Publisher>,
+    pub(crate) followed: Vec<Arc<Subscription>>,
     clock: Ticks,
     wait: Duration,
     directory: Arc<Directory>,
-    service: Arc<Service>,
+    pub(crate) service: Arc<Service>,
 }
 
 impl BusPort {
@@ -312,146 +309,37 @@ impl BusPort {
         }
     }
 
-    /// Place in `answered` of the way to a sender that is not a destination, and whether the way is new. A new one
-    /// takes the place of that which was used longest ago, if there is no room.
-    fn way_back(
+    /// The way to a sender that is not a destination, and whether it is new. A new one takes the place of the one that
+    /// was used longest ago, if there is no room.
+    pub(crate) fn way_back(
         &mut self,
         (node, port): (NodeName, PortNumber),
         statistics: &Arc<Statistics>,
-    ) -> (usize, bool) {
+    ) -> (&mut Flow, bool) {
+        self.turn += 1;
         let is_meant = |(_, flow): &(u64, Flow)| flow.bus_sender.leads_to(node.as_str(), port);
-        if let Some(known) = self.answered.iter().position(is_meant) {
-            return (known, false);
-        }
-        let new = (0, self.flow(node, port, statistics));
-        if self.answered.len() < ANSWERED_MAX {
-            self.answered.push(new);
-            return (self.answered.len() - 1, true);
-        }
-        let places = 0..self.answered.len();
-        let oldest = places.min_by_key(|place| self.answered[*place].0);
-        let place = oldest.unwrap_or_default();
-        self.answered[place] = new;
-        (place, true)
-    }
-
-    /// Sends one message to the sender of another. Waits until that is connected: until `deadline`, or else, if the way
-    /// is new, until the first attempt has ended.
-    pub(crate) fn reply(
-        &mut self,
-        statistics: &Arc<Statistics>,
-        (to, deadline): (Source, Option<Instant>),
-        priority: Priority,
-        message: &[u8],
-    ) -> Result<(), SendError> {
-        let Address::Bus(node) = to.address else {
-            statistics.send_errors.add(1);
-            return Err(SendError::NoWay {
-                why: "it is not on the bus",
-            });
-        };
-        let (flow, is_new) = match self.known(node.as_str(), to.port) {
-            Some(known) => (&mut self.flows[known.index()], false),
-            None => {
-                let (place, is_new) = self.way_back((node, to.port), statistics);
-                self.turn += 1;
-                self.answered[place].0 = self.turn;
-                (&mut self.answered[place].1, is_new)
+        let known = self.answered.iter().position(is_meant);
+        let place = known.unwrap_or_else(|| {
+            if self.answered.len() == ANSWERED_MAX {
+                let oldest = (0..ANSWERED_MAX).min_by_key(|place| self.answered[*place].0);
+                self.answered.swap_remove(oldest.unwrap_or_default());
             }
-        };
-        if is_new && deadline.is_none() {
-            // The send says the same.
-            let _absent = flow.bus_sender.wait(None);
-        }
-        let mut result = flow.send(priority, message);
-        if result == Err(SendError::PeerGone)
-            && deadline.is_some()
-            && flow.bus_sender.wait(deadline).is_ok()
-        {
-            flow.numbering.give_back();
-            result = flow.send(priority, message);
-        }
-        match result {
-            Ok(()) => statistics.sent.add(1, message.len()),
-            Err(_) => statistics.send_errors.add(1),
-        }
-        result
-    }
-
-    /// Makes the way to all who read what this port publishes.
-    pub(crate) fn readers(&mut self) -> Result<Destination, PortError> {
-        if self.publisher.is_none() {
-            let shared = self.bus_receiver.shared.publish();
-            let shared = shared
-                .map_err(|error| PortError::refused("taking the memory for its readers", error))?;
-            let shared = Arc::clone(shared);
-            self.publisher = Some(Publisher::new(shared));
-        }
-        Ok(self.identity.destination(READERS))
-    }
-
-    /// Reads from now on what another port publishes for many; waits for it as for a destination.
-    pub(crate) fn follow(&mut self, name: &str, port: PortNumber) -> Result<(), PortError> {
-        let node = node_named(name)?;
-        let is_meant =
-            |following: &&Arc<Subscription>| (following.node, following.port) == (node, port);
-        let following = match self.followed.iter().find(is_meant) {
-            Some(known) => Arc::clone(known),
-            None if self.followed.len() == PRODUCERS_MAX => {
-                return Err(PortError::TooManyDestinations);
-            }
-            None => {
-                let shared = &self.bus_receiver.shared;
-                let begun = Subscription::begin(&self.service.handle, shared, node, port);
-                self.followed.push(Arc::clone(&begun));
-                begun
-            }
-        };
-        let deadline = self.configured_deadline();
-        following.attempt.wait((node, port), deadline)
+            let new = self.flow(node, port, statistics);
+            self.answered.push((0, new));
+            self.answered.len() - 1
+        });
+        let (turn, flow) = &mut self.answered[place];
+        *turn = self.turn;
+        (flow, known.is_none())
     }
 
     /// End of the wait for a peer that the port resolves now; `None` if the configuration has no wait.
-    fn configured_deadline(&self) -> Option<Instant> {
+    pub(crate) fn configured_deadline(&self) -> Option<Instant> {
         (!self.wait.is_zero()).then(|| clock::monotonic() + self.wait)
     }
 
-    /// Waits until the port at the end of this way is there: until `deadline`, or else for as long as the configuration
-    /// says, or until the first attempt has ended. An error if that port declares another type.
-    pub(crate) fn wait_for_peer(
-        &self,
-        to: Destination,
-        deadline: Option<Instant>,
-    ) -> Result<(), PortError> {
-        let deadline = deadline.or_else(|| self.configured_deadline());
-        self.flows[to.index()].bus_sender.wait(deadline)
-    }
-
-    /// Sends one message.
-    #[inline(always)]
-    pub(crate) fn send(
-        &mut self,
-        statistics: &Statistics,
-        to: Destination,
-        priority: Priority,
-        message: &[u8],
-    ) -> Result<(), SendError> {
-        let result = match self.place(to) {
-            Ok(place) => match self.flows.get_mut(place) {
-                Some(flow) => flow.send(priority, message),
-                None => self.send_to_readers(place, priority, message),
-            },
-            Err(other) => Err(other),
-        };
-        match result {
-            Ok(()) => statistics.sent.add(1, message.len()),
-            Err(_) => statistics.send_errors.add(1),
-        }
-        result
-    }
-
     #[inline(never)]
-    fn send_to_readers(
+    pub(crate) fn send_to_readers(
         &mut self,
         place: usize,
         priority: Priority,
@@ -467,54 +355,6 @@ impl BusPort {
             Some(publisher) if place == READERS => Ok(publisher),
             _ => Err(SendError::OtherPort),
         }
-    }
-
-    /// Sends messages in their order until one cannot be sent; how many were, or why not even the first.
-    /// Those that go to one place with one priority, one after the other, are a batch.
-    pub(crate) fn send_batch(
-        &mut self,
-        statistics: &Statistics,
-        batch: &[Outgoing<'_>],
-    ) -> Result<usize, SendError> {
-        let mut sent = 0;
-        for run in batch.chunk_by(|one, next| (one.to, one.priority) == (next.to, next.priority)) {
-            let mut messages = run.iter().map(|outgoing| outgoing.message);
-            let priority = run[0].priority;
-            let place = self.place(run[0].to);
-            let (count, result) = match place.map(|place| (place, self.flows.get_mut(place))) {
-                Ok((_, Some(flow))) => {
-                    flow.bus_sender
-                        .send_batch(priority, &mut flow.numbering, messages)
-                }
-                Ok((place, None)) => {
-                    let mut result = Ok(());
-                    let stopped = messages.position(|message| {
-                        result = self.send_to_readers(place, priority, message);
-                        result.is_err()
-                    });
-                    (stopped.unwrap_or(run.len()), result)
-                }
-                Err(other) => (0, Err(other)),
-            };
-            sent += count;
-            statistics.sent.add(count, bytes_of(&run[..count]));
-            match result {
-                Ok(()) => {}
-                Err(error) if sent == 0 => {
-                    statistics.send_errors.add(1);
-                    return Err(error);
-                }
-                Err(_) => break,
-            }
-        }
-        Ok(sent)
-    }
-
-    /// Way to a destination, and the numbering of its messages, for a message that is filled where it will lie.
-    #[inline(always)]
-    pub(crate) fn bus_sender(&mut self, to: usize) -> Option<(&mut BusSender, &mut Numbering)> {
-        let flow = self.flows.get_mut(to)?;
-        Some((&mut flow.bus_sender, &mut flow.numbering))
     }
 
     /// The most urgent message, if there is one; if there is none and `notify` is set, the descriptor is armed.

@@ -17,9 +17,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
-use tautline_shm::vbus::handshake::{
-    INDEX_CONSUMER, INDEX_PUBLISHED, INDEX_READER, MESSAGE_BYTES, Message, Step,
-};
+use tautline_shm::vbus::handshake::{INDEX_CONSUMER, MESSAGE_BYTES, Message, Step};
 use tautline_shm::vbus::layout::{
     CLASS_COUNT, ConnectionEntry, Identity, PRODUCERS_MAX, ROLE_CONSUMER, ROLE_PRODUCER,
     ROLE_PUBLISHER, Slot,
@@ -28,10 +26,8 @@ use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX, Shape, consumer_bytes};
 use tautline_shm::vbus::wait::WAKE_MODE;
 
-use super::backlog::{Backlog, newest_stamp};
-use super::directory::{bases, clear_bus, connect_in, nodes, open_to_watch, path_of};
-use super::latest_value::copy_newest;
-use super::publisher::READERS_MAX;
+use super::backlog::{Backlog, copy_newest};
+use super::directory::{bases, clear_bus, connect_in, list, open_to_watch, path_of};
 use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
@@ -173,20 +169,7 @@ pub fn bus(path: &Path) -> io::Result<Bus> {
         members: Vec::new(),
         ports: Vec::new(),
     };
-    for there in nodes(directory.as_fd())? {
-        let node = there.node;
-        found.members.extend(there.processes.iter().map(|process| {
-            let node = node.to_string();
-            Member {
-                node,
-                process: *process,
-            }
-        }));
-        let ports = there.ports.into_iter();
-        found
-            .ports
-            .extend(ports.map(|port| PortName { node, port }));
-    }
+    list(directory.as_fd(), &mut found.members, &mut found.ports)?;
     found.members.sort();
     found.ports.sort_by(|one, other| {
         (one.node.as_str(), one.port).cmp(&(other.node.as_str(), other.port))
@@ -203,9 +186,6 @@ pub struct Observer {
     shape: Shape,
     consumer: ConsumerView,
     connections: Vec<Watched>,
-    /// Memory in which the port publishes for many, if it does.
-    published: Option<Watched>,
-    readers: Vec<WatchedReader>,
 }
 
 /// One who sends to the port.
@@ -220,30 +200,6 @@ struct Watched {
     process: u32,
     /// Whether it publishes for others, too.
     is_for_many: bool,
-}
-
-/// One who reads what the port publishes for many.
-#[derive(Debug)]
-struct WatchedReader {
-    name: PortName,
-    process: u32,
-    /// Epoch that it has offered to the port.
-    epoch: u64,
-    memory: ConsumerView,
-}
-
-impl WatchedReader {
-    fn figures(&self) -> ReaderFigures {
-        let memory = self.memory.memory();
-        let mut entries = memory.connections.iter();
-        let entry = entries.find(|entry| entry.offer.epoch.load(Relaxed) == self.epoch);
-        ReaderFigures {
-            to: self.name,
-            process: self.process,
-            sleeps: memory.head.wait.waiting.load(Relaxed) & WAKE_MODE != 0,
-            overwritten: entry.map_or(0, |entry| entry.taken.overwritten.load(Relaxed)),
-        }
-    }
 }
 
 impl Watched {
@@ -270,39 +226,9 @@ pub struct PortFigures {
     pub sleeps: bool,
     /// Those who send to it.
     pub producers: Vec<ProducerFigures>,
-    /// Figures of publishing for many, if it does that.
-    pub published: Option<PublishedFigures>,
 }
 
-/// Publishing of a port for many, as far as a watcher can see.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct PublishedFigures {
-    /// Messages or values published.
-    pub count: u64,
-    /// Times that it has kicked readers: all who slept at once.
-    pub kicks: u32,
-    /// How long ago the newest was published, in nanoseconds.
-    pub newest_age_ns: Option<u64>,
-    /// Those who read.
-    pub readers: Vec<ReaderFigures>,
-}
-
-/// One who reads what a port publishes for many.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct ReaderFigures {
-    /// The reading port.
-    pub to: PortName,
-    /// Its process.
-    pub process: u32,
-    /// Whether it sleeps or waits for its descriptor.
-    pub sleeps: bool,
-    /// Messages or values that it has missed since it began to follow, as it says itself.
-    pub overwritten: u64,
-}
-
-/// The same of one who sends.
+/// Work of one who sends to a port so far, as far as a watcher can see.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ProducerFigures {
@@ -376,11 +302,8 @@ impl Observer {
         if first.index != INDEX_CONSUMER {
             return Err(nonsense());
         }
-        let consumer_of = |file| {
-            let mapping = SharedMemory::of_peer(file, consumer_bytes());
-            mapping.map(ConsumerView::consumer).map_err(io)
-        };
-        let consumer = consumer_of(file)?;
+        let consumer = SharedMemory::of_peer(file, consumer_bytes());
+        let consumer = ConsumerView::consumer(consumer.map_err(io)?);
         let identity = consumer.memory().head.identity.read();
         let shape =
             shape::check(&identity, ROLE_CONSUMER, consumer_bytes() as u64).map_err(layout)?;
@@ -391,29 +314,12 @@ impl Observer {
             shape,
             consumer,
             connections: Vec::new(),
-            published: None,
-            readers: Vec::new(),
         };
         for (view, file) in views {
             let node = NodeName::from_bytes(view.node).ok_or_else(nonsense)?;
             let port = PortNumber::new(view.port).ok_or_else(nonsense)?;
-            if view.index == INDEX_READER {
-                if observer.readers.len() >= READERS_MAX {
-                    return Err(nonsense());
-                }
-                observer.readers.push(WatchedReader {
-                    name: PortName { node, port },
-                    process: view.process,
-                    epoch: view.epoch,
-                    memory: consumer_of(file)?,
-                });
-                continue;
-            }
             let index = view.index as usize;
-            let is_published = view.index == INDEX_PUBLISHED;
-            if !is_published
-                && (index >= PRODUCERS_MAX || observer.connections.len() >= PRODUCERS_MAX)
-            {
+            if index >= PRODUCERS_MAX {
                 return Err(nonsense());
             }
             let bytes = usize::try_from(view.memory_bytes).unwrap_or(usize::MAX);
@@ -439,7 +345,7 @@ impl Observer {
             {
                 return Err(nonsense());
             }
-            let watched = Watched {
+            observer.connections.push(Watched {
                 memory: ProducerView::producer(memory.into_mapping(), found),
                 shape: found,
                 index,
@@ -448,12 +354,7 @@ impl Observer {
                 port,
                 process: view.process,
                 is_for_many: role == ROLE_PUBLISHER,
-            };
-            if is_published {
-                observer.published = Some(watched);
-            } else {
-                observer.connections.push(watched);
-            }
+            });
         }
         Ok(observer)
     }
@@ -509,22 +410,6 @@ impl Observer {
             producers: producers
                 .map(|watched| self.producer_figures(watched, now_ns))
                 .collect(),
-            published: self
-                .published
-                .as_ref()
-                .map(|watched| self.published_figures(watched, now_ns)),
-        }
-    }
-
-    fn published_figures(&self, watched: &Watched, now_ns: u64) -> PublishedFigures {
-        let memory = watched.memory();
-        let counts = memory.head.published.count.iter();
-        let newest_ns = newest_stamp(watched.shape.kind, memory);
-        PublishedFigures {
-            count: counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))),
-            kicks: tautline_shm::vbus::wait::kicks(&memory.head.kick),
-            newest_age_ns: newest_ns.map(|stamp_ns| now_ns.saturating_sub(stamp_ns)),
-            readers: self.readers.iter().map(WatchedReader::figures).collect(),
         }
     }
 
@@ -562,8 +447,8 @@ fn views(socket: BorrowedFd<'_>, name: PortName) -> Result<Vec<(Message, OwnedFd
     let deadline = clock::monotonic() + ANSWER_LIMIT;
     let mut views = Vec::new();
     let mut buffer = [0; MESSAGE_BYTES + 1];
-    // The port itself, each producer, what it publishes, each reader, and the end.
-    for _ in 0..PRODUCERS_MAX + READERS_MAX + 3 {
+    // The port itself, each producer, and the end.
+    for _ in 0..PRODUCERS_MAX + 2 {
         let (bytes, descriptors) = loop {
             match seqpacket::receive(socket, &mut buffer).map_err(io)? {
                 Received::Message(bytes, descriptors) => break (bytes, descriptors),

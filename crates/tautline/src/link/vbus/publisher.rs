@@ -35,20 +35,14 @@ pub(crate) const READERS_MAX: usize = 64;
 pub(crate) struct Reader {
     pub(super) memory: ConsumerView,
     pub(super) bell: Event,
-    /// Which of the entries in its memory is for this port, and the epoch that it has offered there.
+    /// Which of the entries in its memory is for this port.
     pub(super) index: usize,
-    pub(super) epoch: u64,
     pub(crate) node: NodeName,
     pub(crate) port: PortNumber,
     pub(crate) process: u32,
 }
 
 impl Reader {
-    /// Its memory, for watchers.
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.memory.mapping().file()
-    }
-
     /// Whether it sleeps, or waits for its descriptor.
     pub(crate) fn sleeps(&self) -> bool {
         let waiting = &self.memory.memory().head.wait.waiting;
@@ -157,7 +151,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(shared: Arc<PublisherShared>) -> Self {
+    pub(crate) fn new(shared: Arc<PublisherShared>) -> Self {
         Self {
             place: Writer::of(shared.shape.kind),
             shared,
@@ -186,7 +180,7 @@ impl Publisher {
     }
 
     /// Publishes one message or value.
-    pub(super) fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
+    pub(crate) fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
         self.check(message.len())?;
         self.next(priority).copy_in(message);
         self.publish(priority, message.len());

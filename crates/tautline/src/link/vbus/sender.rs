@@ -133,14 +133,6 @@ struct Active {
     clock: Ticks,
 }
 
-/// When a message is published.
-enum Stamp {
-    /// At the time that the clock shows then.
-    Now,
-    /// With a batch, whose time this is.
-    At(u64),
-}
-
 /// A producer's place in its memory.
 #[derive(Debug)]
 pub(super) enum Writer {
@@ -220,8 +212,7 @@ impl BusSender {
             let outstanding = old.connection.outstanding();
             self.statistics.undelivered.add(outstanding);
         }
-        // The service thread keeps the old connection until we have let go of it, so nothing is
-        // unmapped here.
+        // The service thread keeps the old connection until we have let go of it, so nothing is unmapped here.
         let established = self.shared.established().clone();
         self.missing = match self.shared.attempt.obstacle() {
             Some(_) => SendError::OtherType,
@@ -254,7 +245,7 @@ impl BusSender {
         message: &[u8],
     ) -> Result<(), SendError> {
         let active = self.active(message.len())?;
-        active.put(priority.index(), sequence, Stamp::Now, message)?;
+        active.put(priority.index(), sequence, None, message)?;
         active.kick();
         Ok(())
     }
@@ -318,8 +309,7 @@ impl BusSender {
         length: usize,
         sequence: u32,
     ) -> Result<(), SendError> {
-        // The connection may have ended meanwhile: then the message goes nowhere, as it would have a
-        // moment later.
+        // The connection may have ended meanwhile: then the message goes nowhere, as it would have a moment later.
         let active = self.active.as_mut().ok_or(SendError::PeerGone)?;
         let Active {
             connection,
@@ -386,7 +376,7 @@ impl Active {
         // The ring was full a moment ago, or this is a value, after which a barrier must come. What is staged must be
         // shown before anything is published.
         self.show(batch);
-        self.put(batch.class, sequence, Stamp::At(batch.arrival_ns), message)?;
+        self.put(batch.class, sequence, Some(batch.arrival_ns), message)?;
         self.kick();
         Ok(())
     }
@@ -403,12 +393,13 @@ impl Active {
         }
     }
 
+    /// Publishes a message. `arrival_ns`: the time of its batch.
     #[inline(always)]
     fn put(
         &mut self,
         class: usize,
         sequence: u32,
-        stamp: Stamp,
+        arrival_ns: Option<u64>,
         message: &[u8],
     ) -> Result<(), SendError> {
         let Self {
@@ -420,10 +411,7 @@ impl Active {
         let slot = next(connection, place, class)?;
         slot.copy_in(message);
         // The clock after the copy: the slot's lines come while it is read.
-        let arrival_ns = match stamp {
-            Stamp::Now => clock.now().as_nanos(),
-            Stamp::At(arrival_ns) => arrival_ns,
-        };
+        let arrival_ns = arrival_ns.unwrap_or_else(|| clock.now().as_nanos());
         let head = MessageHead {
             length: message.len() as u32,
             arrival_ns,

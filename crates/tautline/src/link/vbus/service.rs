@@ -23,13 +23,12 @@ use tautline_state::untrusted::UntrustedListener;
 
 use self::entries::Entries;
 use super::config::BusConfig;
-use super::connect_state::Obstacle;
+use super::connect_state::{Obstacle, Subscription};
 use super::directory::Directory;
 use super::entry::{Connecting, Entry, PeerSocket, ReaderEntry};
 use super::handover::make;
 use super::incoming::ReceiverShared;
 use super::sender::{Established, SenderShared};
-use super::subscription::Subscription;
 use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
 use crate::sys::seqpacket::{self, Received};
@@ -38,18 +37,15 @@ use crate::sys::unix;
 /// How long a handshake may take. Lower: a busy machine's peers are refused. Higher: a stopped peer
 /// holds up [`destination`](crate::QueuingPort::destination) for as long.
 pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(1);
-/// Time between attempts to reach peers that are not there, beside those that their coming sets off.
+/// Time between attempts to reach peers that are not there, apart from those that a new socket triggers.
 /// Lower: the thread wakes more often. Higher: a peer that refused (all entries taken) is tried later.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// Least time between attempts that sockets' coming sets off. Lower: who makes and removes sockets without end keeps
-/// the thread busier. Higher: peers are found later.
-const SEEK_PERIOD_MIN: Duration = Duration::from_millis(2);
-/// Time after which a port accepts again when there was no descriptor left. Lower: the thread wakes more often while
-/// there is none. Higher: who connects then waits for longer.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
-/// Handshakes that may be under way. Lower: many peers that start at once wait for each other. Higher: peers that
-/// connect and say nothing hold more descriptors.
-const PENDING_MAX: usize = 128;
+/// Time until a peer that has hung up is tried again. Lower: one that ends and starts without pause keeps the thread
+/// busy. Higher: a port that was opened again at once is found later.
+const RETURN_PERIOD: Duration = Duration::from_millis(10);
+/// Pause of the thread when the process has no descriptor left for who connects. Lower: it wakes more often while there
+/// is none. Higher: who connects then waits for longer.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Request to the service thread.
 #[derive(Debug)]
@@ -150,8 +146,6 @@ struct Worker {
     entries: Entries,
     /// Tells of sockets that appear; `None` where the kernel refuses one.
     watch: Option<OwnedFd>,
-    /// When listeners that rest may have descriptors again.
-    accept_at: Instant,
     /// Flows whose peer is not there.
     seeking: Vec<Arc<SenderShared>>,
     /// Publishers that are to be followed and are not there.
@@ -159,7 +153,6 @@ struct Worker {
     /// Memories that a port's thread may still be using. They are let go of here, so that it never unmaps on the way of
     /// a message.
     detached: Vec<Arc<dyn Any + Send + Sync>>,
-    sought_at: Instant,
     retry_at: Instant,
 }
 
@@ -185,11 +178,9 @@ impl Worker {
             handle,
             entries,
             watch,
-            accept_at: Instant::now(),
             seeking: Vec::new(),
             lost: Vec::new(),
             detached: Vec::new(),
-            sought_at: Instant::now(),
             retry_at: Instant::now() + RETRY_PERIOD,
         })
     }
@@ -218,18 +209,14 @@ impl Worker {
 
     /// Time until there is something to do, even if no descriptor has anything to say.
     fn timeout(&self) -> Option<Duration> {
-        self.is_busy().then(|| {
-            let until_retry = self.retry_at.saturating_duration_since(Instant::now());
-            until_retry.clamp(SEEK_PERIOD_MIN, RETRY_PERIOD / 4)
-        })
-    }
-
-    fn is_busy(&self) -> bool {
-        !self.seeking.is_empty()
+        let is_busy = !self.seeking.is_empty()
             || !self.lost.is_empty()
-            || self.entries.are_resting()
             || !self.detached.is_empty()
-            || self.entries.iter().any(|entry| entry.since().is_some())
+            || self.entries.iter().any(|entry| entry.since().is_some());
+        is_busy.then(|| {
+            let until_retry = self.retry_at.saturating_duration_since(Instant::now());
+            until_retry.clamp(RETURN_PERIOD, RETRY_PERIOD / 4)
+        })
     }
 
     /// `false` if the node is gone.
@@ -306,11 +293,8 @@ impl Worker {
                 match socket.accept() {
                     Ok(Some(socket)) => self.arrive(bus_receiver, socket),
                     Ok(None) => {}
-                    // Most likely there are no descriptors left. It would be readable all the time.
-                    Err(_) => {
-                        self.entries.rest(token);
-                        self.accept_at = Instant::now() + ACCEPT_PAUSE;
-                    }
+                    // Most likely there are no descriptors left. It is readable all the time.
+                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
                 }
             }
             // Nothing more is said once a connection stands; a peer that says something breaks the rules, and what it
@@ -373,9 +357,8 @@ impl Worker {
                 self.detached.push(incoming);
                 if let Some(following) = following {
                     following.attempt.set(false);
-                    // Not at once: one that comes and goes without end must not keep us busy.
                     self.lost.push(following);
-                    self.retry_at = self.retry_at.min(Instant::now() + RETRY_PERIOD / 4);
+                    self.retry_soon();
                 }
             }
             Entry::Reader(reader) => self.lose_reader(reader),
@@ -385,21 +368,19 @@ impl Worker {
             }
             Entry::Consumer {
                 bus_sender,
-                made_at,
                 established,
                 ..
             } => {
                 bus_sender.set(None);
                 self.detached.push(established);
-                if made_at.elapsed() < RETRY_PERIOD / 4 {
-                    // A peer that comes and goes without end must not keep us busy.
-                    self.seeking.push(bus_sender);
-                } else {
-                    // Its port may be there again already.
-                    self.connect(bus_sender);
-                }
+                self.seeking.push(bus_sender);
+                self.retry_soon();
             }
         }
+    }
+
+    fn retry_soon(&mut self) {
+        self.retry_at = self.retry_at.min(Instant::now() + RETURN_PERIOD);
     }
 
     /// Result of a message; the entry as it is then, or as it is to be lost.
@@ -450,7 +431,6 @@ impl Worker {
                 return Ok(Entry::Consumer {
                     bus_sender,
                     socket,
-                    made_at: Instant::now(),
                     established,
                 });
             }
@@ -522,17 +502,11 @@ impl Worker {
     /// Sockets have appeared: perhaps that of a peer that we seek.
     fn look_at_directory(&mut self) {
         if let Some(watch) = &self.watch {
-            // Their names do not matter: an attempt costs next to nothing. A user who makes names without end is heard
-            // once in a while only; a queue that overflows is an event, too.
+            // Their names do not matter: an attempt costs next to nothing. A queue that overflows is an event, too.
             let mut buffer = [0; 4096];
             let _read = rustix::io::read(watch, &mut buffer);
         }
-        let due = self.sought_at + SEEK_PERIOD_MIN;
-        if Instant::now() >= due {
-            self.seek();
-        } else {
-            self.retry_at = self.retry_at.min(due);
-        }
+        self.seek();
     }
 
     /// Learns of the node's directory when it appears, and of sockets in it.
@@ -548,7 +522,6 @@ impl Worker {
     }
 
     fn seek(&mut self) {
-        self.sought_at = Instant::now();
         for bus_sender in std::mem::take(&mut self.seeking) {
             self.connect(bus_sender);
         }
@@ -571,9 +544,6 @@ impl Worker {
         if now >= self.retry_at {
             self.retry_at = now + RETRY_PERIOD;
             self.seek();
-        }
-        if now >= self.accept_at {
-            self.entries.end_rest();
         }
         self.detached.retain(|memory| Arc::strong_count(memory) > 1);
     }

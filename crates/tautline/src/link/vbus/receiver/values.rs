@@ -206,8 +206,7 @@ impl BusReceiver {
                 && self.shared.has_unseen_value())
     }
 
-    /// Makes each peer's newest value the one that is held; whether there is one that has not been
-    /// handed out.
+    /// Makes each peer's newest value the one that is held; whether there is one that has not been handed out.
     #[inline(always)]
     pub(crate) fn refresh_values(&mut self) -> bool {
         self.look_for_changes();

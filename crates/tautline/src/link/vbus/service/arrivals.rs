@@ -9,12 +9,12 @@ use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_state::untrusted::UntrustedSocket;
 
+use super::super::connect_state::Subscription;
 use super::super::entry::{Arriving, Entry, PeerSocket, ReaderEntry};
 use super::super::handover::{Offered, admit, greeting, offer, refuse, show};
 use super::super::incoming::ReceiverShared;
-use super::super::subscription::Subscription;
 use super::super::types::Peer;
-use super::{PENDING_MAX, Worker};
+use super::Worker;
 use crate::address::NodeName;
 use crate::sys::unix;
 
@@ -24,11 +24,6 @@ impl Worker {
         let Ok(socket) = PeerSocket::new(socket) else {
             return;
         };
-        let pending = self.entries.iter().filter(|entry| entry.since().is_some());
-        if pending.count() >= PENDING_MAX {
-            bus_receiver.count_refused();
-            return refuse(&bus_receiver, &socket, Refusal::Full);
-        }
         self.add(Entry::Arriving(Arriving {
             bus_receiver,
             socket,

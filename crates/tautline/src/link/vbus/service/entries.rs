@@ -18,11 +18,9 @@ const FIRST: u64 = 2;
 
 pub(super) struct Entries {
     epoll: OwnedFd,
-    /// Each is registered, unless it is in `resting`.
+    /// Each is registered.
     entries: BTreeMap<u64, Entry>,
     next: u64,
-    /// Listeners that are not listened to for a while.
-    resting: Vec<u64>,
 }
 
 impl Entries {
@@ -31,7 +29,6 @@ impl Entries {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             entries: BTreeMap::new(),
             next: FIRST,
-            resting: Vec::new(),
         })
     }
 
@@ -78,7 +75,6 @@ impl Entries {
     /// Takes an entry out, of which nothing more is told then.
     pub(super) fn take(&mut self, token: u64) -> Option<Entry> {
         let entry = self.entries.remove(&token)?;
-        // One that rests is not registered.
         let _known = epoll::delete(&self.epoll, entry.socket());
         Some(entry)
     }
@@ -99,28 +95,6 @@ impl Entries {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
-    }
-
-    /// Nothing is told of an entry until [`Entries::end_rest`].
-    pub(super) fn rest(&mut self, token: u64) {
-        if let Some(entry) = self.entries.get(&token) {
-            let _known = epoll::delete(&self.epoll, entry.socket());
-            self.resting.push(token);
-        }
-    }
-
-    pub(super) fn end_rest(&mut self) {
-        for token in std::mem::take(&mut self.resting) {
-            if let Some(entry) = self.entries.get(&token)
-                && self.register(token, entry).is_err()
-            {
-                self.resting.push(token);
-            }
-        }
-    }
-
-    pub(super) fn are_resting(&self) -> bool {
-        !self.resting.is_empty()
     }
 
     fn register(&self, token: u64, entry: &Entry) -> rustix::io::Result<()> {

@@ -7,12 +7,11 @@ use std::time::Instant;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_shm::vbus::shape::Shape;
 
-use super::super::connect_state::Obstacle;
+use super::super::connect_state::{Obstacle, Subscription};
 use super::super::entry::{Arriving, Entry, PeerSocket, ReaderEntry};
 use super::super::handover::{greeting, published_shape, reader, refuse, welcome};
 use super::super::incoming::ReceiverShared;
 use super::super::publisher::{PublisherShared, Reader};
-use super::super::subscription::Subscription;
 use super::super::types::{Peer, UNTOLD};
 use super::Worker;
 use crate::sys::unix;
