@@ -171,6 +171,9 @@ fn a_reader_must_take_what_is_published() {
     large.follow("camera", port(5)).unwrap();
     publish(&mut lens, readers, 9);
     assert_eq!(next(&mut large), (9, 0));
+    let mut queue = other.queuing(port(8)).open().unwrap();
+    let error = queue.follow("camera", port(5)).unwrap_err();
+    assert!(matches!(error, PortError::PeerOtherShape { .. }), "{error}");
     let unknown = large.follow("nobody", port(5)).unwrap_err();
     assert!(matches!(unknown, PortError::PeerUnknown { .. }));
     let elsewhere = NodeConfig::udp([127, 0, 0, 1].into());

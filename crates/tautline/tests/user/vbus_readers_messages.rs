@@ -10,23 +10,19 @@ use tautline::address::Address;
 use tautline::config::BusConfig;
 use tautline::port::{Outgoing, QueuingOptions};
 use tautline::vbus::{Observer, PortName};
-use tautline::{Destination, Node, PortError, Priority, QueuingPort, SendError, Source, Wait, now};
+use tautline::{Destination, Node, Priority, QueuingPort, SendError, Source, Wait, now};
 
 /// Not a multiple of a cache line.
 const BYTES: usize = 1_000;
 const DEPTH: u32 = 8;
 
-fn options(depth: u32, message_bytes_max: usize) -> QueuingOptions {
-    QueuingOptions {
-        depth,
-        message_bytes_max,
-        ..QueuingOptions::default()
-    }
-}
-
 fn queuing(node: &Node, number: u16) -> QueuingPort {
     node.queuing(port(number))
-        .options(&options(DEPTH, BYTES))
+        .options(&QueuingOptions {
+            depth: DEPTH,
+            message_bytes_max: BYTES,
+            ..QueuingOptions::default()
+        })
         .open()
         .unwrap()
 }
@@ -157,44 +153,6 @@ fn a_reader_that_falls_behind_is_told_how_many_it_has_lost() {
     assert_eq!(watched.queued, [0; 8]);
     let peer = other.status().ports.remove(0).peers.remove(0);
     assert_eq!((peer.received, peer.lost), (PUBLISHED + 1, 0));
-}
-
-#[test]
-fn a_reader_must_take_what_is_published() {
-    let config = bus("messages-size");
-    let (_node, mut events, readers) = camera(&config);
-    let other = open(&config, "viewer");
-    let open_port = |number, depth, bytes| {
-        let options = options(depth, bytes);
-        other
-            .queuing(port(number))
-            .options(&options)
-            .open()
-            .unwrap()
-    };
-    let mut small = open_port(6, DEPTH, BYTES - 1);
-    let error = small.follow("camera", port(5)).unwrap_err();
-    assert!(
-        matches!(error, PortError::PeerOtherShape { bytes: BYTES, .. }),
-        "{error}"
-    );
-    // Its own depth is for those who send to it.
-    let mut large = open_port(7, 2, BYTES + 1);
-    large.follow("camera", port(5)).unwrap();
-    for number in 1..=3 {
-        publish(&mut events, readers, Priority::NORMAL, number);
-    }
-    let mut buffer = [0; BYTES + 1];
-    for number in 1..=3 {
-        let message = large
-            .receive_into(&mut buffer, Wait::Until(now() + PATIENCE))
-            .unwrap();
-        assert_eq!(number_of(&buffer[..message.unwrap().length]), number);
-    }
-    let values = tautline::port::SamplingOptions::default();
-    let mut state = other.sampling(port(8)).options(&values).open().unwrap();
-    let error = state.follow("camera", port(5)).unwrap_err();
-    assert!(matches!(error, PortError::PeerOtherShape { .. }), "{error}");
 }
 
 /// Ports of files: one publishes from its opening on, the other ones look for it from theirs.

@@ -69,7 +69,6 @@ pub(super) fn newest_stamp(kind: Kind, memory: ProducerMemory<'_>) -> Option<u64
     (0..CLASS_COUNT).filter_map(newest_of).max()
 }
 
-/// The earlier of two times, if there is any.
 pub(super) fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }

@@ -1,18 +1,18 @@
 //! Outcome of the attempts to reach a peer's port: set by the service thread, awaited by the thread of a port.
 
 use std::sync::atomic::{AtomicU32, Ordering::Release};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
-use tautline_shm::vbus::shape::{Kind, Shape};
+use tautline_shm::vbus::shape::Shape;
 
 use super::incoming::ReceiverShared;
 use super::service::{Command, HANDSHAKE_LIMIT, ServiceHandle};
 use super::types::Peer;
+use super::{kind_of, locked};
 use crate::address::NodeName;
 use crate::error::PortError;
-use crate::kind::PortKind;
 use crate::sys::clock;
 
 /// Why a peer's port is not connected, as far as that can be mended at this end.
@@ -25,7 +25,6 @@ pub(super) enum Obstacle {
 }
 
 impl Obstacle {
-    /// The error of a port that asked for this peer.
     pub(super) fn error(self, name: &str, port: PortNumber) -> PortError {
         let name = name.to_owned();
         match self {
@@ -37,10 +36,7 @@ impl Obstacle {
             Self::Shape(shape) => PortError::PeerOtherShape {
                 name,
                 port,
-                kind: match shape.kind {
-                    Kind::Queuing { .. } => PortKind::Queuing,
-                    Kind::Sampling => PortKind::Sampling,
-                },
+                kind: kind_of(shape),
                 bytes: shape.message_bytes_max as usize,
             },
         }
@@ -55,7 +51,6 @@ struct State {
     obstacle: Option<Obstacle>,
 }
 
-/// Outcome so far.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectState {
     /// Changes when there is or is no longer a connection, and with an obstacle. Who reads it with Acquire sees the
@@ -66,13 +61,9 @@ pub(crate) struct ConnectState {
 }
 
 impl ConnectState {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Service: the connection is there, or no longer.
     pub(super) fn set(&self, connected: bool) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         *state = State {
             settled: true,
             connected,
@@ -86,13 +77,13 @@ impl ConnectState {
 
     /// Service: the attempt came to nothing.
     pub(super) fn settle(&self) {
-        self.state().settled = true;
+        locked(&self.state).settled = true;
         self.changed.notify_all();
     }
 
     /// Service: the two ends do not fit.
     pub(super) fn refuse(&self, obstacle: Obstacle) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         state.obstacle = Some(obstacle);
         // Release: as above.
         self.generation.fetch_add(1, Release);
@@ -100,9 +91,8 @@ impl ConnectState {
         self.changed.notify_all();
     }
 
-    /// The obstacle, while there is one.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
-        self.state().obstacle.clone()
+        locked(&self.state).obstacle.clone()
     }
 
     /// Waits until the peer is there: until `deadline` at most, or without one until the first attempt has ended.
@@ -124,7 +114,7 @@ impl ConnectState {
         };
         let waited = self
             .changed
-            .wait_timeout_while(self.state(), limit, goes_on);
+            .wait_timeout_while(locked(&self.state), limit, goes_on);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match &state.obstacle {
             Some(obstacle) => Err(obstacle.clone().error(node.as_str(), port)),
@@ -141,16 +131,13 @@ impl ConnectState {
 /// publisher comes back; the values then come like those of any sender.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// The publisher.
     pub(crate) node: NodeName,
     pub(crate) port: PortNumber,
-    /// The reading port.
     pub(super) bus_receiver: Arc<ReceiverShared>,
     pub(crate) attempt: ConnectState,
 }
 
 impl Subscription {
-    /// Asks the service thread to follow a port.
     pub(crate) fn begin(
         service: &ServiceHandle,
         bus_receiver: &Arc<ReceiverShared>,

@@ -8,9 +8,11 @@
 //! that is.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -27,7 +29,7 @@ use super::mark::{self, Mark};
 use super::observe::Member;
 use super::place::{
     check_maker, denied, is_open_to_others, is_same, kind_of, look, make_one, open, open_path,
-    own_user, path_through, set_mode, walk,
+    own_user, path_through, walk,
 };
 use crate::address::{NodeName, PortName};
 use crate::claim::Holder;
@@ -41,7 +43,6 @@ const ATTEMPTS: u32 = 32;
 /// How long a process of the same user may hold the lock of a node's directory, which is for a few system calls.
 /// Lower: a busy machine's nodes fail to open. Higher: a stopped process holds up others for longer.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
-/// Time between attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// The file by which a node's directory is locked. Only its user can open it, so no other user can hold the lock.
 const LOCK: &str = ".lock";
@@ -66,7 +67,6 @@ pub(crate) struct Directory {
     _listening: UntrustedListener,
 }
 
-/// Whether a port's name could be had.
 #[derive(Debug)]
 pub(crate) enum BindError {
     Taken(Option<Holder>),
@@ -161,7 +161,6 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// The node whose directory can have this name.
 fn node_of(name: &OsStr) -> Option<NodeName> {
     name.to_str()?.parse().ok()
 }
@@ -284,7 +283,6 @@ impl Directory {
         connect_in(self.bus.as_fd(), node, port)
     }
 
-    /// The user to whom a node's name belongs.
     pub(crate) fn owner(&self, node: NodeName) -> io::Result<u32> {
         Ok(owner_in(self.bus.as_fd(), node)?.1)
     }
@@ -358,7 +356,6 @@ pub(crate) fn clear_bus(path: &Path, bus: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a directory that is empty.
 fn remove_directory(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
@@ -523,20 +520,27 @@ fn open_place(
     }
     // Something else may have the name, or a directory that is not for this user.
     let owner = rustix::fs::statat(bus, name, AtFlags::SYMLINK_NOFOLLOW)?.st_uid;
-    match place {
-        Ok(place) if look(&place)?.st_uid == own_user() => Ok(Some(place)),
-        _ => Err(denied(format!(
+    let Ok(place) = place else {
+        return Err(denied(format!(
             "the name `{node}` on the bus belongs to user {owner}"
-        ))),
+        )));
+    };
+    let found = look(&place)?;
+    if found.st_uid != own_user() || is_open_to_others(&found) {
+        return Err(denied(format!(
+            "the name `{node}` on the bus belongs to user {owner}, or others can write its directory"
+        )));
     }
+    Ok(Some(place))
 }
 
 /// Listens under a name in a directory that only this user can write.
 fn listen(place: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<UntrustedListener> {
     remove_socket(place, name.as_ref());
-    let socket = seqpacket::listen(&path_through(place, name), mode)?;
+    let path = path_through(place, name);
+    let socket = seqpacket::listen(&path, mode)?;
     // The process's mask may have taken bits away.
-    set_mode(place, name, mode)?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     Ok(socket)
 }
 
@@ -599,7 +603,6 @@ fn sweep(place: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether no process listens on this socket.
 fn is_dead(place: BorrowedFd<'_>, name: &str) -> bool {
     let connected = seqpacket::connect(&path_through(place, name));
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
@@ -613,7 +616,6 @@ fn remove_socket(directory: BorrowedFd<'_>, name: &OsStr) {
     }
 }
 
-/// Names in a directory, as many as are looked at.
 pub(super) fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -40,7 +40,6 @@ impl AsFd for PeerSocket {
 
 /// A descriptor of the service thread's, by its part in a connection.
 pub(super) enum Entry {
-    /// A port's listening socket.
     Listener {
         bus_receiver: Arc<ReceiverShared>,
         socket: UntrustedListener,
@@ -66,7 +65,6 @@ pub(super) enum Entry {
     },
 }
 
-/// [`Entry::Arriving`].
 pub(super) struct Arriving {
     pub(super) bus_receiver: Arc<ReceiverShared>,
     pub(super) socket: PeerSocket,
@@ -75,7 +73,6 @@ pub(super) struct Arriving {
     pub(super) following: Option<Arc<Subscription>>,
 }
 
-/// [`Entry::Reader`].
 pub(super) struct ReaderEntry {
     pub(super) bus_receiver: Arc<ReceiverShared>,
     pub(super) publisher: Arc<PublisherShared>,
@@ -86,7 +83,6 @@ pub(super) struct ReaderEntry {
     pub(super) reader: Option<Arc<Reader>>,
 }
 
-/// [`Entry::Connecting`].
 pub(super) struct Connecting {
     pub(super) bus_sender: Arc<SenderShared>,
     pub(super) socket: PeerSocket,

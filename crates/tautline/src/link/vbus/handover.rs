@@ -32,7 +32,6 @@ pub(super) fn greeting(step: Step, bus_receiver: &ReceiverShared) -> Message {
     )
 }
 
-/// Entry that a consumer has offered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offered {
     pub(super) index: usize,
@@ -214,8 +213,7 @@ pub(super) fn make(
         return Err(io::ErrorKind::InvalidData.into());
     }
     let own = ProducerView::producer(SharedMemory::own(shape.producer_bytes())?, shape);
-    let established = Established::new(own, peer, bell, shape, index);
-    established.memory().head.identity.announce(&Identity {
+    own.memory().head.identity.announce(&Identity {
         epoch: message.epoch,
         port: bus_sender.from.get(),
         peer_port: bus_sender.to.get(),
@@ -225,7 +223,13 @@ pub(super) fn make(
         peer_node: bus_sender.node.bytes(),
         ..shape.producer_identity()
     });
-    Ok(established)
+    Ok(Established {
+        own,
+        peer,
+        bell,
+        shape,
+        index,
+    })
 }
 
 /// Consumer: shows its memory, and those of its producers, to a watcher.

@@ -6,7 +6,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
@@ -20,10 +20,10 @@ use tautline_shm::vbus::wait;
 use tautline_state::Event;
 
 use super::backlog::{Backlog, copy_newest, earlier};
-use super::epoch;
 use super::publisher::PublisherShared;
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
+use super::{epoch, locked};
 use crate::address::{Address, NodeName, Source};
 use crate::message::SeenValue;
 use crate::statistics::Counter;
@@ -39,16 +39,13 @@ const RESTARTS_MAX: usize = 64;
 /// is one, the first.
 pub(super) type Copies = [Box<[u64]>; 2];
 
-/// One who sends to the port.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     memory: ProducerView,
-    /// Shape of its memory.
     pub(super) shape: Shape,
     /// Room for copies if the peer publishes for many; the port's thread takes it and gives it back, so that it neither
     /// allocates nor frees.
     copies: Mutex<Option<Copies>>,
-    /// Whether the peer publishes for many.
     is_for_many: bool,
     /// Messages that the peer had published for others before this port followed it, and its word of the newest value.
     pub(super) published_before: [u64; CLASS_COUNT],
@@ -129,19 +126,13 @@ impl Incoming {
 
     /// Port's thread: room for copies, if the peer publishes for many.
     pub(super) fn take_copies(&self) -> Option<Copies> {
-        self.copies().take()
+        locked(&self.copies).take()
     }
 
-    /// Port's thread: gives it back.
     pub(super) fn give_back(&self, copies: Option<Copies>) {
-        *self.copies() = copies;
+        *locked(&self.copies) = copies;
     }
 
-    fn copies(&self) -> MutexGuard<'_, Option<Copies>> {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sender of the messages.
     #[inline(always)]
     pub(crate) fn source(&self) -> Source {
         Source {
@@ -160,7 +151,6 @@ impl Incoming {
     }
 }
 
-/// Counters of peers that are gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) published: u64,
@@ -194,7 +184,6 @@ pub(crate) struct ReceiverShared {
     pub(crate) shape: Shape,
     /// Sources that a sampling port keeps a value of; 1: the last of all.
     pub(crate) sources: usize,
-    /// Types of the port's messages.
     pub(crate) types: Arc<BusTypes>,
     own: ConsumerView,
     /// Memory in which the port publishes for many, once it does.
@@ -255,7 +244,6 @@ impl ReceiverShared {
         self.bell.as_fd()
     }
 
-    /// Memory in which the port publishes for many, if it does.
     pub(crate) fn published(&self) -> Option<&Arc<PublisherShared>> {
         self.published.get()
     }
@@ -270,8 +258,7 @@ impl ReceiverShared {
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
-        // The lists stay whole at every step, so a panic elsewhere does not spoil them.
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.control)
     }
 
     /// Service: takes an entry for a new peer, and offers it a fresh epoch. `None` if all entries are taken.
@@ -300,7 +287,6 @@ impl ReceiverShared {
         Some((index, epoch))
     }
 
-    /// Service: a peer was not let in.
     pub(super) fn count_refused(&self) {
         self.control().refused += 1;
     }
@@ -313,7 +299,6 @@ impl ReceiverShared {
         control.used &= !(1 << index);
     }
 
-    /// Service: a peer is there.
     pub(crate) fn connect(&self, incoming: &Arc<Incoming>) {
         let peer = (incoming.node, incoming.port);
         self.types.agree(peer, Direction::Receives);
@@ -336,7 +321,6 @@ impl ReceiverShared {
         self.changed();
     }
 
-    /// Service: a peer is gone.
     pub(crate) fn hang_up(&self, incoming: &Incoming) {
         // Release: partner is the Acquire in `is_gone`.
         incoming.gone.store(true, Release);
@@ -351,7 +335,6 @@ impl ReceiverShared {
         self.bell.ring();
     }
 
-    /// The peers that there are.
     pub(crate) fn live(&self) -> Vec<Arc<Incoming>> {
         self.control().live.clone()
     }
@@ -399,7 +382,6 @@ impl ReceiverShared {
         values.max_by_key(|value| value.arrival)
     }
 
-    /// Figures for the status page.
     pub(crate) fn figures(&self) -> Figures {
         let control = self.control();
         let mut figures = Figures {
@@ -445,7 +427,6 @@ impl ReceiverShared {
     }
 }
 
-/// Figures of a port on a bus for the status page.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) memory_bytes: usize,
@@ -459,7 +440,6 @@ pub(crate) struct Figures {
     pub(crate) oldest_waiting_ns: Option<u64>,
 }
 
-/// The same of one peer.
 #[derive(Debug)]
 pub(crate) struct PeerFigures {
     pub(crate) node: NodeName,

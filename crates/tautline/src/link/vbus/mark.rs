@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use super::directory::names;
 use super::place::{denied, kind_of};
 
-/// Name of the file.
 const NAME: &str = ".tautline-bus";
 /// Content of the mark of a bus that was made for its nodes. Every other mark, such as an empty file of an
 /// administrator, is of a directory that stays.
@@ -23,12 +22,9 @@ const FOUND: &[u8] = b"A bus of Tautline. This directory stays when its last nod
 const LOOKS: u32 = 4;
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Origin of a bus's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// A node made it.
     Made,
-    /// It was there, and empty.
     Found,
 }
 

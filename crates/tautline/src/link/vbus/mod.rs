@@ -25,7 +25,7 @@ mod types;
 mod view;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
@@ -49,13 +49,13 @@ use super::{
 };
 use crate::address::NodeName;
 use crate::error::{OpenError, OptionsError, PortError, SendError};
+use crate::kind::PortKind;
 use crate::limits::DESTINATIONS_MAX;
 use crate::message::{Destination, Numbering, PortIdentity};
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::sys::ticks::Ticks;
 
-/// The node's half.
 #[derive(Debug)]
 pub(crate) struct BusLink {
     node: NodeName,
@@ -89,6 +89,11 @@ impl BusLink {
 /// The directory of a bus, for people to read.
 pub(crate) fn place_of_bus(config: &BusConfig) -> String {
     directory::path_of(&config.name).display().to_string()
+}
+
+/// Locks what stays whole at every step, so that a panic elsewhere does not spoil it.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A number that no other connection has: stale memory is recognised by it.
@@ -184,6 +189,13 @@ impl Link for BusLink {
     }
 }
 
+fn kind_of(shape: Shape) -> PortKind {
+    match shape.kind {
+        Kind::Queuing { .. } => PortKind::Queuing,
+        Kind::Sampling => PortKind::Sampling,
+    }
+}
+
 fn shape_of(request: &PortRequest) -> Result<Shape, OptionsError> {
     use tautline_shm::region::Shape as PortShape;
     let kind = match request.shape {
@@ -247,7 +259,6 @@ pub(crate) struct BusPort {
     pub(crate) flows: Vec<Flow>,
     /// Ways to senders that were answered and are not destinations, each with the turn of its last answer.
     answered: Vec<(u64, Flow)>,
-    /// Counts answers.
     turn: u64,
     pub(crate) publisher: Option<Publisher>,
     pub(crate) followed: Vec<Arc<Subscription>>,
@@ -272,14 +283,12 @@ impl BusPort {
         statistics.latency.record(arrival, self.now());
     }
 
-    /// The destination that is this port, if there is one.
     pub(crate) fn known(&self, name: &str, to: PortNumber) -> Option<Destination> {
         let mut flows = self.flows.iter();
         let place = flows.position(|flow| flow.bus_sender.leads_to(name, to))?;
         Some(self.identity.destination(place))
     }
 
-    /// Place of the way to a destination.
     #[inline(always)]
     pub(crate) fn place(&self, to: Destination) -> Result<usize, SendError> {
         self.identity.index_of(to)

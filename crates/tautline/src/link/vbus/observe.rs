@@ -28,6 +28,7 @@ use tautline_shm::vbus::wait::WAKE_MODE;
 
 use super::backlog::{Backlog, copy_newest};
 use super::directory::{bases, clear_bus, connect_in, list, open_to_watch, path_of};
+use super::kind_of;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
@@ -188,7 +189,6 @@ pub struct Observer {
     connections: Vec<Watched>,
 }
 
-/// One who sends to the port.
 #[derive(Debug)]
 struct Watched {
     memory: ProducerView,
@@ -378,10 +378,7 @@ impl Observer {
     /// Queuing or sampling.
     #[must_use]
     pub fn kind(&self) -> PortKind {
-        match self.shape.kind {
-            Kind::Queuing { .. } => PortKind::Queuing,
-            Kind::Sampling => PortKind::Sampling,
-        }
+        kind_of(self.shape)
     }
 
     /// Bytes of the largest message.
@@ -440,7 +437,6 @@ impl Observer {
     }
 }
 
-/// The views that a port shows.
 fn views(socket: BorrowedFd<'_>, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
     let nonsense = || ObserveError::Nonsense { port: name };
     let io = |source| ObserveError::Io { port: name, source };
@@ -482,7 +478,6 @@ pub struct Tap {
     turn: usize,
 }
 
-/// How far the tap has come with one connection.
 #[derive(Clone, Copy, Debug)]
 struct TapPosition {
     epoch: u64,

@@ -26,13 +26,11 @@ pub(super) fn path_through(directory: BorrowedFd<'_>, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
 }
 
-/// Opens a directory to read it.
 pub(super) fn open(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = DIRECTORY | OFlags::RDONLY;
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
 }
 
-/// Opens a directory to reach what is in it.
 pub(super) fn open_path(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = DIRECTORY | OFlags::PATH;
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
@@ -48,7 +46,6 @@ pub(super) fn is_open_to_others(found: &Stat) -> bool {
     found.st_mode & 0o022 != 0
 }
 
-/// Whether two files are one.
 pub(super) fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
@@ -151,23 +148,19 @@ pub(super) fn make_one(
         Err(Errno::EXIST) => return Ok(None),
         result => result?,
     }
-    let made = furnish(parent, &fresh, mode, group, mark).and_then(|made| {
-        match rustix::fs::renameat_with(
-            parent,
-            fresh.as_str(),
-            parent,
-            name,
-            RenameFlags::NOREPLACE,
-        ) {
-            Err(Errno::EXIST) => Ok(None),
-            // A file system that cannot: it replaces an empty directory, which is as good as none.
-            Err(Errno::INVAL) => {
-                rustix::fs::renameat(parent, fresh.as_str(), parent, name)?;
-                Ok(Some(made))
-            }
-            result => Ok(result.map(|()| Some(made))?),
-        }
-    });
+    let made =
+        furnish(parent, &fresh, mode, group, mark).and_then(
+            |made| match rustix::fs::renameat_with(
+                parent,
+                fresh.as_str(),
+                parent,
+                name,
+                RenameFlags::NOREPLACE,
+            ) {
+                Err(Errno::EXIST) => Ok(None),
+                result => Ok(result.map(|()| Some(made))?),
+            },
+        );
     if !matches!(made, Ok(Some(_))) {
         if mark.is_some()
             && let Ok(made) = open_path(parent, fresh.as_ref())
@@ -216,24 +209,6 @@ fn furnish(
     }
     rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))?;
     Ok(made)
-}
-
-/// Sets the permission bits of a socket that this user has bound, in a directory that no other user can write.
-pub(super) fn set_mode(directory: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let socket = rustix::fs::openat(directory, name, flags, Mode::empty())?;
-    let found = look(&socket)?;
-    let is_ours =
-        FileType::from_raw_mode(found.st_mode) == FileType::Socket && found.st_uid == own_user();
-    if !is_ours {
-        return Err(denied(format!("`{name}` is no socket of this user")));
-    }
-    if found.st_mode & 0o777 != mode {
-        // fchmod takes no descriptor of a path, and fchmodat2 without a name is Linux 6.6.
-        let itself = format!("/proc/self/fd/{}", socket.as_raw_fd());
-        rustix::fs::chmod(itself, Mode::from_raw_mode(mode))?;
-    }
-    Ok(())
 }
 
 /// The kind of what has this name itself, not of what a link leads to; `None` if nothing has it.

@@ -7,7 +7,7 @@ use std::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tautline_proto::wire::{PortNumber, Priority};
 use tautline_shm::vbus::layout::{Identity, MessageHead, Slot};
@@ -16,9 +16,9 @@ use tautline_shm::vbus::shape::Shape;
 use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
 use tautline_state::Event;
 
-use super::epoch;
 use super::sender::{Writer, count_value};
 use super::view::{ConsumerView, ProducerView};
+use super::{epoch, locked};
 use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
@@ -30,7 +30,6 @@ use crate::sys::ticks::Ticks;
 /// message.
 pub(crate) const READERS_MAX: usize = 64;
 
-/// One who reads what a port publishes.
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(super) memory: ConsumerView,
@@ -67,7 +66,6 @@ pub(crate) struct PublisherShared {
 }
 
 impl PublisherShared {
-    /// The memory of a port of this shape.
     pub(super) fn new(node: NodeName, port: PortNumber, shape: Shape) -> std::io::Result<Self> {
         let own = ProducerView::producer(SharedMemory::own(shape.producer_bytes())?, shape);
         own.memory().head.identity.announce(&Identity {
@@ -99,20 +97,14 @@ impl PublisherShared {
         self.own.mapping().bytes()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Reader>>> {
-        // The list stays whole at every step, so a panic elsewhere does not spoil it.
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The readers that there are.
     pub(crate) fn readers(&self) -> Vec<Arc<Reader>> {
-        self.list().clone()
+        locked(&self.readers).clone()
     }
 
     /// Service: one who reads; before it learns of the memory, so that the writer sees it before its first sleep.
     /// `false` if there is no place.
     pub(super) fn add(&self, reader: &Arc<Reader>) -> bool {
-        let mut readers = self.list();
+        let mut readers = locked(&self.readers);
         if readers.len() >= READERS_MAX {
             return false;
         }
@@ -122,20 +114,17 @@ impl PublisherShared {
         true
     }
 
-    /// Service: one who reads no longer.
     pub(super) fn remove(&self, reader: &Arc<Reader>) {
-        self.list().retain(|other| !Arc::ptr_eq(other, reader));
+        locked(&self.readers).retain(|other| !Arc::ptr_eq(other, reader));
         // Release: as above.
         self.generation.fetch_add(1, Release);
     }
 }
 
-/// The writer's state of one reader.
 #[derive(Debug)]
 struct ReaderPlace {
     reader: Arc<Reader>,
     kicker: Kicker,
-    /// How it is to be woken now.
     wanted: Option<WakeMode>,
 }
 
@@ -179,7 +168,6 @@ impl Publisher {
         }
     }
 
-    /// Publishes one message or value.
     pub(crate) fn send(&mut self, priority: Priority, message: &[u8]) -> Result<(), SendError> {
         self.check(message.len())?;
         self.next(priority).copy_in(message);
@@ -235,7 +223,7 @@ impl Publisher {
     fn refresh(&mut self) {
         // Acquire: partner is the Release in `PublisherShared::add`.
         self.generation = self.shared.generation.load(Acquire);
-        let list = self.shared.list();
+        let list = locked(&self.shared.readers);
         // The service thread keeps those who have gone until we have let go of them, so nothing is unmapped here; and
         // there is room for all, so nothing is allocated.
         let stays =

@@ -26,7 +26,6 @@ use crate::sys::wait as poll;
 /// its messages from being found for longer. Higher: a look takes longer.
 const SKIPS_MAX: usize = 16;
 
-/// How far the port's thread has come with one peer.
 #[derive(Debug)]
 struct Connection {
     incoming: Arc<Incoming>,
@@ -52,7 +51,6 @@ const NOT_COPIED: MessageHead = MessageHead {
     class: 0,
 };
 
-/// The port's thread's place.
 #[derive(Debug)]
 pub(crate) struct BusReceiver {
     pub(crate) shared: Arc<ReceiverShared>,
@@ -136,7 +134,6 @@ impl Connection {
         }
     }
 
-    /// Whether a message of this peer is left to take.
     fn has_message(&self) -> bool {
         (0..CLASS_COUNT).any(|class| self.look_at_any(0, class).is_some())
     }
@@ -331,13 +328,11 @@ impl BusReceiver {
         }
     }
 
-    /// Sender of a message that was found.
     #[inline(always)]
     pub(crate) fn sender(&self, place: SlotRef) -> Source {
         self.connections[place.connection].incoming.source()
     }
 
-    /// Gives a slot back to its peer.
     #[inline(always)]
     pub(crate) fn release(&mut self, SlotRef { connection, class }: SlotRef) {
         let count = self.connections.len();

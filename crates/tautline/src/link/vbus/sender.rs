@@ -1,7 +1,7 @@
 //! The sending side: one port's way to one port of a peer.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tautline_proto::time::Instant;
 use tautline_proto::wire::{PortNumber, Priority};
@@ -14,6 +14,7 @@ use tautline_shm::vbus::wait::{Kicker, WakeMode};
 use tautline_state::Event;
 
 use super::connect_state::ConnectState;
+use super::locked;
 use super::service::{Command, ServiceHandle};
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
@@ -30,34 +31,17 @@ use crate::types::Direction;
 /// shallower than this: then a batch is shown when they are full.
 const BATCH_SHOWN_MAX: u32 = 32;
 
-/// Both memories of a connection, as the producer has them.
 #[derive(Debug)]
 pub(crate) struct Established {
-    own: ProducerView,
-    peer: ConsumerView,
+    pub(super) own: ProducerView,
+    /// Checked to be a consumer's.
+    pub(super) peer: ConsumerView,
     pub(super) bell: Event,
-    shape: Shape,
-    index: usize,
+    pub(super) shape: Shape,
+    pub(super) index: usize,
 }
 
 impl Established {
-    /// A connection to the port whose memory is `peer`, which has been checked to be a consumer's.
-    pub(super) fn new(
-        own: ProducerView,
-        peer: ConsumerView,
-        bell: Event,
-        shape: Shape,
-        index: usize,
-    ) -> Self {
-        Self {
-            own,
-            peer,
-            bell,
-            shape,
-            index,
-        }
-    }
-
     #[inline]
     pub(crate) fn memory(&self) -> ProducerMemory<'_> {
         self.own.memory()
@@ -95,36 +79,26 @@ impl Established {
 /// State that the port's thread and the service thread share.
 #[derive(Debug)]
 pub(crate) struct SenderShared {
-    /// The sending port.
     pub(crate) from: PortNumber,
-    /// Where to.
     pub(crate) node: NodeName,
     pub(crate) to: PortNumber,
-    /// Types of the sending port's messages.
     pub(super) types: Arc<BusTypes>,
     established: Mutex<Option<Arc<Established>>>,
     pub(super) attempt: ConnectState,
 }
 
 impl SenderShared {
-    fn established(&self) -> MutexGuard<'_, Option<Arc<Established>>> {
-        self.established
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Service: the connection is there, or no longer.
     pub(crate) fn set(&self, established: Option<Arc<Established>>) {
         let is_there = established.is_some();
         if is_there {
             self.types.agree((self.node, self.to), Direction::Sends);
         }
-        *self.established() = established;
+        *locked(&self.established) = established;
         self.attempt.set(is_there);
     }
 }
 
-/// Where the producer is in a connection.
 #[derive(Debug)]
 struct Active {
     connection: Arc<Established>,
@@ -133,7 +107,6 @@ struct Active {
     clock: Ticks,
 }
 
-/// A producer's place in its memory.
 #[derive(Debug)]
 pub(super) enum Writer {
     Ring(ring::Producer),
@@ -165,7 +138,6 @@ pub(crate) struct BusSender {
 }
 
 impl BusSender {
-    /// Asks the service thread for a connection.
     pub(crate) fn new(
         service: &Arc<ServiceHandle>,
         from: PortNumber,
@@ -193,12 +165,10 @@ impl BusSender {
         }
     }
 
-    /// Whether this is the way to this port.
     pub(crate) fn leads_to(&self, name: &str, to: PortNumber) -> bool {
         self.shared.to == to && self.shared.node.as_str() == name
     }
 
-    /// Waits until the peer's port is there; see [`ConnectState::wait`].
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<(), PortError> {
         let peer = (self.shared.node, self.shared.to);
         self.shared.attempt.wait(peer, deadline)
@@ -213,7 +183,7 @@ impl BusSender {
             self.statistics.undelivered.add(outstanding);
         }
         // The service thread keeps the old connection until we have let go of it, so nothing is unmapped here.
-        let established = self.shared.established().clone();
+        let established = locked(&self.shared.established).clone();
         self.missing = match self.shared.attempt.obstacle() {
             Some(_) => SendError::OtherType,
             None => SendError::PeerGone,
@@ -236,7 +206,6 @@ impl BusSender {
         Ok(active)
     }
 
-    /// Sends one message.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -301,7 +270,6 @@ impl BusSender {
         Ok(slot.payload())
     }
 
-    /// Publishes what was lent last.
     #[inline(always)]
     pub(crate) fn publish_lent(
         &mut self,
@@ -329,7 +297,6 @@ impl BusSender {
     }
 }
 
-/// Messages of one class that are sent together.
 struct Batch {
     class: usize,
     arrival_ns: u64,
@@ -338,7 +305,6 @@ struct Batch {
 }
 
 impl Active {
-    /// Whether the receiver takes messages of this size.
     #[inline(always)]
     fn check(&self, bytes: usize) -> Result<(), SendError> {
         let largest = self.connection.shape.message_bytes_max as usize;
@@ -348,7 +314,6 @@ impl Active {
         Ok(())
     }
 
-    /// Adds one message to a batch.
     #[inline]
     fn add(&mut self, batch: &mut Batch, sequence: u32, message: &[u8]) -> Result<(), SendError> {
         let head = MessageHead {
@@ -381,7 +346,6 @@ impl Active {
         Ok(())
     }
 
-    /// Shows the consumer what has been added.
     fn show(&mut self, batch: &mut Batch) {
         let Self {
             connection, place, ..
@@ -442,7 +406,6 @@ impl Active {
     }
 }
 
-/// The place of the next message of a class.
 #[inline(always)]
 fn next<'c>(
     connection: &'c Established,

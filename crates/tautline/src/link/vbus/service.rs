@@ -9,7 +9,7 @@ mod readers;
 use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use super::directory::Directory;
 use super::entry::{Connecting, Entry, PeerSocket, ReaderEntry};
 use super::handover::make;
 use super::incoming::ReceiverShared;
+use super::locked;
 use super::sender::{Established, SenderShared};
 use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
@@ -47,7 +48,6 @@ const RETURN_PERIOD: Duration = Duration::from_millis(10);
 /// is none. Higher: who connects then waits for longer.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Request to the service thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A port is open: accept for it.
@@ -64,7 +64,6 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// How to reach the service thread.
 #[derive(Debug)]
 pub(crate) struct ServiceHandle {
     commands: Mutex<Vec<Command>>,
@@ -79,15 +78,8 @@ impl ServiceHandle {
         if !self.process.is_current() {
             return;
         }
-        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        commands.push(command);
-        drop(commands);
+        locked(&self.commands).push(command);
         self.wake.ring();
-    }
-
-    fn take(&self) -> Vec<Command> {
-        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut commands)
     }
 }
 
@@ -193,7 +185,8 @@ impl Worker {
                 match *token {
                     WAKE => {
                         self.handle.wake.quiet();
-                        for command in self.handle.take() {
+                        let commands = std::mem::take(&mut *locked(&self.handle.commands));
+                        for command in commands {
                             if !self.obey(command) {
                                 return;
                             }
@@ -278,7 +271,6 @@ impl Worker {
         }
     }
 
-    /// A descriptor has something to say.
     fn serve(&mut self, token: u64) {
         let Some(entry) = self.entries.get(token) else {
             return;
@@ -306,7 +298,6 @@ impl Worker {
         }
     }
 
-    /// Takes a message of a handshake.
     fn hear(&mut self, token: u64) {
         let Some(entry) = self.entries.get(token) else {
             return;
@@ -492,7 +483,6 @@ impl Worker {
         }
     }
 
-    /// Connects to a peer's port.
     fn reach(&self, node: NodeName, port: PortNumber) -> io::Result<PeerSocket> {
         // Before the attempt: a peer that comes after it is seen to come.
         self.watch_for(node);

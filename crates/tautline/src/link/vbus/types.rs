@@ -2,7 +2,7 @@
 //! send each other their declarations.
 
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Refusal, Step};
@@ -10,6 +10,7 @@ use tautline_shm::vbus::layout::PRODUCERS_MAX;
 use tautline_types::{DECLARATION_BYTES_MAX, Declaration};
 
 use super::entry::PeerSocket;
+use super::locked;
 use crate::address::{Address, NodeName};
 use crate::sys::unix;
 use crate::types::{Direction, TypeDifference};
@@ -32,7 +33,6 @@ pub(crate) struct BusTypes {
     differences: Mutex<Vec<TypeDifference>>,
 }
 
-/// A peer's port.
 pub(super) type Peer = (NodeName, PortNumber);
 
 impl BusTypes {
@@ -44,16 +44,8 @@ impl BusTypes {
         }
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<TypeDifference>> {
-        // The list stays whole at every step, so a panic elsewhere does not spoil it.
-        self.differences
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The peers that declare other types.
     pub(crate) fn differences(&self) -> Vec<TypeDifference> {
-        self.list().clone()
+        locked(&self.differences).clone()
     }
 
     /// Number of the type that the port sends, for its first message; 0: it does not say.
@@ -72,7 +64,7 @@ impl BusTypes {
 
     /// A peer declares another type.
     fn note(&self, (node, port): Peer, direction: Direction) {
-        let mut list = self.list();
+        let mut list = locked(&self.differences);
         if let Some(one) = list
             .iter_mut()
             .find(|one| is_about(one, (node, port), direction))
@@ -90,14 +82,14 @@ impl BusTypes {
     }
 
     /// A peer that was noted has told its declaration; the first difference.
-    fn explain(&self, peer: Peer, direction: Direction, text: &[u8]) -> Option<String> {
+    pub(super) fn explain(&self, peer: Peer, direction: Direction, text: &[u8]) -> Option<String> {
         let own = match direction {
             Direction::Sends => self.sends.as_ref(),
             Direction::Receives => self.receives.as_ref(),
         };
         let theirs: Declaration = std::str::from_utf8(text).ok()?.parse().ok()?;
         let difference = own?.difference(&theirs)?;
-        let mut list = self.list();
+        let mut list = locked(&self.differences);
         if let Some(one) = list.iter_mut().find(|one| is_about(one, peer, direction)) {
             one.difference = Some(difference.clone());
         }
@@ -106,7 +98,7 @@ impl BusTypes {
 
     /// A peer has connected: it declares the same by now, or nothing.
     pub(super) fn agree(&self, peer: Peer, direction: Direction) {
-        self.list().retain(|one| !is_about(one, peer, direction));
+        locked(&self.differences).retain(|one| !is_about(one, peer, direction));
     }
 
     /// Consumer: refuses a producer for its type, and tells its own.
@@ -119,11 +111,6 @@ impl BusTypes {
     ) {
         self.note(peer, Direction::Receives);
         send(socket, greeting, own);
-    }
-
-    /// Consumer: a producer that was refused tells its declaration; the first difference.
-    pub(super) fn told(&self, peer: Peer, text: &[u8]) -> Option<String> {
-        self.explain(peer, Direction::Receives, text)
     }
 
     /// Producer: it was refused for its type, and told the consumer's; it tells its own in turn. The first difference.
@@ -147,7 +134,6 @@ fn is_about(one: &TypeDifference, (node, port): Peer, direction: Direction) -> b
     (one.address, one.port, one.direction) == (Address::Bus(node), port, direction)
 }
 
-/// Sends a refusal with a declaration.
 fn send(socket: &PeerSocket, greeting: Message, own: &Declaration) {
     let refused = Message {
         step: Step::Refused,

@@ -6,9 +6,7 @@ use tautline_shm::vbus::shape::{Shape, consumer_bytes};
 
 use crate::sys::shared::SharedMemory;
 
-/// A producer's memory.
 pub(crate) type ProducerView = View<ProducerMemory<'static>>;
-/// A consumer's.
 pub(crate) type ConsumerView = View<ConsumerMemory<'static>>;
 
 /// A mapping, and the structures in it.
@@ -31,19 +29,16 @@ impl<S> std::fmt::Debug for View<S> {
 }
 
 impl<S> View<S> {
-    /// The mapping.
     pub(crate) fn mapping(&self) -> &SharedMemory {
         &self.mapping
     }
 
-    /// The mapping without the layout.
     pub(crate) fn into_mapping(self) -> SharedMemory {
         self.mapping
     }
 }
 
 impl ProducerView {
-    /// A producer's memory of this shape.
     pub(crate) fn producer(mapping: SharedMemory, shape: Shape) -> Self {
         assert!(
             mapping.bytes() >= shape.producer_bytes(),
@@ -59,7 +54,6 @@ impl ProducerView {
         }
     }
 
-    /// The structures.
     #[inline]
     pub(crate) fn memory(&self) -> ProducerMemory<'_> {
         self.structures
@@ -67,7 +61,6 @@ impl ProducerView {
 }
 
 impl ConsumerView {
-    /// A consumer's memory.
     pub(crate) fn consumer(mapping: SharedMemory) -> Self {
         assert!(
             mapping.bytes() >= consumer_bytes(),
@@ -81,7 +74,6 @@ impl ConsumerView {
         }
     }
 
-    /// The structures.
     #[inline]
     pub(crate) fn memory(&self) -> ConsumerMemory<'_> {
         self.structures

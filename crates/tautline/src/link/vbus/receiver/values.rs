@@ -25,7 +25,6 @@ pub(super) struct KeptValue {
     copy: [u64; COPIED_BYTES_MAX / 8],
 }
 
-/// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In the cell that the reader has.
@@ -37,7 +36,6 @@ enum Place {
 }
 
 impl KeptValue {
-    /// Another value is held.
     #[inline(always)]
     fn renew(&mut self, head: MessageHead, overwritten: u32, place: Place) {
         self.overwritten += u64::from(self.new) + u64::from(overwritten);
@@ -64,7 +62,6 @@ impl KeptValue {
     }
 }
 
-/// A value of a peer, checked.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentValue<'i> {
     pub(crate) bytes: LentBytes<'i>,
@@ -243,7 +240,6 @@ impl BusReceiver {
         }
     }
 
-    /// Places of values; some may be empty.
     pub(crate) fn value_count(&self) -> usize {
         self.connections.len()
     }
@@ -254,7 +250,6 @@ impl BusReceiver {
         held.any.then_some((held.head.arrival_ns, held.new))
     }
 
-    /// Sender that has a place.
     pub(crate) fn source(&self, place: usize) -> Option<(NodeName, PortNumber)> {
         let connection = self.connections.get(place)?;
         Some((connection.incoming.node, connection.incoming.port))

@@ -17,6 +17,7 @@ use super::super::types::Peer;
 use super::Worker;
 use crate::address::NodeName;
 use crate::sys::unix;
+use crate::types::Direction;
 
 impl Worker {
     /// Lets in who may come in; only then is anything kept for it.
@@ -33,7 +34,6 @@ impl Worker {
         }));
     }
 
-    /// Result of a message of an arriving peer.
     pub(super) fn hear_arrival(
         &self,
         mut arrival: Arriving,
@@ -136,7 +136,7 @@ impl Worker {
         text: &[u8],
     ) {
         if let Some(peer) = self.producer(socket, message) {
-            let _shown_in_status = bus_receiver.types.told(peer, text);
+            let _shown_in_status = bus_receiver.types.explain(peer, Direction::Receives, text);
         }
     }
 

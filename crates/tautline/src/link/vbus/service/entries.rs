@@ -79,7 +79,6 @@ impl Entries {
         Some(entry)
     }
 
-    /// Takes out all that are meant.
     pub(super) fn take_all(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let meant = self.entries.iter().filter(|(_, entry)| is_meant(entry));
         let meant: Vec<u64> = meant.map(|(token, _)| *token).collect();

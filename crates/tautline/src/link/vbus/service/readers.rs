@@ -18,7 +18,6 @@ use crate::sys::unix;
 use crate::types::Direction;
 
 impl Worker {
-    /// Reader: tries to reach a publisher.
     pub(super) fn follow(&mut self, following: Arc<Subscription>) {
         let reached = self.reach(following.node, following.port);
         let reached = reached.inspect(|socket| {
@@ -66,7 +65,6 @@ impl Worker {
         Ok(published)
     }
 
-    /// Reader: the publisher has refused.
     pub(super) fn refused_by_publisher(
         &self,
         following: &Subscription,
@@ -76,7 +74,7 @@ impl Worker {
         let peer = (following.node, following.port);
         if message.reason == Refusal::OtherType as u32 {
             let types = &following.bus_receiver.types;
-            let difference = types.told(peer, text);
+            let difference = types.explain(peer, Direction::Receives, text);
             let difference = difference.unwrap_or_else(|| UNTOLD.to_owned());
             following.attempt.refuse(Obstacle::Type(difference));
         }
