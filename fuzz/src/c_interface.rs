@@ -631,13 +631,6 @@ impl World {
             assert!(check(tautline_tasks_open(file.as_ptr(), place(&mut opened, what))) < 0);
             let run = (what & 8 == 0).then_some(job as unsafe extern "C" fn(_, _));
             check(tautline_tasks_code(tasks, name.as_ptr(), run, None, start));
-            let mut code: tautline_c::types::tautline_logical_code = std::mem::zeroed();
-            check(tautline_tasks_logical_code(
-                tasks,
-                name.as_ptr(),
-                place(&mut code, what),
-                start,
-            ));
             check(tautline_tasks_messages(tasks, name.as_ptr(), port));
             check(tautline_tasks_messages(tasks, c"a".as_ptr(), port));
             check(tautline_tasks_start(tasks, cpu, what.into()));

@@ -522,29 +522,6 @@ int tautline_tasks_open(const char *file, tautline_tasks *tasks);
 int tautline_tasks_code(tautline_tasks tasks, const char *task, tautline_job_function run,
                         tautline_safe_function safe_state, void *context);
 
-/* Code of a task with logical execution time: inputs are read at the release of a job and outputs are written at its
- * deadline, however early it ends, so that the flow of data does not have the jitter of the jobs. Both values are
- * memory of the library, zero at first and aligned for any type. */
-typedef void (*tautline_read_function)(void *input, void *context);
-typedef void (*tautline_logical_function)(const struct tautline_job *job, const void *input, void *output,
-                                          void *context);
-typedef void (*tautline_write_function)(const void *output, void *context);
-
-struct tautline_logical_code {
-    tautline_read_function read;       /* fills the inputs in, such as from sampling ports; null if there are none */
-    tautline_logical_function run;     /* the job: fills the outputs in from the inputs of its release */
-    tautline_write_function write;     /* sends the outputs; null if there are none */
-    tautline_safe_function safe_state; /* sets the outputs to their safe values; may be null */
-    size_t input_bytes;
-    size_t output_bytes;
-};
-
-/* As tautline_tasks_code, for a task that is released by time. `read` and `write` are called one at a time, in a thread
- * above all tasks or in the task's own; keep them short. They can be called while `run` runs: what they share with it
- * are the inputs and outputs. Outputs of a job that ends after its deadline are left out. */
-int tautline_tasks_logical_code(tautline_tasks tasks, const char *task, const struct tautline_logical_code *code,
-                                void *context);
-
 /* Scheduling as threads have it by themselves, and memory that is not locked: for valgrind and sanitizers. */
 #define TAUTLINE_WITHOUT_REAL_TIME UINT32_C(1)
 

@@ -207,29 +207,6 @@ public:
         return given(task, call_run<Run>, call_safe<Run>, &run);
     }
 
-    // Gives a task its code with logical execution time (tautline_tasks_logical_code), as an object with
-    // read(Input &), run(job, const Input &, Output &), write(const Output &) and safe(). The object is not copied. Its
-    // functions are called in several threads: what they share are the inputs and outputs, which are zero at first.
-    template <class Input, class Output, class Code>
-        requires std::is_trivially_copyable_v<Input> && std::is_trivially_copyable_v<Output> &&
-                 (alignof(Input) <= alignof(std::max_align_t)) && (alignof(Output) <= alignof(std::max_align_t))
-    result<done> logical_code(const char *task, Code &code) const noexcept {
-        tautline_logical_code in_c{};
-        in_c.read = [](void *input, void *context) {
-            static_cast<Code *>(context)->read(*static_cast<Input *>(input));
-        };
-        in_c.run = [](const tautline_job *released, const void *input, void *output, void *context) {
-            static_cast<Code *>(context)->run(job(*released), *static_cast<const Input *>(input),
-                                              *static_cast<Output *>(output));
-        };
-        in_c.write = [](const void *output, void *context) {
-            static_cast<Code *>(context)->write(*static_cast<const Output *>(output));
-        };
-        in_c.safe_state = call_safe<Code>;
-        in_c.input_bytes = sizeof(Input);
-        in_c.output_bytes = sizeof(Output);
-        return detail::checked(tautline_tasks_logical_code(handle_, task, &in_c, &code));
-    }
     // A port's messages release a task that has `port` in its file. Before the start.
     result<done> messages(const char *task, const port_view &port) const noexcept {
         return detail::checked(tautline_tasks_messages(handle_, task, port.handle()));

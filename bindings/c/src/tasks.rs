@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
-use ::tautline_tasks::{Executive, Logical, MessageSource, Options, RunError, Running, TaskBody};
+use ::tautline_tasks::{Executive, MessageSource, Options, RunError, Running, TaskBody};
 use tautline_exec::Job;
 
 use crate::border::{Fault, coded};
@@ -13,8 +13,8 @@ use crate::handle::Table;
 use crate::pointer::{self, Out, put_text};
 use crate::port;
 use crate::types::{
-    TAUTLINE_WITHOUT_REAL_TIME, tautline_job, tautline_job_function, tautline_logical_code,
-    tautline_port, tautline_safe_function, tautline_task_figures, tautline_tasks,
+    TAUTLINE_WITHOUT_REAL_TIME, tautline_job, tautline_job_function, tautline_port,
+    tautline_safe_function, tautline_task_figures, tautline_tasks,
 };
 
 static TASKS: Table<Set> = Table::new();
@@ -98,81 +98,6 @@ fn in_c(job: &Job, message: *const c_void, message_bytes: usize) -> tautline_job
     }
 }
 
-/// Largest inputs or outputs of a task. Lower: a picture does not fit. Higher: memory that is locked three times over
-/// for a number that was meant to be another one.
-const VALUES_BYTES_MAX: usize = 16 << 20;
-
-/// Inputs or outputs of a task: zeros at first, aligned as every type of C may need it.
-#[derive(Clone)]
-struct Values(Box<[u128]>);
-
-impl Values {
-    fn new(bytes: usize) -> Result<Values, Fault> {
-        if bytes > VALUES_BYTES_MAX {
-            return Err(Fault::new(
-                Code::BadArgument,
-                format!("inputs and outputs have at most {VALUES_BYTES_MAX} bytes each"),
-            ));
-        }
-        Ok(Values(vec![0; bytes.div_ceil(size_of::<u128>())].into()))
-    }
-}
-
-/// Functions of a task with logical execution time.
-#[derive(Clone, Copy)]
-struct LogicalFunctions {
-    code: tautline_logical_code,
-    context: *mut c_void,
-}
-
-// SAFETY: the header says in which threads the functions are called, with this context.
-unsafe impl Send for LogicalFunctions {}
-
-impl LogicalFunctions {
-    fn new(code: tautline_logical_code, context: *mut c_void) -> Result<Self, Fault> {
-        let lacking = [
-            ("run", code.run.is_none()),
-            ("read", code.read.is_none() && code.input_bytes > 0),
-            ("write", code.write.is_none() && code.output_bytes > 0),
-        ];
-        if let Some((name, _)) = lacking.into_iter().find(|(_, is_lacking)| *is_lacking) {
-            return Err(Fault::null(name));
-        }
-        Ok(LogicalFunctions { code, context })
-    }
-
-    fn read(&self, input: &mut Values) {
-        if let Some(read) = self.code.read {
-            // SAFETY: the program promises functions of these types that may be called until the set is closed. The
-            // values have at least the bytes that it named, and nobody else uses them during the call.
-            unsafe { read(input.0.as_mut_ptr().cast(), self.context) };
-        }
-    }
-
-    fn run(&self, job: &Job, input: &Values, output: &mut Values) {
-        let job = in_c(job, std::ptr::null(), 0);
-        let (input, output) = (input.0.as_ptr().cast(), output.0.as_mut_ptr().cast());
-        if let Some(run) = self.code.run {
-            // SAFETY: as above.
-            unsafe { run(&raw const job, input, output, self.context) };
-        }
-    }
-
-    fn write(&self, output: &Values) {
-        if let Some(write) = self.code.write {
-            // SAFETY: as above.
-            unsafe { write(output.0.as_ptr().cast(), self.context) };
-        }
-    }
-
-    fn safe_state(&self) {
-        if let Some(safe_state) = self.code.safe_state {
-            // SAFETY: as above.
-            unsafe { safe_state(self.context) };
-        }
-    }
-}
-
 fn fault(error: RunError) -> Fault {
     let code = match &error {
         RunError::Refused { .. } => Code::SetRefused,
@@ -180,7 +105,7 @@ fn fault(error: RunError) -> Fault {
         RunError::UnknownTask { .. } => Code::UnknownName,
         RunError::NoBody { .. } | RunError::BodyRepeated { .. } => Code::WrongOrder,
         RunError::OtherProcess => Code::OtherProcess,
-        RunError::NotByMessage { .. } | RunError::NotByTime { .. } => Code::WrongKind,
+        RunError::NotByMessage { .. } => Code::WrongKind,
         _ => Code::Refused,
     };
     Fault::new(code, format!("{error}; {}", error.remedy()))
@@ -228,40 +153,6 @@ pub unsafe extern "C" fn tautline_tasks_code(
         };
         let mut set = TASKS.enter(tasks.id)?;
         set.open()?.task(task, functions).map_err(fault)?;
-        Ok(0)
-    })
-}
-
-/// Gives a task its code with logical execution time.
-///
-/// # Safety
-/// `task` is null or a text; `code` is null or points to such code. Its functions may be called with `context`, in
-/// other threads, until the set is closed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tautline_tasks_logical_code(
-    tasks: tautline_tasks,
-    task: *const c_char,
-    code: *const tautline_logical_code,
-    context: *mut c_void,
-) -> c_int {
-    coded(|| {
-        // SAFETY: the caller's promise.
-        let (task, code) = unsafe { (pointer::text("task", task)?, pointer::value("code", code)?) };
-        let functions = LogicalFunctions::new(code, context)?;
-        let input = Values::new(code.input_bytes)?;
-        let output = Values::new(code.output_bytes)?;
-        let parts = Logical {
-            read: move |input: &mut Values| functions.read(input),
-            run: move |job: &Job, input: &Values, output: &mut Values| {
-                functions.run(job, input, output);
-            },
-            write: move |output: &Values| functions.write(output),
-            safe_state: move || functions.safe_state(),
-        };
-        let mut set = TASKS.enter(tasks.id)?;
-        let executive = set.open()?;
-        let given = executive.logical_task_from(task, parts, input, output);
-        given.map_err(fault)?;
         Ok(0)
     })
 }

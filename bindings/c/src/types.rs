@@ -75,40 +75,6 @@ pub type tautline_job_function =
 /// Function that sets the outputs to their safe values.
 pub type tautline_safe_function = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
-/// Function that reads the inputs of a job.
-pub type tautline_read_function =
-    Option<unsafe extern "C" fn(input: *mut c_void, context: *mut c_void)>;
-/// Function of a job with logical execution time.
-pub type tautline_logical_function = Option<
-    unsafe extern "C" fn(
-        job: *const tautline_job,
-        input: *const c_void,
-        output: *mut c_void,
-        context: *mut c_void,
-    ),
->;
-/// Function that writes the outputs of a job.
-pub type tautline_write_function =
-    Option<unsafe extern "C" fn(output: *const c_void, context: *mut c_void)>;
-
-/// Code of a task with logical execution time.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct tautline_logical_code {
-    /// Reads the inputs at the release; null if there are none.
-    pub read: tautline_read_function,
-    /// The job.
-    pub run: tautline_logical_function,
-    /// Writes the outputs at the deadline; null if there are none.
-    pub write: tautline_write_function,
-    /// Sets the outputs to their safe values; may be null.
-    pub safe_state: tautline_safe_function,
-    /// Size of the inputs.
-    pub input_bytes: usize,
-    /// Size of the outputs.
-    pub output_bytes: usize,
-}
-
 /// Figures of a task since its start.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

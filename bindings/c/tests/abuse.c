@@ -668,26 +668,6 @@ static void no_job(const struct tautline_job *job, void *context)
     (void)context;
 }
 
-static void no_logical_job(const struct tautline_job *job, const void *input, void *output, void *context)
-{
-    (void)job;
-    (void)input;
-    (void)output;
-    (void)context;
-}
-
-static void no_input(void *input, void *context)
-{
-    (void)input;
-    (void)context;
-}
-
-static void no_output(const void *output, void *context)
-{
-    (void)output;
-    (void)context;
-}
-
 static void loops(void)
 {
     struct tautline_tick tick;
@@ -755,7 +735,6 @@ static void task_sets(void)
 {
     static const char FILE_NAME[] = "/tmp/tautline-abuse-XXXXXX";
     static const char SET[] = "[[task]]\nname = 'a'\nperiod = '20ms'\nworst_case = '1ms'\n"
-                              "[[task]]\nname = 'l'\nperiod = '20ms'\nworst_case = '1ms'\n"
                               "[[task]]\nname = 'm'\nport = 'm'\nperiod = '20ms'\nworst_case = '1ms'\n";
     static const char LATE[] = "[[task]]\nname = 'b'\nperiod = '20ms'\nworst_case = '20ms'\n";
     char file[sizeof FILE_NAME];
@@ -772,22 +751,8 @@ static void task_sets(void)
     REFUSED(tautline_tasks_code(tasks, NULL, no_job, NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
     REFUSED(tautline_tasks_code(tasks, "b", no_job, NULL, NULL), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
     REFUSED(tautline_tasks_start(tasks, -1, TAUTLINE_WITHOUT_REAL_TIME), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
-    struct tautline_logical_code logical = {.run = no_logical_job, .input_bytes = 8};
-    REFUSED(tautline_tasks_logical_code(tasks, "a", NULL, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    REFUSED(tautline_tasks_logical_code(tasks, "a", &logical, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    logical.read = no_input;
-    logical.output_bytes = SIZE_MAX;
-    REFUSED(tautline_tasks_logical_code(tasks, "a", &logical, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    logical.write = no_output;
-    REFUSED(tautline_tasks_logical_code(tasks, "a", &logical, NULL), TAUTLINE_ERROR_BAD_ARGUMENT, EINVAL);
-    logical.output_bytes = 0;
-    REFUSED(tautline_tasks_logical_code(tasks, "b", &logical, NULL), TAUTLINE_ERROR_UNKNOWN_NAME, ENOENT);
-    REFUSED(tautline_tasks_logical_code(tasks, NULL, &logical, NULL), TAUTLINE_ERROR_NULL_POINTER, EFAULT);
-    REFUSED(tautline_tasks_logical_code(tasks, "m", &logical, NULL), TAUTLINE_ERROR_WRONG_KIND, EOPNOTSUPP);
-    EXPECT(tautline_tasks_logical_code(tasks, "l", &logical, NULL) == 0);
     EXPECT(tautline_tasks_code(tasks, "m", no_job, NULL, NULL) == 0);
     EXPECT(tautline_tasks_code(tasks, "a", no_job, NULL, NULL) == 0);
-    REFUSED(tautline_tasks_logical_code(tasks, "l", &logical, NULL), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
     REFUSED(tautline_tasks_code(tasks, "a", no_job, NULL, NULL), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);
     struct tautline_task_figures figures;
     REFUSED(tautline_tasks_figures(tasks, "a", &figures), TAUTLINE_ERROR_WRONG_ORDER, EPROTO);

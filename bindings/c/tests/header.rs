@@ -272,17 +272,6 @@ fn structs_have_the_same_layout_on_both_sides() {
     );
     layout!(
         text,
-        tautline_logical_code {
-            read,
-            run,
-            write,
-            safe_state,
-            input_bytes,
-            output_bytes
-        }
-    );
-    layout!(
-        text,
         tautline_task_figures {
             jobs,
             missed,

@@ -250,33 +250,6 @@ struct carry_out {
     void safe() {}
 };
 
-struct echo_rounds {
-    std::atomic<std::uint64_t> read_count{0}, written{0};
-    std::atomic<bool> in_order{true};
-    void read(std::uint64_t &input) { input = ++read_count; }
-    void run(const job &released, const std::uint64_t &input, std::uint64_t &output) {
-        output = released.number() > 0 ? input : 0;
-    }
-    void write(const std::uint64_t &output) {
-        in_order = in_order && output > written;
-        written = output;
-    }
-    void safe() {}
-};
-
-static void values_flow_at_releases_and_deadlines(const char *file) {
-    task_set tasks = *task_set::open(file);
-    echo_rounds rounds;
-    auto command = [](const job &) {};
-    CHECK((!tasks.logical_code<std::uint64_t, std::uint64_t>("command", rounds)));
-    CHECK((tasks.logical_code<std::uint64_t, std::uint64_t>("control", rounds)));
-    CHECK(tasks.code("command", command) && tasks.start(-1, TAUTLINE_WITHOUT_REAL_TIME));
-    for (int looks = 0; rounds.written < 5 && looks < 2000; looks++)
-        poll(nullptr, 0, 10);
-    CHECK(*tasks.close(10s) == 0);
-    CHECK(rounds.written >= 5 && rounds.in_order);
-}
-
 static void tasks_are_objects(const char *file) {
     node own = *node::open_text(configuration);
     queuing_port commands = *own.queuing({.number = 1255}), sender = *own.queuing({.number = 1251});
@@ -317,7 +290,6 @@ int main(int count, char **arguments) {
     a_cycle_ends_with_its_object();
     a_wait_that_ends_awake_is_an_object();
     tasks_are_objects(arguments[1]);
-    values_flow_at_releases_and_deadlines(arguments[1]);
     std::puts("all as documented");
     return EXIT_SUCCESS;
 }

@@ -52,24 +52,6 @@ pub enum RunError {
         /// Name of the task.
         task: String,
     },
-    /// The task is activated by messages.
-    #[error("task `{task}` is activated by messages and not by time")]
-    NotByTime {
-        /// Name of the task.
-        task: String,
-    },
-    /// The task has no program.
-    #[error("task `{task}` has no program")]
-    NoProgram {
-        /// Name of the task.
-        task: String,
-    },
-    /// The set's file names ports for a program, and they are not open.
-    #[error("the ports of task `{task}` are not open")]
-    NoValues {
-        /// Name of the task.
-        task: String,
-    },
     /// The program of a task could not be started, or did not prepare itself.
     #[error("task `{task}`: {reason}")]
     Program {
@@ -125,15 +107,6 @@ impl RunError {
             RunError::BodyRepeated { .. } => "give each task its code once",
             RunError::NotByMessage { .. } => {
                 "messages activate tasks with Activation::Message, or `port` in a file"
-            }
-            RunError::NotByTime { .. } => {
-                "logical execution time needs releases that are known ahead: poll the port in a task with a period"
-            }
-            RunError::NoProgram { .. } => {
-                "name one with `exec` in the file, or use Executive::logical_task for code"
-            }
-            RunError::NoValues { .. } => {
-                "run the file with `taut task run`, or open the ports and call Executive::program_values"
             }
             RunError::Program { .. } => {
                 "check the path in `exec`; the program must answer job 0 (docs/reference/executive.md, \"Tasks that are programs\")"

@@ -11,14 +11,13 @@ use crate::policy::{of_program, policy};
 use crate::program::{self, Process, Program};
 use crate::sys::{self, Policy, ThreadNumber};
 use crate::thread::TaskBody;
-use crate::values::ProgramSide;
 
 /// Code or program of a task.
 pub(crate) enum Body {
     /// Code, which the task's thread runs.
     Code(Box<dyn TaskBody>),
     /// A program, whose process does the jobs; the task's thread waits for it.
-    Program(Program, Option<ProgramSide>),
+    Program(Program),
 }
 
 /// Where the jobs of a task are done: its thread, or its process.
@@ -82,30 +81,17 @@ pub(crate) enum Execution {
 pub(crate) struct Running {
     pub(crate) program: Program,
     pub(crate) process: Process,
-    /// With logical execution time.
-    pub(crate) values: Option<ProgramSide>,
 }
 
 impl Running {
     fn run(&mut self, job: &Job, message: Option<&[u8]>) -> Result<(), String> {
-        let reason = |error: io::Error| program::reason(&error);
-        let Some(values) = &mut self.values else {
-            return self.process.run(job, message, &[]).map_err(reason);
-        };
-        values.take(job).map_err(|broken| broken.to_string())?;
-        let done = self.process.run(job, None, &values.input);
-        done.map_err(reason)?;
-        self.process.outputs(&mut values.output);
-        values.hand_over(job);
-        Ok(())
+        let done = self.process.run(job, message);
+        done.map_err(|error| program::reason(&error))
     }
 
     fn go_to_safe_state(self) -> Result<(), String> {
         // It may not write to the outputs any more.
         drop(self.process);
-        if let Some(values) = self.values {
-            values.withdraw();
-        }
         let safe = self.program.go_to_safe_state();
         safe.map_err(|error| format!("failed ({error})"))
     }

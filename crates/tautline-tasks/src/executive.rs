@@ -4,20 +4,17 @@
 mod start;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::partition::PartitionConfig;
-use tautline_exec::{Activation, Analysis, Job, TaskResponse, TaskSet};
+use tautline_exec::{Activation, Analysis, TaskResponse, TaskSet};
 
 use crate::error::RunError;
 use crate::execution::Body;
-use crate::file::{self, TaskFile, TaskGuest, TaskPorts};
-use crate::logical::{self, Exchanged, First, Home, Logical};
+use crate::file::{self, TaskFile, TaskGuest};
 use crate::message::MessageSource;
 use crate::program::Program;
 use crate::thread::TaskBody;
-use crate::values::ProgramValues;
 
 /// A set with the code of its tasks, before it runs.
 pub struct Executive {
@@ -30,15 +27,10 @@ pub struct Executive {
     bodies: Vec<Option<Body>>,
     /// By task.
     sources: Vec<Option<MessageSource>>,
-    /// File of the node whose ports activate tasks or hold their values.
+    /// File of the node whose ports activate tasks.
     node: Option<PathBuf>,
-    /// By task; none without a file.
-    ports: Vec<TaskPorts>,
     /// Guests that tasks work with.
     guests: Vec<TaskGuest>,
-    /// Tasks with logical execution time.
-    logical: Vec<(usize, Arc<dyn Exchanged>)>,
-    home: Home,
     /// Whether threads are awake before releases.
     is_awake: bool,
 }
@@ -61,10 +53,7 @@ impl Executive {
             bodies: set.tasks().iter().map(|_| None).collect(),
             sources: set.tasks().iter().map(|_| None).collect(),
             node: None,
-            ports: Vec::new(),
             guests: Vec::new(),
-            logical: Vec::new(),
-            home: Home::default(),
             partition: None,
             set,
         })
@@ -78,7 +67,6 @@ impl Executive {
         let TaskFile {
             set,
             programs,
-            ports,
             partition,
             node,
             guests,
@@ -90,9 +78,8 @@ impl Executive {
         let text = path.as_ref().to_string_lossy();
         executive.name = text.chars().take(NAME_CHARS_MAX).collect();
         for (body, program) in executive.bodies.iter_mut().zip(programs) {
-            *body = program.map(|program| Body::Program(program, None));
+            *body = program.map(Body::Program);
         }
-        executive.ports = ports;
         executive.guests = guests;
         Ok(executive)
     }
@@ -141,82 +128,6 @@ impl Executive {
         self.give(name, Body::Code(Box::new(body)))
     }
 
-    /// Gives a task its code with logical execution time: inputs are read at the release of each job, and its outputs
-    /// are written at its deadline. Outputs of a job that ends after its deadline are left out.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tautline_exec::{Job, Task, TaskSet};
-    /// use tautline_tasks::{Executive, Logical, Options};
-    ///
-    /// let ms = Duration::from_millis;
-    /// let mut executive = Executive::new(TaskSet::new(vec![Task::periodic("control", ms(5), ms(1))])?)?;
-    /// executive.logical_task("control", Logical {
-    ///     read: |position: &mut f64| *position = 0.5,           // a sampling port
-    ///     run: |_: &Job, position: &f64, force: &mut f64| *force = -100.0 * position,
-    ///     write: |force: &f64| assert!(*force == -50.0),        // another one
-    ///     safe_state: || {},
-    /// })?;
-    /// let running = executive.start(&Options::default())?;
-    /// std::thread::sleep(ms(20));
-    /// assert!(running.stop(ms(1_000)).tasks[0].jobs > 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`RunError::UnknownTask`], [`RunError::BodyRepeated`], [`RunError::NotByTime`], [`RunError::System`].
-    pub fn logical_task<I, O, R, J, W, S>(
-        &mut self,
-        name: &str,
-        parts: Logical<R, J, W, S>,
-    ) -> Result<(), RunError>
-    where
-        I: Clone + Default + Send + 'static,
-        O: Clone + Default + Send + 'static,
-        R: FnMut(&mut I) + Send + 'static,
-        J: FnMut(&Job, &I, &mut O) + Send + 'static,
-        W: FnMut(&O) + Send + 'static,
-        S: FnMut() + Send + 'static,
-    {
-        self.logical_task_from(name, parts, I::default(), O::default())
-    }
-
-    /// The same with first values of the inputs and outputs, for types that have no default.
-    ///
-    /// # Errors
-    /// As [`logical_task`](Executive::logical_task).
-    pub fn logical_task_from<I, O, R, J, W, S>(
-        &mut self,
-        name: &str,
-        parts: Logical<R, J, W, S>,
-        input: I,
-        output: O,
-    ) -> Result<(), RunError>
-    where
-        I: Clone + Send + 'static,
-        O: Clone + Send + 'static,
-        R: FnMut(&mut I) + Send + 'static,
-        J: FnMut(&Job, &I, &mut O) + Send + 'static,
-        W: FnMut(&O) + Send + 'static,
-        S: FnMut() + Send + 'static,
-    {
-        let first = First {
-            inputs: [input.clone(), input],
-            outputs: [output.clone(), output],
-        };
-        let index = by_time(&self.set, name)?;
-        let (read, write) = (Box::new(parts.read), Box::new(parts.write));
-        let (side, values) = logical::sides(read, write, first, self.home.clone())?;
-        let body = logical::Body {
-            side,
-            run: parts.run,
-            safe_state: parts.safe_state,
-        };
-        self.task(name, body)?;
-        self.logical.push((index, values));
-        Ok(())
-    }
-
     /// Gives a task a program, whose process does its jobs; `exec` in a file does the same. A program has more
     /// wake-ups than code, so the set is admitted again.
     ///
@@ -228,37 +139,9 @@ impl Executive {
             set = set.awake();
         }
         let bounds = admitted(&set)?;
-        self.give(name, Body::Program(program, None))?;
+        self.give(name, Body::Program(program))?;
         (self.set, self.bounds) = (set, bounds);
         Ok(())
-    }
-
-    /// Gives the program of a task logical execution time: its inputs are read at the release of each job and stand in
-    /// the job's line; its outputs stand in the answer and are written at the deadline.
-    ///
-    /// # Errors
-    /// [`RunError::UnknownTask`], [`RunError::NotByTime`], [`RunError::NoProgram`], [`RunError::System`].
-    pub fn program_values(&mut self, name: &str, values: ProgramValues) -> Result<(), RunError> {
-        let index = by_time(&self.set, name)?;
-        let Some(Body::Program(_, side)) = &mut self.bodies[index] else {
-            return Err(RunError::NoProgram {
-                task: name.to_owned(),
-            });
-        };
-        let (read, write, first) = values.parts();
-        let (own, values) = logical::sides(read, write, first, self.home.clone())?;
-        *side = Some(own);
-        self.logical.retain(|(task, _)| *task != index);
-        self.logical.push((index, values));
-        Ok(())
-    }
-
-    /// Tasks whose programs have inputs or outputs in ports, by the set's file. The caller opens the ports and calls
-    /// [`program_values`](Executive::program_values) before the start.
-    pub fn ports(&self) -> impl Iterator<Item = (&str, &TaskPorts)> {
-        let tasks = self.set.tasks().iter().zip(&self.ports);
-        let tasks = tasks.filter(|(_, ports)| !ports.is_empty());
-        tasks.map(|(task, ports)| (task.name.as_str(), ports))
     }
 
     /// Has a port's messages activate a task: a job for each, not sooner than the task's period allows. The task's
@@ -272,7 +155,7 @@ impl Executive {
         Ok(())
     }
 
-    /// File of the node whose ports activate tasks or hold their values, if the set's file names one. The caller opens
+    /// File of the node whose ports activate tasks, if the set's file names one. The caller opens
     /// it: this crate knows no ports.
     #[must_use]
     pub fn node(&self) -> Option<&Path> {
@@ -341,17 +224,6 @@ pub(crate) fn by_message(set: &TaskSet, task: &str) -> Result<usize, RunError> {
     match set.tasks()[index].activation {
         Activation::Message { .. } => Ok(index),
         Activation::Time { .. } => Err(RunError::NotByMessage {
-            task: task.to_owned(),
-        }),
-    }
-}
-
-/// Index of a task that time activates.
-fn by_time(set: &TaskSet, task: &str) -> Result<usize, RunError> {
-    let index = index_of(set, task)?;
-    match set.tasks()[index].activation {
-        Activation::Time { .. } => Ok(index),
-        Activation::Message { .. } => Err(RunError::NotByTime {
             task: task.to_owned(),
         }),
     }

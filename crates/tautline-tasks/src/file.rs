@@ -60,9 +60,7 @@ pub struct TaskFile {
     pub programs: Vec<Option<Program>>,
     /// Partition in which the set runs, if the file has one.
     pub partition: Option<PartitionConfig>,
-    /// Ports of the programs' inputs and outputs, in the order of the set.
-    pub ports: Vec<TaskPorts>,
-    /// File of the node whose ports activate tasks or hold their values, if the file names one.
+    /// File of the node whose ports activate tasks, if the file names one.
     pub node: Option<PathBuf>,
     /// Guests that tasks work with.
     pub guests: Vec<TaskGuest>,
@@ -80,37 +78,6 @@ pub struct TaskGuest {
     pub name: String,
     /// Whether the set goes to its safe mode when the guest ends; otherwise that is recorded.
     pub is_grave: bool,
-}
-
-/// Ports of a task with logical execution time: its inputs and its outputs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TaskPorts {
-    /// Names of the sampling ports that are read.
-    pub reads: Vec<String>,
-    /// Outputs.
-    pub writes: Vec<TaskOutput>,
-}
-
-impl TaskPorts {
-    /// Whether the task has neither inputs nor outputs.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.reads.is_empty() && self.writes.is_empty()
-    }
-}
-
-/// Output of a task: a port of the node, and the port of a peer that it sends to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct TaskOutput {
-    /// Name of the sampling port that sends.
-    pub port: String,
-    /// Name of the peer.
-    pub to: String,
-    /// Number of the peer's port.
-    pub number: u16,
 }
 
 /// Reads a task set from a file. Its programs start in the file's directory.
@@ -389,10 +356,6 @@ struct TaskEntry {
     on_guest_end: Option<GuestEnd>,
     exec: Option<String>,
     safe_exec: Option<String>,
-    #[serde(default)]
-    reads: Vec<String>,
-    #[serde(default)]
-    writes: Vec<TaskOutput>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -405,10 +368,6 @@ struct WindowEntry {
 
 /// Releases that a task makes up for where none are named. Higher: one long overrun fills the next periods.
 const CATCH_UP_DEFAULT: u32 = 1;
-
-/// Inputs and outputs of a program. Lower: programs pack what does not belong together. Higher: lines that do not fit
-/// into a pipe.
-const VALUES_MAX: usize = 16;
 
 /// Frames of a burst where none are named: the burst of a policed port.
 const BURST_DEFAULT: u32 = 16;
@@ -444,11 +403,6 @@ impl Document {
         });
         let programs = self.task.iter().enumerate().map(program);
         let programs = programs.collect::<Result<_, _>>()?;
-        let ports = self.task.iter().map(|task| TaskPorts {
-            reads: task.reads.clone(),
-            writes: task.writes.clone(),
-        });
-        let ports = ports.collect();
         let guests = self.task.iter().enumerate().filter_map(guest);
         let guests = guests.collect::<Result<_, _>>()?;
         let tasks = self.task.into_iter().enumerate();
@@ -470,61 +424,22 @@ impl Document {
             set: if is_awake { set.awake() } else { set },
             is_awake,
             programs,
-            ports,
             partition: self.partition.map(PartitionSection::config),
             node: self.node,
             guests,
         })
     }
 
-    /// A node is there for the tasks that its ports activate or whose values they hold.
+    /// A node is there for the tasks that its ports activate.
     fn check_node(&self) -> Result<(), Mistake> {
-        let has_values = |task: &TaskEntry| !task.reads.is_empty() || !task.writes.is_empty();
-        let has_port = self
-            .task
-            .iter()
-            .any(|task| task.port.is_some() || has_values(task));
-        if self.node.is_some() && !has_port {
-            return Err(Mistake::at(
-                Location::Set("node"),
-                "has no effect, because no task has a port",
-                "remove it, or write port = \"NAME\" for a task",
-            ));
+        if self.node.is_none() || self.task.iter().any(|task| task.port.is_some()) {
+            return Ok(());
         }
-        let tasks = self.task.iter().enumerate();
-        tasks
-            .filter(|(_, task)| has_values(task))
-            .try_for_each(|(index, task)| {
-                let key = if task.reads.is_empty() {
-                    "writes"
-                } else {
-                    "reads"
-                };
-                let (message, remedy) = if task.exec.is_none() {
-                    (
-                        "is for tasks with a program",
-                        "name the program with `exec`; code reads and writes ports by itself",
-                    )
-                } else if task.port.is_some() {
-                    (
-                        "is for tasks that time activates",
-                        "remove `port`, and read that port instead",
-                    )
-                } else if self.node.is_none() {
-                    (
-                        "the set has no node",
-                        "name the file of the node with the ports: node = \"FILE\"",
-                    )
-                } else if task.reads.len().max(task.writes.len()) > VALUES_MAX {
-                    (
-                        "has more than 16 ports",
-                        "put what belongs together into one value",
-                    )
-                } else {
-                    return Ok(());
-                };
-                Err(Mistake::at(Location::Task(index, key), message, remedy).of_task(&task.name))
-            })
+        Err(Mistake::at(
+            Location::Set("node"),
+            "has no effect, because no task has a port",
+            "remove it, or write port = \"NAME\" for a task",
+        ))
     }
 
     /// A task may go to the safe mode only if there is one, and there is one only for such a task.

@@ -39,7 +39,7 @@ pub(crate) fn policy(set: &TaskSet, task: usize) -> Policy {
     }
 }
 
-/// Puts the calling thread, the watchdog or the exchange of values, above all tasks.
+/// Puts the calling thread, the watchdog, above all tasks.
 pub(crate) fn rise_above_tasks(shared: &Shared) {
     let policy = match shared.set.scheduling() {
         Scheduling::EarliestDeadline => Policy::Deadline(TOP_DEADLINE),
@@ -50,7 +50,7 @@ pub(crate) fn rise_above_tasks(shared: &Shared) {
         && let Policy::Deadline(_) = policy
     {
         shared.limit(format!(
-            "budgets and values are looked after below all tasks ({error}): set sched_deadline_period_min_us to 100"
+            "budgets are looked after below all tasks ({error}): set sched_deadline_period_min_us to 100"
         ));
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! A line has three numbers: the job's, its release and its deadline in nanoseconds of `CLOCK_MONOTONIC`. The bytes of
 //! a message that activated it follow as hexadecimal digits. The program does the job and answers with the job's number
-//! on a line of its own; other lines are ignored. With logical execution time its inputs follow in the same way, and
-//! its outputs follow the number of the answer; `-` stands for no value. Job 0 comes before the first release: the
-//! program prepares itself, and answers. The end of its input asks it to end.
+//! on a line of its own; other lines are ignored. Job 0 comes before the first release: the program prepares itself,
+//! and answers. The end of its input asks it to end.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -21,7 +20,6 @@ use tautline_state::child::end_with_thread;
 
 use crate::figures::ns;
 use crate::sys;
-use crate::values::{ProgramSide, Value};
 
 /// Time for a program to prepare itself. Lower: an interpreter with large libraries is given up on a slow machine.
 /// Higher: a program that does not know the protocol is reported later.
@@ -35,10 +33,8 @@ const PIPES_END_MAX: Duration = Duration::from_millis(20);
 /// Room for the line of a job with an ordinary message, 1,500 bytes of two digits. Lower: the first message takes
 /// memory. Higher: memory that few use.
 const REQUEST_BYTES: usize = 4096;
-/// Longest line of a program without outputs that can be an answer.
+/// Longest line that can be an answer.
 const LINE_BYTES_MAX: usize = 64;
-/// No value, in a line.
-const NOTHING: &[u8] = b"-";
 
 /// A program that does the jobs of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,20 +110,14 @@ pub(crate) struct Process {
     from: ChildStdout,
     /// Bytes of a line that is not whole yet.
     line: Vec<u8>,
-    /// The last answer.
-    answer: Vec<u8>,
-    /// Longest line that can be an answer.
-    line_bytes_max: usize,
     /// The line of a job; its memory is kept from one job to the next.
     request: Vec<u8>,
 }
 
 impl Process {
-    /// Starts a program with the scheduling and the CPUs of the calling thread, and waits until it is prepared. Its
-    /// answers have room for so many bytes of outputs.
-    pub(crate) fn start(program: &Program, output_bytes: usize) -> io::Result<Process> {
+    /// Starts a program with the scheduling and the CPUs of the calling thread, and waits until it is prepared.
+    pub(crate) fn start(program: &Program) -> io::Result<Process> {
         program.check()?;
-        let line_bytes_max = LINE_BYTES_MAX + output_bytes;
         let mut command = program.command(&program.words);
         let mut child = command
             .stdin(Stdio::piped())
@@ -148,12 +138,10 @@ impl Process {
             is_reaped: false,
             to,
             from: from.expect("a pipe was asked for"),
-            line: Vec::with_capacity(line_bytes_max + 1),
-            answer: Vec::with_capacity(line_bytes_max + 1),
-            line_bytes_max,
+            line: Vec::with_capacity(LINE_BYTES_MAX + 1),
             request: Vec::with_capacity(REQUEST_BYTES),
         };
-        let asked = process.send(0, Duration::ZERO, Duration::ZERO, None, &[]);
+        let asked = process.send(0, Duration::ZERO, Duration::ZERO, None);
         let prepared = asked.and_then(|()| process.wait_for(0, Some(Instant::now() + PREPARE_MAX)));
         match prepared {
             Ok(()) => Ok(process),
@@ -172,13 +160,8 @@ impl Process {
     }
 
     /// Has it do a job. An error if it has ended.
-    pub(crate) fn run(
-        &mut self,
-        job: &Job,
-        message: Option<&[u8]>,
-        inputs: &[Value],
-    ) -> io::Result<()> {
-        self.send(job.number, job.release, job.deadline, message, inputs)
+    pub(crate) fn run(&mut self, job: &Job, message: Option<&[u8]>) -> io::Result<()> {
+        self.send(job.number, job.release, job.deadline, message)
             .and_then(|()| self.wait_for(job.number, None))
             .map_err(|error| self.ended(error))
     }
@@ -199,40 +182,22 @@ impl Process {
         })
     }
 
-    /// Takes the outputs from its last answer. One that is not there, or is no value, is left out.
-    pub(crate) fn outputs(&self, outputs: &mut [Value]) {
-        let words = self.answer.split(u8::is_ascii_whitespace);
-        let mut words = words.filter(|word| !word.is_empty()).skip(1);
-        for output in outputs {
-            output.set(words.next());
-        }
-    }
-
     fn send(
         &mut self,
         number: u64,
         release: Duration,
         deadline: Duration,
         message: Option<&[u8]>,
-        inputs: &[Value],
     ) -> io::Result<()> {
         // One write for the whole line. The pipe has room, since there is one job at a time, for messages of up to
         // 32 KiB; a longer one waits until the program reads.
         self.request.clear();
         write!(self.request, "{number} {} {}", ns(release), ns(deadline))?;
-        let mut push = |bytes: Option<&[u8]>| {
+        if let Some(message) = message {
             self.request.push(b' ');
-            match bytes {
-                Some(bytes) => bytes.iter().for_each(|byte| {
-                    self.request.extend([byte >> 4, byte & 15].map(digit));
-                }),
-                None => self.request.extend(NOTHING),
-            }
-        };
-        if message.is_some() {
-            push(message);
+            let digits = message.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            self.request.extend(digits.map(digit));
         }
-        inputs.iter().for_each(|input| push(input.bytes()));
         self.request.push(b'\n');
         let to = self.to.as_mut().ok_or(ErrorKind::BrokenPipe)?;
         to.write_all(&self.request)
@@ -253,14 +218,11 @@ impl Process {
             for byte in &buffer[..length] {
                 match *byte {
                     b'\n' => {
-                        if !has_answered && self.is_answer(number) {
-                            has_answered = true;
-                            std::mem::swap(&mut self.line, &mut self.answer);
-                        }
+                        has_answered |= self.is_answer(number);
                         self.line.clear();
                     }
                     // A longer line is none that counts: its length says so.
-                    byte if self.line.len() <= self.line_bytes_max => self.line.push(byte),
+                    byte if self.line.len() <= LINE_BYTES_MAX => self.line.push(byte),
                     _ => {}
                 }
             }
@@ -271,14 +233,10 @@ impl Process {
         Ok(())
     }
 
-    /// Whether the line is the number of a job, with outputs if there is room for some.
+    /// Whether the line is the number of a job.
     fn is_answer(&self, number: u64) -> bool {
-        let line = self.line.trim_ascii();
-        let end = line.iter().position(u8::is_ascii_whitespace);
-        let end = end.filter(|_| self.line_bytes_max > LINE_BYTES_MAX);
-        let first = std::str::from_utf8(&line[..end.unwrap_or(line.len())]);
-        self.line.len() <= self.line_bytes_max
-            && first.is_ok_and(|first| first.parse() == Ok(number))
+        let text = std::str::from_utf8(self.line.trim_ascii());
+        self.line.len() <= LINE_BYTES_MAX && text.is_ok_and(|text| text.parse() == Ok(number))
     }
 
     /// Waits for output, or the end of it; whether the process has ended. An error if it has, and no output is left.
@@ -347,12 +305,6 @@ pub(crate) fn kill(handle: &OwnedFd) {
     let _ = pidfd_send_signal(handle, Signal::KILL); // it has ended already
 }
 
-/// Bytes that the outputs of a program take in its answers.
-pub(crate) fn room_of(side: &ProgramSide) -> usize {
-    let outputs = side.output.iter();
-    outputs.map(|output| 1 + 2 * output.buffer.len()).sum()
-}
-
 /// Hexadecimal digit of a number below 16.
 fn digit(number: u8) -> u8 {
     b"0123456789abcdef"[usize::from(number & 15)]
@@ -395,9 +347,9 @@ mod tests {
     #[test]
     fn a_program_answers_each_job() {
         let script = "while read number release deadline; do echo working; echo \"$number\"; done";
-        let mut process = Process::start(&program(script), 0).unwrap();
+        let mut process = Process::start(&program(script)).unwrap();
         for number in 1..50 {
-            process.run(&job(number), None, &[]).unwrap();
+            process.run(&job(number), None).unwrap();
         }
         assert!(sys::cpu_time_of_process(process.number()).is_some());
         process.end();
@@ -410,41 +362,41 @@ mod tests {
             "read a b c; [ \"$a $b $c\" = '0 0 0' ] || exit; echo {long}; echo 0; \
              read a b c; [ \"$b $c\" = '1000000 2000000' ] || exit; echo 12; echo 1x; echo 1; cat"
         );
-        let mut process = Process::start(&program(&script), 0).unwrap();
-        process.run(&job(1), None, &[]).unwrap();
+        let mut process = Process::start(&program(&script)).unwrap();
+        process.run(&job(1), None).unwrap();
     }
 
     #[test]
     fn a_message_follows_the_times_as_hexadecimal_digits() {
         let script = "read a b c; echo 0; read a b c d; [ \"$d\" = 00ff41 ] || exit; echo 1; \
                       read a b c d; [ -z \"$d\" ] || exit; echo 2; cat";
-        let mut process = Process::start(&program(script), 0).unwrap();
-        process.run(&job(1), Some(&[0, 255, b'A']), &[]).unwrap();
-        process.run(&job(2), Some(&[]), &[]).unwrap();
+        let mut process = Process::start(&program(script)).unwrap();
+        process.run(&job(1), Some(&[0, 255, b'A'])).unwrap();
+        process.run(&job(2), Some(&[])).unwrap();
     }
 
     #[test]
     fn a_program_that_ends_or_is_not_there_is_an_error() {
-        let error = Process::start(&program("exit 3"), 0).unwrap_err();
+        let error = Process::start(&program("exit 3")).unwrap_err();
         assert_eq!(reason(&error), "its program ended (exit status: 3)");
         let mut process =
-            Process::start(&program("read a; echo 0; read a; kill -KILL $$"), 0).unwrap();
+            Process::start(&program("read a; echo 0; read a; kill -KILL $$")).unwrap();
         assert_eq!(
-            reason(&process.run(&job(1), None, &[]).unwrap_err()),
+            reason(&process.run(&job(1), None).unwrap_err()),
             "its program ended (signal: 9 (SIGKILL))"
         );
         let nowhere = Program {
             words: vec!["./no-such-program".to_owned()],
             ..program("")
         };
-        let error = Process::start(&nowhere, 0).unwrap_err();
+        let error = Process::start(&nowhere).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
 
     #[test]
     fn nothing_is_left_of_one_that_does_not_end() {
         let script = "sleep 1000 & echo 0; trap '' TERM; while :; do sleep 1000; done";
-        let process = Process::start(&program(script), 0).unwrap();
+        let process = Process::start(&program(script)).unwrap();
         let group = Pid::from_raw(process.number()).unwrap();
         process.end();
         wait_until_gone(group);
@@ -465,9 +417,9 @@ mod tests {
         let writes = "while :; do echo noise; done";
         for helper in ["sleep 1000", writes, "exec >/dev/null; sleep 1000"] {
             let script = format!("({helper}) & echo 0; read a; exit 3");
-            let mut process = Process::start(&program(&script), 0).unwrap();
+            let mut process = Process::start(&program(&script)).unwrap();
             let group = Pid::from_raw(process.number()).unwrap();
-            let error = process.run(&job(1), None, &[]).unwrap_err();
+            let error = process.run(&job(1), None).unwrap_err();
             assert_eq!(reason(&error), "its program ended (exit status: 3)");
             drop(process);
             wait_until_gone(group);
@@ -478,10 +430,10 @@ mod tests {
     #[test]
     fn a_program_that_is_killed_takes_its_helpers_along() {
         let script = "sleep 1000 & echo 0; sleep 1000";
-        let mut process = Process::start(&program(script), 0).unwrap();
+        let mut process = Process::start(&program(script)).unwrap();
         let group = Pid::from_raw(process.number()).unwrap();
         kill(&process.handle().unwrap());
-        let error = process.run(&job(1), None, &[]).unwrap_err();
+        let error = process.run(&job(1), None).unwrap_err();
         assert_eq!(reason(&error), "its program ended (signal: 9 (SIGKILL))");
         drop(process);
         wait_until_gone(group);

@@ -31,7 +31,6 @@ pub struct Running {
     /// Time of the first release.
     pub(crate) start: Duration,
     pub(crate) watchdog: Option<JoinHandle<()>>,
-    pub(crate) exchange: Option<JoinHandle<()>>,
     pub(crate) idle: Option<JoinHandle<()>>,
     /// Put back after the threads have ended.
     pub(crate) _partition: Option<Box<Partition>>,
@@ -162,7 +161,7 @@ impl Running {
                 self.wait(KILL_PATIENCE);
             }
         }
-        for thread in [self.watchdog.take(), self.exchange.take(), self.idle.take()] {
+        for thread in [self.watchdog.take(), self.idle.take()] {
             // It cannot panic in a way that matters here: the tasks have ended.
             let _ = thread.map(JoinHandle::join);
         }
@@ -215,7 +214,7 @@ impl Drop for Running {
         if !self.shared.process.is_current() {
             // Threads that this process does not have, and that the C library must not be asked about.
             std::mem::forget(std::mem::take(&mut self.threads));
-            std::mem::forget((self.watchdog.take(), self.exchange.take(), self.idle.take()));
+            std::mem::forget((self.watchdog.take(), self.idle.take()));
             return;
         }
         self.shared.stop();

@@ -26,8 +26,6 @@ pub(crate) struct Shared {
     /// Tasks, the most urgent first.
     pub(crate) by_urgency: Vec<usize>,
     pub(crate) watchdog: Signal,
-    /// Wakes the exchange of tasks with logical execution time.
-    pub(crate) exchange: Signal,
     /// Wakes the thread that keeps the CPU from idling.
     pub(crate) idle: Signal,
     /// By task: the release until which its thread sleeps, or slept last; 0 before the first sleep.
@@ -130,7 +128,6 @@ impl Shared {
             self.signals[*task].wake();
         }
         self.watchdog.wake();
-        self.exchange.wake();
         self.idle.wake();
     }
 

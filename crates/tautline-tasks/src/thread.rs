@@ -163,9 +163,8 @@ impl TaskThread {
         let thread = sys::own_number();
         match body {
             Body::Code(code) => Ok((Worker::Thread(thread), Execution::Code(code))),
-            Body::Program(program, values) => {
-                let room = values.as_ref().map_or(0, program::room_of);
-                let started = Process::start(&program, room).and_then(|process| {
+            Body::Program(program) => {
+                let started = Process::start(&program).and_then(|process| {
                     let handle = process.handle()?;
                     Ok((process, handle))
                 });
@@ -188,11 +187,7 @@ impl TaskThread {
                     let scheduled = sys::schedule(process.number(), Some(policy));
                     scheduled.map_err(|error| self.deadline_refused(error))?;
                 }
-                let running = Running {
-                    program,
-                    process,
-                    values,
-                };
+                let running = Running { program, process };
                 Ok((worker, Execution::Program(Box::new(running))))
             }
         }
@@ -412,7 +407,7 @@ impl TaskThread {
         }
         let policy = match body {
             Body::Code(_) => policy(&self.shared.set, self.index),
-            Body::Program(..) => of_program(&self.shared.set, self.index).0,
+            Body::Program(_) => of_program(&self.shared.set, self.index).0,
         };
         match (policy, sys::schedule(sys::own_number(), Some(policy))) {
             (_, Ok(())) => {}

@@ -331,14 +331,6 @@ fn a_message_in_a_port_releases_a_task_in_c() {
     );
 }
 
-#[test]
-fn a_task_in_c_has_logical_execution_time() {
-    let program = IMAGE.example("logical_task", "plain");
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three_rates.toml");
-    let text = output_of(IMAGE.run(&program).arg(&file));
-    assert_eq!(text, "enough forces, 0 before their deadline\n");
-}
-
 /// A program that runs beside the test; killed when dropped.
 struct Beside {
     child: KilledOnDrop,

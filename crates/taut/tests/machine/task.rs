@@ -550,67 +550,6 @@ fn a_message_in_a_port_of_the_file_releases_a_program() {
     );
 }
 
-#[test]
-fn a_program_has_its_inputs_at_the_release_and_its_outputs_go_at_the_deadline() {
-    let scratch = Scratch::new("task-values");
-    let bus = format!("task-values-{}", std::process::id());
-    let node = |name: &str, rest: &str| {
-        let text = format!("link = \"vbus\"\nbus = \"{bus}\"\nnode = \"{name}\"\n{rest}");
-        fs::write(scratch.0.join(format!("{name}.toml")), text).unwrap();
-    };
-    node(
-        "loop",
-        "[[neighbour]]\nname = \"loop\"\n[[port]]\nname = \"position\"\nnumber = 8\nkind = \"sampling\"\n\
-         [[port]]\nname = \"force\"\nnumber = 9\nkind = \"sampling\"\n",
-    );
-    // The first job has no position; each one sends its number as the force, which the next ones find as the position.
-    let control = "while read number release deadline position force; do\n\
-                   echo \"$number $position $force\" >> seen; [ $number = 4 ] && force=no-value;\n\
-                   echo $number $(printf %02x $number) $force; done";
-    fs::write(scratch.0.join("control.sh"), control).unwrap();
-    let set = "node = \"loop.toml\"\n[[task]]\nname = \"control\"\nperiod = \"50ms\"\nworst_case = \"20ms\"\n\
-               exec = \"sh control.sh\"\nreads = [\"position\", \"force\"]\n\
-               writes = [{ port = \"force\", to = \"loop\", number = 8 }]\n";
-    let file = write(&scratch, set);
-    let output = task(&["run", &file, "--for", "1500ms"]).output().unwrap();
-    let seen = fs::read_to_string(scratch.0.join("seen")).unwrap_or_default();
-    let said = text(&output.stderr) + &text(&output.stdout);
-    let jobs: Vec<Vec<&str>> = seen
-        .lines()
-        .skip(1)
-        .map(|line| line.split(' ').collect())
-        .collect();
-    assert!(jobs.len() > 5, "{seen}{said}");
-    assert_eq!(jobs[0][1..], ["-", "-"], "{seen}");
-    let mut last = 0;
-    for job in &jobs[1..] {
-        let number: u64 = job[0].parse().unwrap();
-        let position = u64::from_str_radix(job[1], 16).unwrap_or(0);
-        // Outputs of a job that was late are left out; none comes before its deadline, and none goes back.
-        assert!(position < number && position >= last, "{seen}");
-        last = position;
-    }
-    assert!(last > 3, "{seen}");
-    for (wrong, message) in [
-        (set.replace("node = ", "# "), "the set has no node"),
-        (set.replace("exec = ", "# "), "is for tasks with a program"),
-        (
-            set.replace("number = 8", "number = 8, x = 1"),
-            "there is no key `x`",
-        ),
-        (set.replace("[\"position\"", "[\"nothing\""), "nothing"),
-        (set.replace("to = \"loop\"", "to = \"nobody\""), "nobody"),
-    ] {
-        let output = task(&["run", &write(&scratch, &wrong), "--for", "1s"])
-            .output()
-            .unwrap();
-        assert!(
-            text_of_failure(&output).contains(message),
-            "{message}: {output:?}"
-        );
-    }
-}
-
 fn text_of_failure(output: &Output) -> String {
     assert!(!output.status.success());
     text(&output.stderr)

@@ -14,9 +14,7 @@ use tautline_state::fork::OwnerProcess;
 use super::Executive;
 use crate::error::RunError;
 use crate::execution::{Body, Worker};
-use crate::file::TaskPorts;
 use crate::idle;
-use crate::logical;
 use crate::message::{Arrivals, MessageSource};
 use crate::options::Options;
 use crate::policy::policy;
@@ -40,7 +38,10 @@ impl Executive {
     /// [`RunError::NoBody`], [`RunError::Partition`], [`RunError::Program`], [`RunError::DeadlineRefused`],
     /// [`RunError::System`].
     pub fn start(self, options: &Options) -> Result<Running, RunError> {
-        self.check()?;
+        if let Some(task) = self.bodies.iter().position(Option::is_none) {
+            let task = self.set.tasks()[task].name.clone();
+            return Err(RunError::NoBody { task });
+        }
         let mut limits = Vec::new();
         let mut options = options.clone();
         let partition = match &self.partition {
@@ -63,12 +64,9 @@ impl Executive {
         let (run_file, refused) = RunFile::new(&self.description())?;
         limits.extend(refused);
         let shared = Arc::new(shared(self.set, &self.sources, run_file, limits)?);
-        // No other thread has set it.
-        let _ = self.home.set(Arc::downgrade(&shared));
         let mut running = Running {
             threads: Vec::new(),
             watchdog: None,
-            exchange: None,
             idle: None,
             start: Duration::ZERO,
             shared: shared.clone(),
@@ -76,30 +74,12 @@ impl Executive {
         };
         let bodies = self.bodies.into_iter().flatten().zip(self.sources);
         let workers = start_threads(&mut running, bodies, options)?;
-        if !self.logical.is_empty() {
-            running.exchange = Some(logical::start(&shared, self.logical, options)?);
-        }
         if self.is_awake {
             running.idle = idle::start(&shared, options)?;
         }
         let (watchdog, start) = watchdog::start(&shared, workers, options)?;
         (running.watchdog, running.start) = (Some(watchdog), start);
         Ok(running)
-    }
-
-    /// Whether each task has a body that can be started.
-    fn check(&self) -> Result<(), RunError> {
-        let name = |task: usize| self.set.tasks()[task].name.clone();
-        if let Some(task) = self.bodies.iter().position(Option::is_none) {
-            return Err(RunError::NoBody { task: name(task) });
-        }
-        let lacks_values = |(body, ports): (&Option<Body>, &TaskPorts)| {
-            matches!(body, Some(Body::Program(_, None))) && !ports.is_empty()
-        };
-        if let Some(task) = self.bodies.iter().zip(&self.ports).position(lacks_values) {
-            return Err(RunError::NoValues { task: name(task) });
-        }
-        Ok(())
     }
 
     fn description(&self) -> Description {
@@ -169,7 +149,6 @@ fn shared(
         signals: sources.iter().map(Signal::of).collect::<Result<_, _>>()?,
         by_urgency,
         watchdog: Signal::default(),
-        exchange: Signal::default(),
         idle: Signal::default(),
         releases_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
         is_stopping: AtomicBool::new(false),

@@ -1,21 +1,16 @@
-//! Ports whose messages activate the tasks of a file, and those that hold the inputs and outputs of its programs.
+//! Ports whose messages activate the tasks of a file.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use tautline::{
-    Node, NodeConfig, PortError, PortNumber, Priority, QueuingPort, SamplingPort, Wait,
-};
+use tautline::{Node, NodeConfig, PortError, QueuingPort, SamplingPort, Wait};
 use tautline_exec::Activation;
-use tautline_tasks::file::TaskPorts;
-use tautline_tasks::{Executive, MessageHead, MessageSource, ProgramValues, RunError};
+use tautline_tasks::{Executive, MessageHead, MessageSource, RunError};
 
 use crate::cli::CommandError;
 use crate::commands::peer;
 
-/// Opens the node that the file of a set names, has its ports' messages activate the tasks, and has its sampling ports
-/// hold the values of programs. The node belongs to the run: it has to live as long.
+/// Opens the node that the file of a set names, and has its ports' messages activate the tasks. The node belongs to
+/// the run: it has to live as long.
 pub(super) fn attach(executive: &mut Executive) -> Result<Option<Node>, CommandError> {
     let tasks = executive.set().tasks().iter();
     let ports: Vec<(String, String)> = tasks
@@ -39,79 +34,11 @@ pub(super) fn attach(executive: &mut Executive) -> Result<Option<Node>, CommandE
         let source = source(&node, &port)?;
         executive.messages(&task, source).map_err(refused)?;
     }
-    let mut ports = ValuePorts {
-        node: &node,
-        open: BTreeMap::new(),
-    };
-    let tasks = executive.ports();
-    let tasks: Vec<(String, TaskPorts)> = tasks
-        .map(|(task, ports)| (task.to_owned(), ports.clone()))
-        .collect();
-    for (task, of_task) in tasks {
-        let values = ports.values(&of_task)?;
-        executive.program_values(&task, values).map_err(refused)?;
-    }
     Ok(Some(node))
 }
 
 fn refused(error: RunError) -> CommandError {
     CommandError::failed(error.to_string(), error.remedy().to_owned())
-}
-
-/// Sampling ports of the node, each opened once, whichever tasks read and write them.
-struct ValuePorts<'a> {
-    node: &'a Node,
-    open: BTreeMap<String, Arc<Mutex<SamplingPort>>>,
-}
-
-impl ValuePorts<'_> {
-    fn values(&mut self, ports: &TaskPorts) -> Result<ProgramValues, CommandError> {
-        let mut values = ProgramValues::default();
-        for name in &ports.reads {
-            let (port, bytes_max) = self.port(name)?;
-            values = values.with_input(bytes_max, move |buffer| {
-                let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
-                let sample = port.read_into(buffer).ok().flatten();
-                // A value that is too old is none: the program could not tell.
-                sample
-                    .filter(|sample| sample.valid)
-                    .map(|sample| sample.length)
-            });
-        }
-        for output in &ports.writes {
-            let (port, bytes_max) = self.port(&output.port)?;
-            let number = PortNumber::try_from(output.number);
-            let number = number.map_err(|error| {
-                CommandError::failed(error.to_string(), "name a port from 1 to 4095")
-            })?;
-            let to = port
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .destination(&output.to, number)
-                .map_err(peer::port_error)?;
-            values = values.with_output(bytes_max, move |value| {
-                let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
-                // The port counts what could not be sent, and the next value follows in a period.
-                let _ = port.send(to, Priority::HIGHEST, value);
-            });
-        }
-        Ok(values)
-    }
-
-    /// The port of this name, and the length of its longest value.
-    fn port(&mut self, name: &str) -> Result<(Arc<Mutex<SamplingPort>>, usize), CommandError> {
-        if !self.open.contains_key(name) {
-            let port = self.node.sampling(name).open();
-            let port = Arc::new(Mutex::new(port.map_err(peer::port_error)?));
-            self.open.insert(name.to_owned(), port);
-        }
-        let port = &self.open[name];
-        let bytes_max = port
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .value_bytes_max();
-        Ok((port.clone(), bytes_max))
-    }
 }
 
 /// The port of this name in the node's file, of either kind.

@@ -3,14 +3,12 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tautline_exec::{Job, Machine, Scheduling, TaskSet};
 use tautline_state::TemporaryDirectory;
-use tautline_tasks::{Executive, Logical, RunError};
+use tautline_tasks::{Executive, RunError};
 
-use super::logical::now;
-use super::{compute, count_of, ms, options, policy, stopped, task, us, wait_until};
+use super::{compute, count_of, ms, now, options, policy, stopped, task, us, wait_until};
 
 /// Held by whichever of these tests runs: partitions change settings of the whole machine.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -136,7 +134,7 @@ fn earliest_deadlines_run_under_sched_deadline() {
 }
 
 /// A deadline far before the end of the period, once held back by the kernel in each period; one job that is late by
-/// itself, after which no other one is; and logical execution time beside a job that takes nearly all of the CPU.
+/// itself, after which no other one is.
 #[test]
 fn short_deadlines_are_held_and_one_late_job_makes_no_other_late() {
     const CHILD: &str = "TAUTLINE_TEST_SHORT";
@@ -156,15 +154,7 @@ fn short_deadlines_are_held_and_one_late_job_makes_no_other_late() {
     let mut executive = Executive::from_file(&path).unwrap();
     let late = |job: &Job| compute(if job.number == 20 { ms(14) } else { us(300) });
     executive.task("short", late).unwrap();
-    let writes = Arc::new(Mutex::new(Vec::new()));
-    let written = writes.clone();
-    let parts = Logical {
-        read: |_: &mut u64| {},
-        run: |job: &Job, _: &u64, due: &mut Duration| *due = job.deadline,
-        write: move |due: &Duration| written.lock().unwrap().push(now().saturating_sub(*due)),
-        safe_state: || {},
-    };
-    executive.logical_task("whole", parts).unwrap();
+    executive.task("whole", |_: &Job| {}).unwrap();
     executive.task("long", |_: &Job| compute(ms(34))).unwrap();
     let running = match executive.start(&options()) {
         Ok(running) => running,
@@ -176,13 +166,7 @@ fn short_deadlines_are_held_and_one_late_job_makes_no_other_late() {
     let short = &summary.tasks[0];
     assert!(short.missed * 4 < short.jobs, "{short:?}");
     assert!(short.response.p50 < ms(4), "{short:?}");
-    let mut writes = writes.lock().unwrap();
-    writes.sort();
-    let nearly_all = writes[writes.len() * 9 / 10];
-    assert!(writes.len() > 100 && nearly_all < ms(1), "{nearly_all:?}");
-    println!(
-        "ran under SCHED_DEADLINE: {nearly_all:?} behind the deadline in nine of ten exchanges"
-    );
+    println!("ran under SCHED_DEADLINE");
 }
 
 /// The thread that ends the last job of a mode has time left until its kernel deadline.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tautline_exec::{Job, TaskSet};
 use tautline_tasks::{Executive, MessageHead, MessageSource, OnMessage, RunError};
 
-use super::logical::now;
-use super::{by_messages, compute, count_of, counter, ms, options, stopped, task, us, wait_until};
+use super::{
+    by_messages, compute, count_of, counter, ms, now, options, stopped, task, us, wait_until,
+};
 
 #[test]
 fn messages_activate_and_keep_their_distance() {

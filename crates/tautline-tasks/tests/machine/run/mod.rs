@@ -2,7 +2,6 @@
 
 mod deadlines;
 mod jobs;
-mod logical;
 mod messages;
 mod modes;
 mod programs;
@@ -27,6 +26,12 @@ fn ms(number: u64) -> Duration {
 
 fn us(number: u64) -> Duration {
     Duration::from_micros(number)
+}
+
+/// `CLOCK_MONOTONIC`, as the executive reads it.
+fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn wait_until(mut condition: impl FnMut() -> bool) {
