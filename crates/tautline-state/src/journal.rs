@@ -181,7 +181,7 @@ impl Journal {
     ) -> Result<(Journal, Vec<String>), JournalError> {
         directory.sweep(name)?;
         let mut journal = Journal::with(directory, name, left);
-        let recovered = journal.put_back_locked(lock, |_| {});
+        let recovered = journal.put_back_locked(lock);
         journal.hold()?;
         Ok((journal, recovered))
     }
@@ -189,32 +189,21 @@ impl Journal {
     /// Puts back the changes of a journal whose process has died. A journal that is kept, or whose process lives, stays
     /// as it is.
     pub fn recover_in(directory: &Directory, name: &str) -> Result<PutBack, JournalError> {
-        Journal::recover_and(directory, name, |_| {})
-    }
-
-    /// Puts a journal back. As soon as the settings are back, `then` restores what else was changed, with the settings
-    /// and their values; if this process is killed meanwhile, the journal is there still.
-    pub fn recover_and(
-        directory: &Directory,
-        name: &str,
-        then: impl FnOnce(&[(Setting, String)]),
-    ) -> Result<PutBack, JournalError> {
         let is_dead = |left: &mut Entries| left.pid != KEPT && left.holder().is_none();
-        Journal::recover(directory, name, |left| Ok(is_dead(left)), then)
+        Journal::recover(directory, name, |left| Ok(is_dead(left)))
     }
 
     /// Puts back a journal, kept or not, that no other process holds.
-    pub fn remove_and(
+    pub fn remove(
         directory: &Directory,
         name: &str,
         holder: &'static str,
-        then: impl FnOnce(&[(Setting, String)]),
     ) -> Result<PutBack, JournalError> {
         let is_free = |left: &mut Entries| match left.other_holder() {
             Some(pid) => Err(JournalError::Busy { holder, pid }),
             None => Ok(true),
         };
-        Journal::recover(directory, name, is_free, then)
+        Journal::recover(directory, name, is_free)
     }
 
     /// Puts back a journal, kept or not, whose network namespace has gone: its interfaces have gone with that, and
@@ -227,14 +216,13 @@ impl Journal {
             left.forget_network();
             Ok(left.holder().is_none())
         };
-        Journal::recover(directory, name, is_free, |_| {})
+        Journal::recover(directory, name, is_free)
     }
 
     fn recover(
         directory: &Directory,
         name: &str,
         is_meant: impl FnOnce(&mut Entries) -> Result<bool, JournalError>,
-        then: impl FnOnce(&[(Setting, String)]),
     ) -> Result<PutBack, JournalError> {
         let lock = directory.lock(LOCK_TIME_MAX)?;
         directory.sweep(name)?;
@@ -245,7 +233,7 @@ impl Journal {
             return Ok(PutBack::default());
         }
         let mut journal = Journal::with(directory.try_clone()?, name, left);
-        let done = journal.put_back_locked(&lock, then);
+        let done = journal.put_back_locked(&lock);
         let refused = std::mem::take(&mut journal.refused);
         journal.disown();
         Ok(PutBack { done, refused })
@@ -518,16 +506,11 @@ impl Journal {
     /// Puts everything back, the last change first, and returns it as text. Whatever cannot be put back stays in the
     /// journal for the next start.
     pub fn put_back(&mut self) -> Vec<String> {
-        self.put_back_and(|_| {})
-    }
-
-    /// Puts everything back, with `then` as in [`Journal::recover_and`].
-    pub fn put_back_and(&mut self, then: impl FnOnce(&[(Setting, String)])) -> Vec<String> {
         if self.entries.is_empty() && !self.written {
             return Vec::new();
         }
         match self.lock() {
-            Ok(lock) => self.put_back_locked(&lock, then),
+            Ok(lock) => self.put_back_locked(&lock),
             Err(error) => {
                 self.refused = vec![format!("nothing is put back: {error}")];
                 Vec::new()
@@ -535,13 +518,8 @@ impl Journal {
         }
     }
 
-    fn put_back_locked(
-        &mut self,
-        _lock: &Lock,
-        then: impl FnOnce(&[(Setting, String)]),
-    ) -> Vec<String> {
+    fn put_back_locked(&mut self, _lock: &Lock) -> Vec<String> {
         self.refused.clear();
-        let settings = self.entries.values_before();
         let mut others = self.others();
         // Groups first: they give up the CPUs that settings return to others.
         self.entries
@@ -553,7 +531,6 @@ impl Journal {
             Ok(format!("{} removed", group.path.display()))
         });
         done.extend(self.put_settings_back(&mut others));
-        then(&settings);
         let refused = &mut self.refused;
         let entries = &mut self.entries;
         done.extend(take_away(&mut entries.directories, refused, |path| {

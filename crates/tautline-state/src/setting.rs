@@ -73,8 +73,6 @@ pub enum NewValue {
     CpusWithout(WithoutCpus),
     /// A mask of CPUs without some.
     MaskWithout(WithoutCpus),
-    /// A number that is higher by this.
-    RaisedBy(u64),
 }
 
 /// CPUs to leave out.
@@ -115,10 +113,6 @@ impl NewValue {
             Self::MaskWithout(without) => {
                 let cpus = CpuList::from_mask(before).ok_or_else(unexpected)?;
                 without.of(&cpus).map(|cpus| cpus.mask())
-            }
-            Self::RaisedBy(more) => {
-                let number: u64 = before.parse().map_err(|_| unexpected())?;
-                Some(number.saturating_add(*more).to_string())
             }
         };
         Ok(changed.unwrap_or_else(|| before.to_owned()))
@@ -407,12 +401,11 @@ mod tests {
             (&mask, "f", "d"),
             (&mask, "0000000f", "d"),
             (&mask, "00000001", "00000001"),
-            (&NewValue::RaisedBy(64), "3", "67"),
             (&NewValue::Exactly("x".to_owned()), "3", "x"),
         ] {
             assert_eq!(value.over(before).unwrap(), after);
         }
-        for value in [list, mask, NewValue::RaisedBy(1)] {
+        for value in [list, mask] {
             assert!(value.over("none").is_err());
         }
     }

@@ -277,15 +277,14 @@ struct PartitionSection {
     name: PartitionConfig,
     #[serde(deserialize_with = "cpu_list")]
     cpus: CpuList,
-    #[serde(default, deserialize_with = "memory")]
-    memory: u64,
 }
 
 impl PartitionSection {
     fn config(self) -> PartitionConfig {
-        let mut config = self.name.with_memory(self.memory);
-        config.cpus = self.cpus;
-        config
+        PartitionConfig {
+            cpus: self.cpus,
+            ..self.name
+        }
     }
 }
 
@@ -298,15 +297,6 @@ fn partition_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Partitio
 fn cpu_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CpuList, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(D::Error::custom)
-}
-
-fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let refused = || {
-        let text = text.escape_debug();
-        D::Error::custom(format!("invalid size `{text}`; expected e.g. \"64M\""))
-    };
-    units::bytes(&text, 1).ok_or_else(refused)
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -115,14 +115,9 @@ fn mistakes_have_file_line_key_and_remedy() {
 fn a_partition_is_read_and_checked() {
     let with = |lines: &str| parse(&format!("[partition]\n{lines}\n{TASK}"), "f.toml");
     let partition = |lines: &str| with(lines).unwrap().partition.unwrap();
-    let whole = partition("name = \"control\"\ncpus = \"1,3\"\nmemory = \"64M\"");
-    assert_eq!(
-        (whole.name.as_str(), whole.memory_bytes),
-        ("control", 64 << 20)
-    );
+    let whole = partition("name = \"control\"\ncpus = \"1,3\"");
+    assert_eq!(whole.name, "control");
     assert_eq!(whole.cpus.to_string(), "1,3");
-    let small = partition("name = \"a\"\ncpus = \"1\"");
-    assert_eq!(small.memory_bytes, 0);
     assert!(parse(TASK, "f.toml").unwrap().partition.is_none());
     let wrong = |lines: &str| with(lines).unwrap_err().message;
     assert_eq!(
@@ -135,8 +130,6 @@ fn a_partition_is_read_and_checked() {
         "{name}"
     );
     assert!(wrong("name = \"a\"\ncpus = \"\"").contains("invalid list of CPUs"));
-    let memory = wrong("name = \"a\"\ncpus = \"1\"\nmemory = \"much\"");
-    assert!(memory.contains("invalid size `much`"), "{memory}");
     assert!(wrong("cpus = \"1\"").contains("the key `name` is missing"));
     assert!(wrong("name = \"a\"\ncpu = \"1\"").contains("there is no key `cpu`; is `cpus` meant?"));
 }

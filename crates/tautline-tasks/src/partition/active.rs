@@ -14,7 +14,6 @@ use super::activity::Activity;
 use super::config::shown;
 use super::cpuset::{self, Form};
 use super::create::{HOLDER, Record, enter, journal_name, lock};
-use super::placement::{self, Placement};
 use super::{PartitionConfig, PartitionError, Stays, threads};
 
 /// Characters of a thread's name that are shown; the kernel keeps 15 bytes.
@@ -27,10 +26,6 @@ pub struct ActivePartition {
     pub name: String,
     /// Its CPUs.
     pub cpus: CpuList,
-    /// Memory that is reserved.
-    pub memory_bytes: u64,
-    /// Huge pages that hold it.
-    pub huge_pages: u64,
     /// Means by which its CPUs are set aside; `None` while it is being made.
     pub form: Option<Form>,
     /// Process whose end puts it back; `None` if it stays until it is removed.
@@ -56,11 +51,7 @@ impl ActivePartition {
         ActivePartition {
             name: name.to_owned(),
             cpus: known.map_or_else(CpuList::default, |record| record.cpus.clone()),
-            memory_bytes: known.map_or(0, |record| record.memory_bytes),
-            huge_pages: known.map_or(0, |record| record.huge_pages),
-            form: known
-                .filter(|record| !record.is_intended)
-                .map(|record| record.form),
+            form: known.map(|record| record.form),
             owner: look.holder,
             made: SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(made),
             stays: known.map_or_else(Vec::new, |record| record.stays.clone()),
@@ -232,14 +223,10 @@ pub(crate) fn recover_in(directory: &Directory) -> Result<PutBack, PartitionErro
 fn recover_one(directory: &Directory, name: &str) -> Result<PutBack, PartitionError> {
     let journal = journal_name(name);
     let look = Look::at(directory, &journal)?;
-    let Some(look) = look.filter(|look| !look.is_kept && look.holder.is_none()) else {
+    if !look.is_some_and(|look| !look.is_kept && look.holder.is_none()) {
         return Ok(PutBack::default());
-    };
-    let record = ActivePartition::new(name, look).record;
-    let put_back = Journal::recover_and(directory, &journal, |settings| {
-        widen_heirs(record.as_ref(), settings);
-    });
-    Ok(put_back?)
+    }
+    Ok(Journal::recover_in(directory, &journal)?)
 }
 
 /// Removes a partition that is kept. `force` moves the programs out that run in it.
@@ -266,9 +253,7 @@ pub fn remove(name: &str, force: bool) -> Result<Vec<String>, PartitionError> {
             user: owner_of(*first),
         });
     }
-    let record = found.record.as_ref();
-    let widen = |settings: &[(Setting, String)]| widen_heirs(record, settings);
-    let removed = Journal::remove_and(&directory, &journal_name(name), HOLDER, widen);
+    let removed = Journal::remove(&directory, &journal_name(name), HOLDER);
     let put_back = removed.map_err(|error| match error {
         JournalError::Busy { pid, .. } => PartitionError::Owned {
             name: name.to_owned(),
@@ -289,17 +274,10 @@ fn owner_of(process: u32) -> u32 {
 }
 
 /// Puts back a partition of this process.
-pub(crate) fn put_back(journal: &mut Journal, record: &Record) -> Result<(), PartitionError> {
-    journal.put_back_and(|settings| widen_heirs(Some(record), settings));
+pub(crate) fn put_back(journal: &mut Journal) -> Result<(), PartitionError> {
+    journal.put_back();
     match journal.refused() {
         [] => Ok(()),
         refused => Err(PartitionError::NotPutBack(refused.to_vec())),
-    }
-}
-
-fn widen_heirs(record: Option<&Record>, settings: &[(Setting, String)]) {
-    if let Some(record) = record.filter(|record| record.form == Form::Affinity) {
-        let others = placement::online().without(&record.cpus);
-        cpuset::widen_heirs(settings, &Placement::new(&record.cpus, &others));
     }
 }

@@ -11,7 +11,7 @@ const NAME_BYTES_MAX: usize = 32;
 /// Characters of a wrong name that are shown. Lower: it is hard to find. Higher: it hides the sentence around it.
 const NAME_CHARS_SHOWN: usize = 80;
 
-/// Name, CPUs and memory of a partition.
+/// Name and CPUs of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionConfig {
@@ -19,12 +19,10 @@ pub struct PartitionConfig {
     pub name: String,
     /// CPUs that are set aside.
     pub cpus: CpuList,
-    /// Memory that is reserved in huge pages; it is rounded up to whole ones.
-    pub memory_bytes: u64,
 }
 
 impl PartitionConfig {
-    /// A partition without reserved memory.
+    /// A partition of these CPUs.
     ///
     /// # Errors
     /// [`PartitionError::InvalidName`].
@@ -41,17 +39,7 @@ impl PartitionConfig {
         Ok(PartitionConfig {
             name: name.to_owned(),
             cpus,
-            memory_bytes: 0,
         })
-    }
-
-    /// The same with reserved memory.
-    #[must_use]
-    pub fn with_memory(self, memory_bytes: u64) -> Self {
-        Self {
-            memory_bytes,
-            ..self
-        }
     }
 }
 

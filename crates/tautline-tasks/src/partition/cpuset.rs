@@ -1,13 +1,12 @@
-//! CPUs set aside by groups of processes (cgroups): a partition of version 2, exclusive cpusets of version 1, or, where
-//! neither can be had, by the CPUs of each thread.
+//! CPUs set aside by groups of processes (cgroups): a partition of version 2, or exclusive cpusets of version 1. Where
+//! neither can be had, the programs of the partition keep to its CPUs, and others are not kept away.
 //!
 //! * **Version 2**: the kernel takes the CPUs of a partition from all other groups, with unbound threads and workqueues
 //!   of the kernel, and gives them back with the partition (Documentation/admin-guide/cgroup-v2.rst).
 //! * **Version 1** has no such thing: every process of the root group moves into a group beside the partition, which
 //!   has the other CPUs, and the root group no longer balances load over all of them.
-//! * **Threads**: each is told to stay on the other CPUs. Those that start later inherit that.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,14 +44,10 @@ const CPUS: &str = "cpuset.cpus";
 pub enum Form {
     /// An isolated partition of cgroup v2.
     Isolated,
-    /// A partition of cgroup v2 that the kernel balances load in, where it has no isolated ones (before Linux 6.1).
-    Exclusive,
     /// A group of cgroup v2 that keeps its programs on the CPUs, and others not away from them.
     Group,
     /// Exclusive cpusets of cgroup v1.
     Version1,
-    /// The CPUs of each thread.
-    Affinity,
     /// The CPUs of the threads that run in the partition alone.
     OwnAffinity,
 }
@@ -63,10 +58,8 @@ impl Form {
     pub fn text(self) -> &'static str {
         match self {
             Form::Isolated => "isolated partition of cgroup v2",
-            Form::Exclusive => "partition of cgroup v2, not isolated",
             Form::Group => "reduced: group of cgroup v2, others are not kept away",
             Form::Version1 => "exclusive cpusets of cgroup v1",
-            Form::Affinity => "CPUs of each thread (no group can be made)",
             Form::OwnAffinity => "reduced: CPUs of the own threads, others are not kept away",
         }
     }
@@ -126,7 +119,7 @@ impl GroupParent {
         match self {
             GroupParent::Version2 { .. } => Form::Isolated,
             GroupParent::Version1 { .. } => Form::Version1,
-            GroupParent::None { .. } => Form::Affinity,
+            GroupParent::None { .. } => Form::OwnAffinity,
         }
     }
 }
@@ -277,14 +270,9 @@ fn is_exclusive(group: &Path) -> bool {
 
 /// The kernel's word on a group of cgroup v2 that is no longer a partition of this form: a CPU of it is offline.
 pub(crate) fn not_kept(form: Form, group: &Path) -> Option<Stays> {
-    let wanted = match form {
-        Form::Isolated => "isolated",
-        Form::Exclusive => "root",
-        _ => return None,
-    };
     let kind = group.join("cpuset.cpus.partition");
     let found = value(&kind);
-    (found != wanted && kind.exists()).then(|| {
+    (form == Form::Isolated && found != "isolated" && kind.exists()).then(|| {
         let reason = format!(
             "is `{found}`: its CPUs are not kept apart; bring them online, or remove the partition"
         );
@@ -320,12 +308,12 @@ pub(crate) fn set_aside(
         )?,
         GroupParent::Version1 { root } => version_1(root, name, cpus, placement, journal)?,
         GroupParent::None { reason } => {
-            let mut made = affinity(placement, journal);
-            made.stays.insert(
-                0,
-                Stays::new("groups of processes (cgroups)", reason.clone()),
-            );
-            made
+            let stays = Stays::new("groups of processes (cgroups)", reason.clone());
+            SetAside {
+                form: Form::OwnAffinity,
+                group: None,
+                stays: vec![stays],
+            }
         }
     };
     restrict_again(&noted, placement);
@@ -428,36 +416,23 @@ fn version_2(
     make(journal, path, heir)?;
     write(&path.join(CPUS), &cpus.to_string())?;
     let kind = path.join("cpuset.cpus.partition");
-    let take = |kinds: &[&str]| -> Option<String> {
-        let mut answer = None;
-        for wanted in kinds {
-            answer = Some(match fs::write(&kind, wanted) {
-                Ok(()) => value(&kind),
-                Err(error) => error.to_string(),
-            });
-            if answer.as_deref() == Some(wanted) {
-                break;
-            }
-        }
-        answer
+    let take = || match fs::write(&kind, "isolated") {
+        Ok(()) => value(&kind),
+        Err(error) => error.to_string(),
     };
     let mut stays = Vec::new();
-    let mut answer = take(&["isolated"]);
-    if answer.as_deref() != Some("isolated") {
+    let mut answer = take();
+    if answer != "isolated" {
         // Groups of others that name the CPUs stand in the way.
         stays.extend(narrow(parent, cpus, placement, journal));
-        answer = take(&["isolated", "root"]);
+        answer = take();
     }
-    let form = match answer.as_deref() {
-        Some("isolated") => Form::Isolated,
-        Some("root") => Form::Exclusive,
-        other => {
+    let form = match answer.as_str() {
+        "isolated" => Form::Isolated,
+        reason => {
             let _ = fs::write(&kind, "member"); // it is none, whatever is written
-            let reason = other.unwrap_or_default().to_owned();
-            stays.push(Stays::new(
-                "tasks of others",
-                format!("no partition: {reason}"),
-            ));
+            let reason = format!("no partition: {reason}");
+            stays.push(Stays::new("tasks of others", reason));
             Form::Group
         }
     };
@@ -569,45 +544,13 @@ fn empty(group: &Path, into: &Path) -> Vec<Stays> {
         .collect()
 }
 
-fn affinity(placement: &Placement, journal: &mut Journal) -> SetAside {
-    let made = |form, stays| SetAside {
-        form,
-        group: None,
-        stays,
-    };
-    let may = rustix::thread::capabilities(None).is_ok_and(|held| {
-        held.effective
-            .contains(rustix::thread::CapabilitySet::SYS_NICE)
-    });
-    if !may {
-        let reason = "moving them needs root (CAP_SYS_NICE)";
-        return made(
-            Form::OwnAffinity,
-            vec![Stays::new("tasks of others", reason)],
-        );
-    }
-    // Once more for those that others started meanwhile.
-    move_threads(placement, journal, |thread| !thread.stat.is_kernel);
-    let stays = move_threads(placement, journal, |thread| !thread.stat.is_kernel);
-    made(Form::Affinity, stays)
-}
-
 /// Moves threads of the kernel that are not bound to a CPU.
 pub(crate) fn move_kernel_threads(placement: &Placement, journal: &mut Journal) -> Vec<Stays> {
-    move_threads(placement, journal, |thread| {
-        thread.stat.is_kernel && !thread.stat.is_bound && !thread.is_of_interrupt()
-    })
-}
-
-fn move_threads(
-    placement: &Placement,
-    journal: &mut Journal,
-    wanted: impl Fn(&threads::OneThread) -> bool,
-) -> Vec<Stays> {
     let rule = placement.list();
     let to_move = |thread: &threads::OneThread| {
+        let is_free = thread.stat.is_kernel && !thread.stat.is_bound && !thread.is_of_interrupt();
         let now = thread.cpus()?.to_string();
-        let moves = wanted(thread) && rule.over(&now).is_ok_and(|after| after != now);
+        let moves = is_free && rule.over(&now).is_ok_and(|after| after != now);
         moves.then(|| thread.setting())
     };
     let found: Vec<(String, Setting)> = threads::all()
@@ -664,102 +607,4 @@ pub(crate) fn bound_threads(cpus: &CpuList) -> Option<Stays> {
             "each CPU has its own; they run for work that was begun on it",
         )
     })
-}
-
-/// Gives back the CPUs of threads that started under the rule and so were never noted: those of the nearest ancestor
-/// that was. For when that one has its CPUs back, and passes them on to whichever it starts.
-pub(crate) fn widen_heirs(settings: &[(Setting, String)], placement: &Placement) {
-    let before: HashMap<&Setting, &str> = settings
-        .iter()
-        .map(|(setting, before)| (setting, before.as_str()))
-        .collect();
-    // Once more for those that heirs started meanwhile.
-    for _ in 0..2 {
-        let all: BTreeMap<u32, threads::OneThread> = threads::all()
-            .into_iter()
-            .map(|thread| (thread.number, thread))
-            .collect();
-        let parents = all
-            .iter()
-            .map(|(number, thread)| (*number, thread.parent()))
-            .collect();
-        let noted = all.iter().filter_map(|(number, thread)| {
-            let before = before.get(&thread.setting())?;
-            Some((*number, *before))
-        });
-        for (number, inherited) in heirs(&parents, noted.collect()) {
-            let thread = &all[&number];
-            let Some(now) = thread.cpus().filter(|_| !thread.stat.is_kernel) else {
-                continue;
-            };
-            let narrowed = placement.list().over(inherited);
-            if narrowed.is_ok_and(|narrowed| narrowed == now.to_string()) {
-                let _ = thread.setting().write(inherited); // it has ended
-            }
-        }
-    }
-}
-
-/// CPUs that threads inherited which are not noted: those of the nearest ancestor that is. Each thread is passed once,
-/// however long the way to that ancestor is. A parent that has ended, and whose number a descendant was given, makes a
-/// ring; its threads inherit nothing.
-fn heirs<'a>(
-    parents: &BTreeMap<u32, u32>,
-    mut known: BTreeMap<u32, &'a str>,
-) -> Vec<(u32, &'a str)> {
-    let mut found = Vec::new();
-    let mut passed = HashSet::new();
-    for start in parents.keys() {
-        let mut way = Vec::new();
-        let mut next = Some(*start);
-        let inherited = loop {
-            let Some(number) = next else { break None };
-            if let Some(before) = known.get(&number) {
-                break Some(*before);
-            }
-            // Without an heirloom, or on this very way.
-            if !passed.insert(number) {
-                break None;
-            }
-            way.push(number);
-            next = parents.get(&number).copied();
-        };
-        if let Some(inherited) = inherited {
-            known.extend(way.iter().map(|number| (*number, inherited)));
-            found.extend(way.iter().map(|number| (*number, inherited)));
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heirs_have_the_cpus_of_the_nearest_ancestor_that_is_noted() {
-        let parents = BTreeMap::from([(1, 0), (2, 1), (3, 2), (4, 3), (5, 1), (6, 0)]);
-        let mut found = heirs(&parents, BTreeMap::from([(1, "0-3"), (3, "2")]));
-        found.sort_unstable();
-        assert_eq!(found, [(2, "0-3"), (4, "2"), (5, "0-3")]);
-    }
-
-    #[test]
-    fn long_lines_and_rings_of_processes_are_passed_once() {
-        // A hundred thousand, each the parent of the next, in both orders of their numbers.
-        const COUNT: u32 = 100_000;
-        for is_reverse in [false, true] {
-            let at = |place: u32| 10 + if is_reverse { COUNT - place } else { place };
-            let mut parents: BTreeMap<u32, u32> =
-                (1..COUNT).map(|place| (at(place), at(place - 1))).collect();
-            assert!(heirs(&parents, BTreeMap::new()).is_empty());
-            let known = BTreeMap::from([(at(0), "0-3")]);
-            let found = heirs(&parents, known.clone());
-            assert_eq!(found.len(), parents.len());
-            // The first as a child of the last.
-            parents.insert(at(0), at(COUNT - 1));
-            assert!(heirs(&parents, BTreeMap::new()).is_empty());
-            assert_eq!(heirs(&parents, known).len(), parents.len() - 1);
-        }
-    }
 }

@@ -1,6 +1,5 @@
 //! A partition from its making to its end.
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,13 +35,8 @@ pub(crate) const HOLDER: &str = "taut partition";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) cpus: CpuList,
-    pub(crate) memory_bytes: u64,
-    pub(crate) huge_pages: u64,
     pub(crate) form: Form,
     pub(crate) group: Option<PathBuf>,
-    /// Whether it is the one that was intended, noted before the first change. Putting back needs no more than that.
-    #[serde(default)]
-    pub(crate) is_intended: bool,
     pub(crate) made_unix_s: u64,
     pub(crate) stays: Vec<Stays>,
     pub(crate) activity: Activity,
@@ -115,7 +109,6 @@ fn check(config: &PartitionConfig, directory: &Directory) -> Result<Checked, Par
         };
         return Err(PartitionError::NoCpuLeft { online, taken });
     }
-    check_memory(config.memory_bytes)?;
     let place = GroupParent::find();
     cpuset::check(&place, &config.cpus)?;
     if matches!(place, GroupParent::None { .. }) {
@@ -182,10 +175,6 @@ pub fn plan(config: &PartitionConfig) -> Result<Plan, PartitionError> {
             _ => {}
         }
     };
-    if config.memory_bytes > 0 {
-        let (setting, pages) = huge_pages(config);
-        add(&setting, &NewValue::RaisedBy(pages));
-    }
     for area in Area::ALL {
         for (setting, value) in checked.placement.settings(area) {
             add(&setting, &value);
@@ -203,31 +192,11 @@ pub fn plan(config: &PartitionConfig) -> Result<Plan, PartitionError> {
     })
 }
 
-impl Record {
-    fn intended(config: &PartitionConfig, checked: &Checked) -> Record {
-        Record {
-            cpus: config.cpus.clone(),
-            memory_bytes: config.memory_bytes,
-            huge_pages: 0,
-            form: checked.place.intended_form(),
-            group: None,
-            is_intended: true,
-            made_unix_s: 0,
-            stays: Vec::new(),
-            activity: Activity::default(),
-        }
-    }
-
-    fn json(&self) -> serde_json::Value {
-        serde_json::to_value(self).expect("texts and numbers")
-    }
-}
-
 impl Partition {
-    /// Sets CPUs and memory aside. First puts back partitions whose processes were killed.
+    /// Sets CPUs aside. First puts back partitions whose processes were killed.
     ///
     /// # Errors
-    /// A name, CPUs or memory that cannot be had. Then everything is as it was.
+    /// A name or CPUs that cannot be had. Then everything is as it was.
     pub fn create(config: &PartitionConfig) -> Result<Partition, PartitionError> {
         let directory = runtime_directory()?;
         let _lock = lock(&directory)?;
@@ -238,19 +207,14 @@ impl Partition {
             JournalError::Exists { .. } => PartitionError::Exists(config.name.clone()),
             error => error.into(),
         })?;
-        // Before the first change: threads that start under it are not noted, and the process that puts them back after
-        // a kill has to know what was changed for them.
-        let record = Record::intended(config, &checked);
-        journal.set_record(record.json())?;
-        // On an error from here on it is dropped, which puts everything back.
-        let mut partition = Partition {
+        // On an error from here on the journal is dropped, which puts everything back.
+        let record = build(config, &checked, &mut journal)?;
+        journal.set_record(serde_json::to_value(&record).expect("texts and numbers"))?;
+        Ok(Partition {
             name: config.name.clone(),
             journal,
             record,
-        };
-        partition.record = build(config, &checked, &mut partition.journal)?;
-        partition.journal.set_record(partition.record.json())?;
-        Ok(partition)
+        })
     }
 
     /// Its name.
@@ -299,13 +263,13 @@ impl Partition {
     /// # Errors
     /// Settings that the kernel did not take; they stay noted.
     pub fn put_back(mut self) -> Result<(), PartitionError> {
-        active::put_back(&mut self.journal, &self.record)
+        active::put_back(&mut self.journal)
     }
 }
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        let _ = active::put_back(&mut self.journal, &self.record); // the journal keeps what is left
+        let _ = active::put_back(&mut self.journal); // the journal keeps what is left
     }
 }
 
@@ -333,11 +297,6 @@ fn build(
     checked: &Checked,
     journal: &mut Journal,
 ) -> Result<Record, PartitionError> {
-    // First: it is the most likely to fail, and moves pages about.
-    let huge_pages = match config.memory_bytes {
-        0 => 0,
-        _ => reserve(config, journal)?,
-    };
     let (cpus, placement) = (&config.cpus, &checked.placement);
     let made = cpuset::set_aside(&checked.place, &config.name, cpus, placement, journal)?;
     let mut stays = made.stays;
@@ -348,70 +307,10 @@ fn build(
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(Record {
         cpus: cpus.clone(),
-        memory_bytes: config.memory_bytes,
-        huge_pages,
         form: made.form,
         group: made.group,
-        is_intended: false,
         made_unix_s: now.map_or(0, |since| since.as_secs()),
         stays,
         activity: Activity::now(cpus),
     })
-}
-
-/// Refuses memory that the machine does not have available: the kernel would first take what there is, and push pages
-/// of other programs out for it.
-fn check_memory(wanted_bytes: u64) -> Result<(), PartitionError> {
-    match memory_kib("MemAvailable").map(|kib| kib * 1024) {
-        Some(available_bytes) if available_bytes < wanted_bytes => {
-            Err(PartitionError::TooMuchMemory {
-                wanted_bytes,
-                available_bytes,
-            })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A row of `/proc/meminfo`, in KiB.
-fn memory_kib(row: &str) -> Option<u64> {
-    let information = fs::read_to_string("/proc/meminfo").ok()?;
-    let mut rows = information.lines().filter_map(|line| line.split_once(':'));
-    let (_, value) = rows.find(|(name, _)| *name == row)?;
-    value.trim().trim_end_matches("kB").trim().parse().ok()
-}
-
-/// Reserves memory in huge pages, on the memory node of the first CPU.
-fn reserve(config: &PartitionConfig, journal: &mut Journal) -> Result<u64, PartitionError> {
-    let (setting, pages) = huge_pages(config);
-    let count = |setting: &Setting| -> io::Result<u64> {
-        setting.read()?.parse().map_err(io::Error::other)
-    };
-    let before = count(&setting).map_err(PartitionError::NoHugePages)?;
-    let raised = (setting.clone(), NewValue::RaisedBy(pages));
-    let answer = journal.change_all(&[raised]).remove(0);
-    answer.map_err(PartitionError::NoHugePages)?;
-    let got = count(&setting).map_err(PartitionError::NoHugePages)?;
-    match got.saturating_sub(before) {
-        got if got < pages => Err(PartitionError::NoMemory { wanted: pages, got }),
-        _ => Ok(pages),
-    }
-}
-
-/// Setting of the number of huge pages, and the number that the memory needs.
-fn huge_pages(config: &PartitionConfig) -> (Setting, u64) {
-    let size_kib = memory_kib("Hugepagesize").unwrap_or(2048).max(1);
-    let of_size = format!("hugepages/hugepages-{size_kib}kB/nr_hugepages");
-    let first = config.cpus.iter().next().unwrap_or(0);
-    let node = (0..1024).find(|node| {
-        PathBuf::from(format!("/sys/devices/system/cpu/cpu{first}/node{node}")).exists()
-    });
-    let on_node =
-        node.map(|node| PathBuf::from(format!("/sys/devices/system/node/node{node}/{of_size}")));
-    let path = on_node.filter(|path| path.exists());
-    let path = path.unwrap_or_else(|| PathBuf::from("/sys/kernel/mm").join(of_size));
-    (
-        Setting::File(path),
-        config.memory_bytes.div_ceil(size_kib * 1024),
-    )
 }

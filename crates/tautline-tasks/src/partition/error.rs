@@ -84,27 +84,6 @@ pub enum PartitionError {
         /// Number of its user.
         user: u32,
     },
-    /// More memory than the machine has available.
-    #[error("{} MiB are more memory than the {} MiB that are available", wanted_bytes >> 20, available_bytes >> 20)]
-    TooMuchMemory {
-        /// Memory of the configuration, in bytes.
-        wanted_bytes: u64,
-        /// `MemAvailable` of `/proc/meminfo`, in bytes.
-        available_bytes: u64,
-    },
-    /// Too few huge pages.
-    #[error(
-        "the kernel reserves {got} of {wanted} huge pages: the rest of the memory is in use or fragmented"
-    )]
-    NoMemory {
-        /// Pages that were asked for.
-        wanted: u64,
-        /// Pages that there were.
-        got: u64,
-    },
-    /// Memory cannot be reserved.
-    #[error("no memory can be reserved: {0}")]
-    NoHugePages(io::Error),
     /// A group of processes cannot be changed.
     #[error("cannot {action} {}: {source}", path.display())]
     Group {
@@ -151,10 +130,6 @@ impl PartitionError {
                 "have that user end them, or move them to other CPUs (taskset)"
             }
             Self::InUse { .. } => "end them, or give --force, which moves them out",
-            Self::TooMuchMemory { .. } | Self::NoMemory { .. } => {
-                "ask for less, or soon after the machine's start"
-            }
-            Self::NoHugePages(_) => "run as root on a kernel with CONFIG_HUGETLBFS",
             Self::Group { .. } | Self::Affinity { .. } => {
                 "run as root, or in a group that is delegated with its cpuset controller"
             }

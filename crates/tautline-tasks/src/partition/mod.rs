@@ -1,4 +1,4 @@
-//! Partitions: CPUs and memory of a Linux machine that are set aside for real-time work, and given back.
+//! Partitions: CPUs of a Linux machine that are set aside for real-time work, and given back.
 //!
 //! ```no_run
 //! use tautline_tasks::partition::{Partition, PartitionConfig};
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! * [`Partition`]: makes a partition and puts it back; [`list`], [`find`] and [`remove`] for those that are kept.
-//! * [`PartitionConfig`]: name, CPUs, memory.
+//! * [`PartitionConfig`]: name, CPUs.
 //! * [`placement`]: settings of the kernel that decide what runs on a CPU, also for the lab.
 //! * [`Activity`]: interrupts and tasks that still ran there.
 //!

@@ -28,14 +28,6 @@ impl OneThread {
         Setting::ThreadCpus(Thread::listed(self.number, &self.stat))
     }
 
-    /// Thread from which it inherited its CPUs: the first of its process, or its parent process.
-    pub(crate) fn parent(&self) -> u32 {
-        match self.number == self.process {
-            true => self.stat.parent,
-            false => self.process,
-        }
-    }
-
     /// Whether it is a thread of an interrupt, whose CPUs follow those of the interrupt.
     pub(crate) fn is_of_interrupt(&self) -> bool {
         self.stat.is_kernel && self.stat.name.starts_with("irq/")

@@ -1,4 +1,4 @@
-//! `taut partition`: CPUs and memory of this machine that are set aside for real-time work.
+//! `taut partition`: CPUs of this machine that are set aside for real-time work.
 
 mod report;
 mod run;
@@ -41,14 +41,6 @@ enum Action {
     Remove(RemoveArguments),
 }
 
-/// Size of a partition.
-#[derive(Clone, Debug, Args)]
-struct MemoryArguments {
-    /// Memory that is reserved in huge pages for programs that ask for them, such as 256M [default: none].
-    #[arg(long, value_name = "SIZE", value_parser = units::memory)]
-    memory: Option<u64>,
-}
-
 /// Arguments of `taut partition create`.
 #[derive(Debug, Args)]
 struct CreateArguments {
@@ -57,8 +49,6 @@ struct CreateArguments {
     /// CPUs that are set aside, such as 1 or 2-3,5.
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: CpuList,
-    #[command(flatten)]
-    memory: MemoryArguments,
     /// Show the changes and make none.
     #[arg(long)]
     dry_run: bool,
@@ -112,17 +102,12 @@ impl Arguments {
     }
 }
 
-fn config(
-    name: &str,
-    cpus: &CpuList,
-    memory: Option<u64>,
-) -> Result<PartitionConfig, CommandError> {
-    let config = PartitionConfig::new(name, cpus.clone()).map_err(error)?;
-    Ok(config.with_memory(memory.unwrap_or(0)))
+fn config(name: &str, cpus: &CpuList) -> Result<PartitionConfig, CommandError> {
+    PartitionConfig::new(name, cpus.clone()).map_err(error)
 }
 
 fn create(arguments: &CreateArguments) -> Result<(), CommandError> {
-    let config = config(&arguments.name, &arguments.cpus, arguments.memory.memory)?;
+    let config = config(&arguments.name, &arguments.cpus)?;
     if arguments.dry_run {
         let plan = plan(&config).map_err(error)?;
         return arguments.json.print(

@@ -66,7 +66,6 @@ fn changes_json(
     json!({
         "name": config.name,
         "cpus": config.cpus,
-        "memory_bytes": config.memory_bytes,
         "form": form.text(),
         "keeps_others_away": form.keeps_others_away(),
         "changes": Value::from_iter(changes),
@@ -99,17 +98,13 @@ pub(super) fn list_text(found: &[ActivePartition]) -> String {
         vec![
             one.name.clone(),
             one.cpus.to_string(),
-            memory(one),
             one.processes().len().to_string(),
             one.owner
                 .map_or_else(|| "-".to_owned(), |owner| owner.to_string()),
             form(one).to_owned(),
         ]
     });
-    let table = table::figures(
-        &["partition", "CPUs", "memory", "processes", "owner", "form"],
-        rows,
-    );
+    let table = table::figures(&["partition", "CPUs", "processes", "owner", "form"], rows);
     let unreadable = found.iter().filter_map(|one| one.unreadable.as_ref());
     let unreadable: String = unreadable.map(|error| format!("{error}\n")).collect();
     let outside = found.iter().map(|one| outside_text(&one.outside()));
@@ -130,13 +125,6 @@ fn form(found: &ActivePartition) -> &'static str {
     }
 }
 
-fn memory(found: &ActivePartition) -> String {
-    match found.memory_bytes {
-        0 => "-".to_owned(),
-        bytes => format!("{} MiB", bytes.div_ceil(1 << 20)),
-    }
-}
-
 pub(super) fn found_json(found: &ActivePartition) -> Value {
     let settings = found.settings.iter();
     let settings = settings
@@ -145,8 +133,6 @@ pub(super) fn found_json(found: &ActivePartition) -> Value {
     json!({
         "name": found.name,
         "cpus": found.cpus,
-        "memory_bytes": found.memory_bytes,
-        "huge_pages": found.huge_pages,
         "form": found.form.map(Form::text),
         "keeps_others_away": found.form.is_some_and(Form::keeps_others_away),
         "owner": found.owner,
@@ -200,14 +186,6 @@ impl<'a> View<'a> {
             found.cpus,
             form(found)
         );
-        if found.huge_pages > 0 {
-            let _ = writeln!(
-                text,
-                "memory: {} in {} huge pages",
-                memory(found),
-                found.huge_pages
-            );
-        }
         let programs = self.processes.iter().map(|number| {
             let name = Stat::of(*number).map_or_else(String::new, |stat| stat.name);
             format!("{number} {}", text::plain(&name, NAME_CHARS_MAX))

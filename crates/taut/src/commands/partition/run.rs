@@ -18,7 +18,7 @@ use tautline_state::cpus::CpuList;
 use tautline_state::policy::set_policy;
 use tautline_tasks::partition::{Partition, find};
 
-use super::{MemoryArguments, cpus, error};
+use super::{cpus, error};
 use crate::cli::CommandError;
 use crate::leftovers;
 use crate::stand_in::{Program, StandIn};
@@ -34,8 +34,6 @@ pub(super) struct Arguments {
     /// Make the partition with these CPUs, and remove it when the program ends.
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
-    #[command(flatten)]
-    memory: MemoryArguments,
     /// Real-time priority (SCHED_FIFO) of the program, 1 to 98 [default: none].
     #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=98))]
     priority: Option<u8>,
@@ -54,10 +52,6 @@ pub struct GuardArguments {
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandError> {
     match &arguments.cpus {
         Some(cpus) => in_its_own(arguments, cpus),
-        None if arguments.memory.memory.is_some() => Err(CommandError::usage(
-            "--memory is for a partition that is made with --cpus",
-            "leave it out, or name the CPUs",
-        )),
         None => Err(become_program(arguments)),
     }
 }
@@ -118,7 +112,7 @@ fn raise_limits() {
 }
 
 fn in_its_own(arguments: &Arguments, cpus: &CpuList) -> Result<(), CommandError> {
-    let config = super::config(&arguments.name, cpus, arguments.memory.memory)?;
+    let config = super::config(&arguments.name, cpus)?;
     let stand_in = StandIn::begin();
     // Before the partition: nothing is left whenever this process is killed.
     let guard = Guard::start()?;

@@ -384,7 +384,6 @@ impl Report<'_> {
             "partition": self.partition.as_ref().map(|partition| json!({
                 "name": partition.name,
                 "cpus": partition.cpus,
-                "memory_bytes": partition.memory_bytes,
             })),
             "kernel_share": self.kernel_ppm.map(|share| share as f64 / 1e6),
             "modes": self.modes.iter().zip(&self.headroom_permille)
