@@ -20,7 +20,6 @@ use tautline_shm::vbus::window::{ADDRESS_BYTES, Connection, Direction, PEERS_MAX
 use tautline_state::{Others, parse_error, units};
 
 use crate::error::GuestError;
-use crate::log::LogConfig;
 use crate::permissions::PeerPort;
 
 /// Longest file. Lower: 32 ports with comments do not fit. Higher: a file that is none is read before it is refused.
@@ -183,8 +182,6 @@ pub struct GuestConfig {
     pub peers: Vec<NodeName>,
     /// Its ports.
     pub ports: Vec<PortConfig>,
-    /// Where it may log to.
-    pub log: Option<LogConfig>,
 }
 
 /// A file as it is written.
@@ -207,7 +204,6 @@ struct GuestFile {
     peers: Vec<String>,
     #[serde(default, rename = "port")]
     ports: Vec<PortConfig>,
-    log: Option<LogConfig>,
 }
 
 impl GuestConfig {
@@ -228,7 +224,6 @@ impl GuestConfig {
             spin: Duration::ZERO,
             peers: Vec::new(),
             ports: vec![PortConfig::queuing(PORT)],
-            log: None,
         }
     }
 
@@ -248,9 +243,6 @@ impl GuestConfig {
         let mut config = GuestConfig::read(&text, &shown, name, image)?;
         if let (Some(node), Some(directory)) = (&mut config.node, path.parent()) {
             *node = directory.join(&*node);
-        }
-        if let (Some(log), Some(directory)) = (&mut config.log, path.parent()) {
-            log.file = directory.join(&log.file);
         }
         Ok(config)
     }
@@ -295,7 +287,6 @@ impl GuestConfig {
         config.partition = read.partition;
         config.restart = read.restart;
         config.relay = read.relay;
-        config.log = read.log;
         if let Some(ram) = read.ram {
             config.ram_bytes = units::bytes(&ram, 1).ok_or_else(|| {
                 wrong(format!(
@@ -384,14 +375,6 @@ impl GuestConfig {
                     port.depth
                 ));
             }
-        }
-        if let Some(log) = &self.log {
-            let sends =
-                |port: &PortConfig| port.number == log.port && port.sends == Carries::Queuing;
-            if !self.ports.iter().any(sends) {
-                return wrong(format!("log: no port {} sends messages", log.port));
-            }
-            log.bytes().map_err(GuestError::Setting)?;
         }
         self.plan().map(|_| ())
     }
@@ -521,12 +504,5 @@ mod tests {
         assert!(
             refusal(&format!("{port}to = [\"motor\"]\n")).contains("expected e.g. \"motor:8\"")
         );
-        let log = |port: u16, rest: &str| {
-            refusal(&format!(
-                "bus = \"a\"\n[log]\nport = {port}\nfile = \"l\"\n{rest}"
-            ))
-        };
-        assert!(log(7, "").contains("no port 7 sends messages"));
-        assert!(log(4095, "bytes_max = \"1K\"\n").contains("expected 256K"));
     }
 }

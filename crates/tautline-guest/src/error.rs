@@ -83,9 +83,6 @@ pub enum GuestError {
     /// A directory or file of the guest cannot be used.
     #[error("{0}")]
     State(#[from] StateError),
-    /// The file of the guest's log cannot be made.
-    #[error("log: {0}")]
-    Log(StateError),
     /// The system refused something.
     #[error("{doing}: {source}")]
     System {
@@ -136,9 +133,6 @@ impl GuestError {
             GuestError::Silent(_) => "look at that process: it may be stopped, or busy for ever",
             GuestError::State(_) => {
                 "log in as that user, or set XDG_RUNTIME_DIR to a directory that belongs to this user alone"
-            }
-            GuestError::Log(_) => {
-                "name a file in a directory that this user alone can write; an ordinary file of that name is moved aside"
             }
             GuestError::System { .. } => {
                 "raise the limits of memory, descriptors and threads (ulimit -a)"

@@ -10,7 +10,7 @@
 //! * `image`: the program that the guest runs, checked before it starts.
 //! * `window`: Linux's side of the shared memory; `relay`: messages between window and node; `peers`: names that the
 //!   guest can use.
-//! * `permissions`: ports that the guest may send to; `log`: its lines, in a file.
+//! * `permissions`: ports that the guest may send to.
 //! * `monitor`: the virtual machine, by QEMU or KVM; `doorbell`: its interrupts to and from Linux.
 //! * [`run`]: lives of the guest, one after the other, as its restart policy says.
 //! * [`control`]: the guests of a machine, as other processes see them.
@@ -21,7 +21,6 @@ mod doorbell;
 mod error;
 mod figures;
 mod image;
-mod log;
 mod monitor;
 mod peers;
 mod permissions;
@@ -34,7 +33,6 @@ pub use config::{Carries, GuestConfig, PortConfig, RelayPlace, Restart};
 pub use error::GuestError;
 pub use figures::{GuestStatus, PortFigures, State};
 pub use image::Architecture;
-pub use log::LogConfig;
 pub use permissions::PeerPort;
 pub use run::{Occurrence, Summary};
 pub use tautline_kvm as kvm;

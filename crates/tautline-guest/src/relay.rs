@@ -24,7 +24,6 @@ use crate::config::{Carries, GuestConfig, PortConfig};
 use crate::doorbell::Doorbells;
 use crate::error::GuestError;
 use crate::figures::{PortCounters, count};
-use crate::log::Log;
 use crate::peers::Peers;
 use crate::window::Window;
 
@@ -168,8 +167,6 @@ struct ToLinux {
     ways: Vec<(Address, Option<Destination>)>,
     /// Message in `buffer` that waits for its peer.
     parked: Option<Parked>,
-    /// Takes all messages, if there is one.
-    log: Option<Log>,
 }
 
 impl Relay {
@@ -202,12 +199,7 @@ impl Relay {
         let node = Node::open(node)?;
         let mut ports = Vec::with_capacity(config.ports.len());
         for (port, counters) in config.ports.iter().zip(counters) {
-            let mut opened = Port::open(&node, port, &plan, counters)?;
-            let log = config.log.as_ref().filter(|log| log.port == port.number);
-            if let (Some(log), Some(way)) = (log, &mut opened.to_linux) {
-                way.log = Some(Log::open(log, port.message_bytes_max as usize)?);
-            }
-            ports.push(opened);
+            ports.push(Port::open(&node, port, &plan, counters)?);
         }
         Ok(Relay {
             plan,
@@ -402,7 +394,6 @@ impl Port {
                 buffer: vec![0; bytes],
                 ways: Vec::with_capacity(WAYS_MAX),
                 parked: None,
-                log: None,
             }),
             counters: Arc::clone(counters),
         })
@@ -601,12 +592,6 @@ impl ToLinux {
             return Passed::Malformed;
         };
         let message = &self.buffer[..length];
-        if let Some(log) = &self.log {
-            return match log.take(message) {
-                true => Passed::Sent,
-                false => Passed::Dropped,
-            };
-        }
         if parked.priority.get() > config.priority_max {
             return Passed::Refused;
         }

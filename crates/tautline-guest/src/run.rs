@@ -55,7 +55,7 @@ pub struct Summary {
 }
 
 /// Priorities under SCHED_FIFO in the guest's partition. The thread that passes messages on is above all others. These
-/// (the log, answers to `taut guest`, connections of the bus) are above the guest's processor: a guest that never halts
+/// (answers to `taut guest`, connections of the bus) are above the guest's processor: a guest that never halts
 /// keeps waiting what is lower.
 const RELAY_PRIORITY: i32 = OTHERS_PRIORITY + 1;
 const OTHERS_PRIORITY: i32 = crate::monitor::PRIORITY + 1;
