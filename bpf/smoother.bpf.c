@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The smoother's view of an interface. `sort` finds the class of frames that are to be held, at the root of the
- * interface. Where the root is the user's own, `hold` tells which frames these are: then the action behind the filter
- * sends them through the queue interface, and `class` finds their class there. `count` counts what arrives. None of
- * them changes or drops a frame.
+ * interface. `count` counts what arrives. Neither changes or drops a frame.
  *
  * A frame is held only while the lease of its receiver lasts. A process that is dead or stopped renews no lease, so its
  * traffic leaves as if there were no smoother.
@@ -127,11 +125,6 @@ static __always_inline void count_left(struct __sk_buff *skb, const __u32 *node)
 		__sync_fetch_and_add(&all->held[*node], wire_bytes(skb));
 }
 
-static __always_inline __u32 class_of(const __u32 *node)
-{
-	return node ? CLASS_HANDLE | (CLASS_FIRST + *node) : 0;
-}
-
 /* The class of a frame; 0: none, it leaves at once. */
 SEC("classifier") int sort(struct __sk_buff *skb)
 {
@@ -141,25 +134,7 @@ SEC("classifier") int sort(struct __sk_buff *skb)
 		return 0;
 	node = held_for(skb);
 	count_left(skb, node);
-	return class_of(node);
-}
-
-/* 1: the action behind the filter is taken; 0: the next filter looks. */
-SEC("classifier") int hold(struct __sk_buff *skb)
-{
-	__u32 *node;
-
-	if (is_real_time(skb))
-		return 0;
-	node = held_for(skb);
-	count_left(skb, node);
-	return node != NULL;
-}
-
-/* The class of a frame that is held. */
-SEC("classifier") int class(struct __sk_buff *skb)
-{
-	return class_of(node_at(skb, 0));
+	return node ? CLASS_HANDLE | (CLASS_FIRST + *node) : 0;
 }
 
 /* 0 always: the next filter looks. */

@@ -15,6 +15,9 @@ pub enum SmootherError {
     /// The interface has no Ethernet address.
     #[error("`{0}` has no Ethernet address")]
     NoEthernet(String),
+    /// The interface has a queueing discipline that was configured.
+    #[error("`{0}` has a queueing discipline of its own")]
+    OwnQueue(String),
     /// The setup cannot work.
     #[error("{0}")]
     Setup(String),
@@ -66,6 +69,9 @@ impl SmootherError {
         match self {
             Self::NoInterface(_) => "name one of the interfaces of `ip link`",
             Self::NoEthernet(_) => "name an Ethernet interface",
+            Self::OwnQueue(_) => {
+                "remove it (`tc qdisc del dev INTERFACE root`): other traffic is held where the kernel's default queue is"
+            }
             Self::Setup(_) => "change it in the configuration file (docs/how-to/smoother.md)",
             Self::NotPrivileged { .. } => {
                 "run as root, or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
@@ -80,7 +86,7 @@ impl SmootherError {
             Self::Program(_) => "run as root; the kernel must be Linux 5.18 or later",
             Self::NotPutBack(_) => {
                 "`taut smooth stop INTERFACE` as root tries again; by hand: `tc qdisc del dev INTERFACE root` and \
-                 `clsact` in place of `root`, `ip link del tautq...`, `ip link set INTERFACE gso_max_segs N`"
+                 `clsact` in place of `root`, `ip link set INTERFACE gso_max_segs N`"
             }
             Self::Journal(JournalError::Busy { .. }) => "`taut smooth stop` ends it",
             Self::Journal(error) => error.remedy(),

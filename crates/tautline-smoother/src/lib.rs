@@ -10,9 +10,6 @@
 //! real time ───────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Where the user has given the interface a queueing discipline, it stays, and traffic is held before it: a filter
-//! `hold` at egress (clsact) sends it through an interface of kind `ifb` with the same HTB.
-//!
 //! Inside, `receiving` measures and grants and never waits for a lock of the kernel; `sending` holds and reports, and
 //! may have to wait where a class is changed. Each has a thread and a socket.
 //!

@@ -76,7 +76,7 @@ impl Programs {
     pub(crate) fn load(nodes: &[MacAddress]) -> Result<(Self, Leases), SmootherError> {
         let object = tautline_bpf::SMOOTHER.ok_or(SmootherError::WithoutBpf)?;
         let mut ebpf = Ebpf::load(object).map_err(refused)?;
-        for name in ["hold", "class", "sort", "count"] {
+        for name in ["sort", "count"] {
             let program: &mut SchedClassifier = ebpf
                 .program_mut(name)
                 .expect("the object has it")

@@ -5,12 +5,11 @@ use std::io;
 use tautline_proto::smoother::WIRE_OVERHEAD_BYTES;
 use tautline_proto::wire::MacAddress;
 use tautline_state::netlink::{CREATE_NEW, ECHO, Request, Route, attribute, long, word};
-use tautline_state::network::{QUEUE_HANDLE, QUEUE_KIND, TC_H_ROOT, tc_head};
+use tautline_state::network::{QUEUE_HANDLE, TC_H_ROOT, tc_head};
 
 use crate::program::CLASS_FIRST;
 
 // linux/rtnetlink.h
-const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_NEWTCLASS: u16 = 40;
@@ -22,9 +21,6 @@ const TCA_STATS2: u16 = 7;
 // linux/if_link.h
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
 // linux/gen_stats.h
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
@@ -38,24 +34,14 @@ const TCA_HTB_CEIL64: u16 = 7;
 const LINKLAYER_ETHERNET: u8 = 1;
 /// Nanoseconds in a tick of the packet scheduler are two to this.
 const TICK_SHIFT: u32 = 6;
-// linux/pkt_cls.h, linux/tc_act/tc_mirred.h
-const TCA_BPF_ACT: u16 = 1;
+// linux/pkt_cls.h
 const TCA_BPF_FD: u16 = 6;
 const TCA_BPF_NAME: u16 = 7;
-const TCA_ACT_KIND: u16 = 1;
-const TCA_ACT_OPTIONS: u16 = 2;
-const TCA_MIRRED_PARMS: u16 = 2;
-const TC_ACT_STOLEN: u32 = 4;
-const TCA_EGRESS_REDIR: u32 = 1;
 const ETH_P_ALL: u16 = 3;
 
 /// Place of our filters among those of an interface. Lower, and they would look before filters of others, which then
 /// would not see what is held.
 const FILTER_PRIORITY: u32 = 49_000;
-
-/// Frames that may wait for a receiver in a queue interface. Sockets do not see that their frames wait there, so this
-/// is the buffer that TCP fills. Fewer are dropped sooner; more wait for longer: 250 for 0.1 s at 30 Mbit/s.
-const QUEUE_FRAMES: u32 = 250;
 
 /// Bytes that a class may send before another one's turn: a full frame.
 const QUANTUM_BYTES: u32 = 1600;
@@ -91,22 +77,6 @@ pub(crate) fn interface(route: &mut Route, name: &str) -> io::Result<Interface> 
         Some((_, error)) => Err(error),
         None => found.ok_or_else(|| io::ErrorKind::NotFound.into()),
     }
-}
-
-/// Makes the interface that holds traffic, up, and returns its index.
-pub(crate) fn make_queue_interface(route: &mut Route, name: &str) -> io::Result<u32> {
-    let mut head = [0; 16];
-    let up = (libc::IFF_UP as u32).to_ne_bytes();
-    head[8..12].copy_from_slice(&up);
-    head[12..16].copy_from_slice(&up);
-    let mut request = Request::new(RTM_NEWLINK, CREATE_NEW, &head)
-        .with_text(IFLA_IFNAME, name)
-        .with(IFLA_TXQLEN, &QUEUE_FRAMES.to_ne_bytes())
-        .nest(IFLA_LINKINFO)
-        .with_text(IFLA_INFO_KIND, QUEUE_KIND)
-        .end();
-    route.tell(&mut request)?;
-    Ok(interface(route, name)?.index)
 }
 
 /// Gives an interface an HTB without classes.
@@ -257,13 +227,12 @@ pub(crate) fn make_filter_place(route: &mut Route, interface: u32) -> io::Result
     route.tell(&mut Request::new(RTM_NEWQDISC, CREATE_NEW, &head).with_text(TCA_KIND, "clsact"))
 }
 
-/// Adds a BPF filter. What it matches goes to the interface `redirect`, if one is given.
+/// Adds a BPF filter.
 pub(crate) fn add_filter(
     route: &mut Route,
     interface: u32,
     parent: u32,
     (name, program): (&str, i32),
-    redirect: Option<u32>,
 ) -> io::Result<()> {
     let info = FILTER_PRIORITY << 16 | u32::from(ETH_P_ALL.to_be());
     let mut request = Request::new(
@@ -274,21 +243,9 @@ pub(crate) fn add_filter(
     .with_text(TCA_KIND, "bpf")
     .nest(TCA_OPTIONS)
     .with(TCA_BPF_FD, &program.to_ne_bytes())
-    .with_text(TCA_BPF_NAME, name);
-    if let Some(to) = redirect {
-        // struct tc_mirred: index, capabilities, action, two counts, what to do, where to.
-        let words = [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, to];
-        request = request
-            .nest(TCA_BPF_ACT)
-            .nest(1) // the first action
-            .with_text(TCA_ACT_KIND, "mirred")
-            .nest(TCA_ACT_OPTIONS)
-            .with(TCA_MIRRED_PARMS, &bytes_of(&words))
-            .end()
-            .end()
-            .end();
-    }
-    route.tell(&mut request.end())
+    .with_text(TCA_BPF_NAME, name)
+    .end();
+    route.tell(&mut request)
 }
 
 #[cfg(test)]
@@ -345,9 +302,9 @@ mod tests {
         hosts
             .inside(Host::A, || {
                 let mut route = Route::open().unwrap();
-                let index = make_queue_interface(&mut route, "taut-queue").unwrap();
-                make_htb(&mut route, index).unwrap();
-                let mut class = Class::make(&mut route, index, 0, 1_000_000_000).unwrap();
+                // The loopback interface.
+                make_htb(&mut route, 1).unwrap();
+                let mut class = Class::make(&mut route, 1, 0, 1_000_000_000).unwrap();
                 for rate_bps in [
                     100_000_000_000u64,
                     34_000_000_000,

@@ -13,7 +13,7 @@ use tautline_state::netlink::Route;
 use crate::counts::{SendCounts, other_bytes};
 use crate::peers::wait;
 use crate::program::Programs;
-use crate::setting_up::{Holding, OPEN_BPS};
+use crate::setting_up::OPEN_BPS;
 use crate::shared::{Part, STATUS, Shared};
 use crate::status::{NodeStatus, Status};
 use crate::sys::{self, ControlSocket};
@@ -37,7 +37,6 @@ const RATE_STEPS: u64 = 400;
 pub(crate) struct Sending {
     shared: Arc<Shared>,
     setup: Setup,
-    holding: Holding,
     socket: ControlSocket,
     route: Route,
     programs: Arc<Programs>,
@@ -70,7 +69,6 @@ struct Heard {
 pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) setup: Setup,
-    pub(crate) holding: Holding,
     pub(crate) socket: ControlSocket,
     pub(crate) route: Route,
     pub(crate) programs: Arc<Programs>,
@@ -89,7 +87,6 @@ impl Sending {
             }),
             shared: parts.shared,
             setup: parts.setup,
-            holding: parts.holding,
             socket: parts.socket,
             route: parts.route,
             programs: parts.programs,
@@ -244,7 +241,6 @@ impl Sending {
         Status {
             interface: self.setup.interface.clone(),
             process: std::process::id(),
-            holding: self.holding.name().to_owned(),
             seconds: now.saturating_duration_since(self.begin).as_secs(),
             cpu_us: self.shared.cpu_time().as_micros() as u64,
             notes: self.shared.notes(),

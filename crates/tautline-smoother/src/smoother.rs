@@ -142,7 +142,7 @@ impl Smoother {
         let file = StatusFile::new(directory, &setup.interface)?;
         let shared = Arc::new(Shared::new(Peers::new(mac, macs)));
         let made = set_up(&mut route, &mut journal, &setup, interface.index, &programs);
-        let (holding, classes) = match made {
+        let classes = match made {
             Ok(made) => made,
             Err(error) => {
                 journal.put_back();
@@ -177,7 +177,6 @@ impl Smoother {
             shared: Arc::clone(&shared),
             counts: SendCounts::new(counts_out, classes, &programs),
             setup,
-            holding,
             socket: grants,
             route,
             programs,

@@ -29,8 +29,6 @@ pub struct Status {
     pub interface: String,
     /// Process that smooths it.
     pub process: u32,
-    /// Place where other traffic is held: `root` of the interface, or an interface of kind `ifb`.
-    pub holding: String,
     /// Seconds since it began.
     pub seconds: u64,
     /// CPU time since then, in microseconds.

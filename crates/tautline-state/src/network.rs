@@ -1,9 +1,9 @@
 //! Objects of the network that are made for a time: queues of our own, filters, and a limit of an interface. The
 //! journal removes them when their process has died.
 //!
-//! An interface is meant by its index, since it may be renamed meanwhile. Whatever a journal says, only interfaces of
-//! kind `ifb` and BPF filters are removed, and only with a name that begins with [`PREFIX`]; of an interface's root
-//! only an HTB with our handle; a limit is put back only while it is the one that was set.
+//! An interface is meant by its index, since it may be renamed meanwhile. Whatever a journal says, only BPF filters
+//! with a name that begins with [`PREFIX`] are removed; of an interface's root only an HTB with our handle; a limit is
+//! put back only while it is the one that was set.
 
 use std::fmt;
 use std::io;
@@ -12,18 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::netlink::{DUMP, Request, Route, attribute, text, word};
 
-/// Beginning of the names of our interfaces and filters.
+/// Beginning of the names of our filters.
 pub const PREFIX: &str = "taut";
 
 /// Handle of our queueing discipline, by which it is known as ours.
 pub const QUEUE_HANDLE: u32 = 0x7a75_0000;
 
-/// Kind of the interfaces that hold traffic.
-pub const QUEUE_KIND: &str = "ifb";
-
 // linux/rtnetlink.h
 const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
@@ -32,9 +28,6 @@ const RTM_GETTFILTER: u16 = 46;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 // linux/if_link.h
-const IFLA_IFNAME: u16 = 3;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 // linux/pkt_cls.h
 const TCA_BPF_NAME: u16 = 7;
@@ -70,11 +63,6 @@ impl Side {
 /// Something that was made and must be gone afterwards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NetworkObject {
-    /// An interface of kind `ifb`.
-    Queue {
-        /// Its name, which begins with [`PREFIX`].
-        name: String,
-    },
     /// Our queueing discipline at the root of an interface, where the kernel's default was.
     Root {
         /// Index of the interface.
@@ -108,7 +96,6 @@ pub enum NetworkObject {
 impl fmt::Display for NetworkObject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Queue { name } => write!(formatter, "interface {name}"),
             Self::Root { interface } => write!(formatter, "root of interface {interface}"),
             Self::FilterPlace { interface } => write!(formatter, "clsact of interface {interface}"),
             Self::Filter {
@@ -131,7 +118,6 @@ impl NetworkObject {
     pub fn remove(&self) -> io::Result<()> {
         let mut route = Route::open()?;
         match self {
-            Self::Queue { name } => remove_queue(&mut route, name),
             Self::Root { interface } => remove_root(&mut route, *interface),
             Self::FilterPlace { interface } => remove_filter_place(&mut route, *interface),
             Self::Filter {
@@ -183,27 +169,6 @@ fn as_absent(error: io::Error) -> io::Error {
         Some(libc::ENODEV | libc::ENOENT | libc::EINVAL) => absent(),
         _ => error,
     }
-}
-
-fn remove_queue(route: &mut Route, name: &str) -> io::Result<()> {
-    let mut is_ours = false;
-    let head = link_head(0);
-    let mut request = Request::new(RTM_GETLINK, 0, &head).with_text(IFLA_IFNAME, name);
-    route
-        .ask(&mut request, |answer| {
-            let attributes = answer.get(LINK_HEAD_BYTES..).unwrap_or(&[]);
-            let info = attribute(attributes, IFLA_LINKINFO);
-            let kind = info
-                .and_then(|info| attribute(info, IFLA_INFO_KIND))
-                .and_then(text);
-            is_ours = kind == Some(QUEUE_KIND) && name.starts_with(PREFIX);
-        })
-        .map_err(as_absent)?;
-    if !is_ours {
-        return Err(absent());
-    }
-    let mut request = Request::new(RTM_DELLINK, 0, &head).with_text(IFLA_IFNAME, name);
-    route.tell(&mut request).map_err(as_absent)
 }
 
 /// A filter, by all that its removal needs.

@@ -234,7 +234,7 @@ fn megabits(bps: u64) -> String {
 
 fn text(status: &Status, lives: bool) -> String {
     let mut text = format!(
-        "{}: process {}{}, {} s, {:.2} % of a CPU, holding at {}; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
+        "{}: process {}{}, {} s, {:.2} % of a CPU; {} of {} Mbit/s believed ({} corrections), {} arrive, {} of them from others; \
          {} sent in real time; {} late intervals, {} strange messages\n",
         status.interface,
         status.process,
@@ -245,10 +245,6 @@ fn text(status: &Status, lives: bool) -> String {
         },
         status.seconds,
         status.cpu_us as f64 / 1e4 / status.seconds.max(1) as f64,
-        match status.holding.as_str() {
-            "root" => "the root of the interface",
-            _ => "an ifb before the interface's own queue",
-        },
         megabits(status.believed_bps),
         megabits(status.capacity_bps),
         status.corrections,
