@@ -750,36 +750,6 @@ mod tests {
         assert_eq!(executive.releases(0, ms(23)), None);
     }
 
-    #[test]
-    fn a_failed_task_stops_alone() {
-        let tasks = vec![
-            Task::periodic("a", ms(1), us(100)),
-            Task::periodic("b", ms(1), us(100)),
-        ];
-        let mut executive = Executive::new(&TaskSet::new(tasks).unwrap(), Duration::ZERO);
-        executive.begin(0, Duration::ZERO).unwrap();
-        assert_eq!(executive.fail(0, us(50)), Action::Stopped);
-        assert!(executive.is_stopped(0) && !executive.is_stopped(1));
-        assert!(executive.begin(0, ms(1)).is_none());
-        assert!(executive.begin(1, ms(1)).is_some());
-    }
-
-    #[test]
-    fn messages_keep_their_distance() {
-        let mut task = Task::periodic("a", ms(1), us(100));
-        task.activation = Activation::Message {
-            port: "command".into(),
-        };
-        let set = TaskSet::new(vec![task]).unwrap();
-        let mut executive = Executive::new(&set, Duration::ZERO);
-        let job = executive.begin(0, us(5_500)).unwrap();
-        assert_eq!(job.deadline, us(6_500));
-        assert_eq!(executive.finish(0, us(5_600), us(100)), None);
-        assert_eq!(executive.begin(0, us(5_700)), None, "too soon");
-        assert_eq!(executive.next_release(0, LATER), Some(us(6_500)));
-        assert!(executive.begin(0, us(6_500)).is_some());
-    }
-
     fn by_message(budget: Option<Duration>) -> Executive {
         let mut task = Task::periodic("a", ms(1), us(100));
         task.budget = budget;

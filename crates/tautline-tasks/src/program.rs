@@ -425,17 +425,4 @@ mod tests {
             wait_until_gone(group);
         }
     }
-
-    /// As the watchdog does with one that has used up its windows.
-    #[test]
-    fn a_program_that_is_killed_takes_its_helpers_along() {
-        let script = "sleep 1000 & echo 0; sleep 1000";
-        let mut process = Process::start(&program(script)).unwrap();
-        let group = Pid::from_raw(process.number()).unwrap();
-        kill(&process.handle().unwrap());
-        let error = process.run(&job(1), None).unwrap_err();
-        assert_eq!(reason(&error), "its program ended (signal: 9 (SIGKILL))");
-        drop(process);
-        wait_until_gone(group);
-    }
 }
