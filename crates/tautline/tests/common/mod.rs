@@ -278,16 +278,12 @@ pub const XSK_GENERIC: Side = Side {
 pub const PACKET: Side = Side {
     link: LinkKind::Packet,
     mode: None,
-    form: Form::Ethernet,
-    is_marked: false,
-    vlan: Vlan::NONE,
+    ..XDP
 };
 pub const UDP: Side = Side {
     link: LinkKind::Udp,
-    mode: None,
     form: Form::Udp,
-    is_marked: false,
-    vlan: Vlan::NONE,
+    ..PACKET
 };
 
 /// Those of the sides whose hook this kernel has; says which one it has not.
@@ -347,7 +343,10 @@ pub fn config(hosts: &Hosts, host: Host, side: Side) -> NodeConfig {
 }
 
 pub fn open(hosts: &Hosts, host: Host, side: Side) -> Node {
-    let config = config(hosts, host, side);
+    open_with(hosts, host, config(hosts, host, side))
+}
+
+fn open_with(hosts: &Hosts, host: Host, config: NodeConfig) -> Node {
     let node = hosts.inside(host, || Node::open(config).unwrap()).unwrap();
     if hosts.is_hardware() {
         // A network card begins anew with an XDP program.
@@ -358,34 +357,34 @@ pub fn open(hosts: &Hosts, host: Host, side: Side) -> Node {
 
 /// Two nodes in two hosts; `None` where hosts cannot be made.
 pub fn pair(a: Side, b: Side) -> Option<Pair> {
-    if !is_here(a) || !is_here(b) {
-        return None;
-    }
-    let hosts = hosts()?;
-    Some(Pair {
-        a: open(&hosts, Host::A, a),
-        b: open(&hosts, Host::B, b),
-        network: None,
-        control: None,
-        hosts: Some(hosts),
-    })
+    pair_with((a, b), false, |config| config)
 }
 
-/// The same, the second node through a control process.
+/// Two nodes in two hosts, the second through a control process.
 pub fn controlled_pair(a: Side, b: Side) -> Option<Pair> {
+    pair_with((a, b), true, |config| config)
+}
+
+/// Two nodes of other configurations in two hosts, the second through a control process if that is wanted.
+pub fn pair_with(
+    (a, b): (Side, Side),
+    is_controlled: bool,
+    adapt: impl Fn(NodeConfig) -> NodeConfig,
+) -> Option<Pair> {
     if !is_here(a) || !is_here(b) {
         return None;
     }
     let hosts = hosts()?;
-    let control = control::Thread::start(&hosts, b);
+    let control = is_controlled.then(|| control::Thread::start(&hosts, b));
+    let open = |host, side| open_with(&hosts, host, adapt(config(&hosts, host, side)));
     let pair = Pair {
-        a: open(&hosts, Host::A, a),
-        b: open(&hosts, Host::B, b),
+        a: open(Host::A, a),
+        b: open(Host::B, b),
         network: None,
-        control: Some(control),
+        control,
         hosts: Some(hosts),
     };
-    assert!(pair.b.report().control_process.is_some());
+    assert_eq!(pair.b.report().control_process.is_some(), is_controlled);
     Some(pair)
 }
 

@@ -40,30 +40,15 @@ fn pair(b: Side) -> Option<Pair> {
     pair_with(b, false)
 }
 
-/// The same, the second node perhaps as a client of a control process, which has no keys.
+/// Nodes like those of [`pair`], the second perhaps a client of a control process, which has no keys.
 fn pair_with(b: Side, is_controlled: bool) -> Option<Pair> {
-    if !crate::common::is_here(b) {
-        return None;
-    }
-    let hosts = crate::common::hosts()?;
     let a = Side {
         form: b.form,
         ..if b.link == UDP.link { UDP } else { PACKET }
     };
-    let open = |host, side| {
-        let config = crate::common::config(&hosts, host, side).with_keys("peer", keys());
-        hosts.inside(host, || Node::open(config).unwrap()).unwrap()
-    };
-    let control = is_controlled.then(|| crate::common::control::Thread::start(&hosts, b));
-    let pair = Pair {
-        a: open(Host::A, a),
-        b: open(Host::B, b),
-        network: None,
-        control,
-        hosts: Some(hosts),
-    };
-    assert_eq!(pair.b.report().control_process.is_some(), is_controlled);
-    Some(pair)
+    crate::common::pair_with((a, b), is_controlled, |config| {
+        config.with_keys("peer", keys())
+    })
 }
 
 fn sim_pair() -> Pair {

@@ -18,18 +18,16 @@ use tautline_testbed::sys::in_fork;
 const HIGH: Priority = Priority::HIGHEST;
 const PLAIN_UDP: u16 = 15_700;
 
-/// Calls that were not refused for being a forked process's.
-fn not_refused(results: Vec<(&str, String)>) -> Vec<String> {
-    let wrong = results.into_iter();
-    let wrong = wrong.filter(|(_, result)| !result.contains("opened by another process"));
-    wrong
-        .map(|(call, result)| format!("{call}: {result}"))
-        .collect()
-}
-
-/// The result of a call in words.
-fn name<T>(result: Result<T, impl std::fmt::Display>) -> String {
-    result.map_or_else(|error| error.to_string(), |_| "done".to_owned())
+/// Those of the calls that were not refused for being a forked process's, with what came of them.
+macro_rules! not_refused {
+    ($($call:expr),* $(,)?) => {{
+        let results = [$((stringify!($call), $call.map(drop).map_err(|error| error.to_string()))),*];
+        let is_wrong = |result: &Result<(), String>| {
+            !matches!(result, Err(error) if error.contains("opened by another process"))
+        };
+        let wrong = results.into_iter().filter(|(_, result)| is_wrong(result));
+        wrong.map(|(call, result)| format!("{call}: {result:?}")).collect::<Vec<_>>()
+    }};
 }
 
 /// Sends from one port to the other, and receives it.
@@ -45,14 +43,8 @@ fn passes(sender: &mut QueuingPort, receiver: &mut QueuingPort, text: &[u8]) {
 fn a_child_harms_nothing(pair: Pair) {
     let (sender, receiver, to) = pair.ports(&QueuingOptions::default());
     let on_bus = pair.hosts.is_none();
-    let Pair {
-        a,
-        b,
-        control,
-        hosts,
-        ..
-    } = pair;
-    let mut owned = Some((sender, receiver, a, b));
+    let (hosts, control) = (pair.hosts, pair.control);
+    let mut owned = Some((sender, receiver, pair.a, pair.b));
     let parents = owned.as_mut().unwrap();
     passes(&mut parents.0, &mut parents.1, b"before the fork");
     parents
@@ -62,27 +54,18 @@ fn a_child_harms_nothing(pair: Pair) {
     let faults = in_fork(|| {
         let (sender, receiver, a, b) = owned.as_mut().unwrap();
         let mut buffer = [0; 1484];
-        let faults = not_refused(vec![
-            ("send", name(sender.send(to, HIGH, b"no"))),
-            ("merge", name(sender.merge(to, HIGH, b"no"))),
-            ("flush", name(sender.flush())),
-            ("lend", name(sender.lend(to, HIGH, 2).map(drop))),
-            ("destination", name(sender.destination("peer", port(99)))),
-            (
-                "receive",
-                name(receiver.receive_into(&mut buffer, Wait::Poll)),
-            ),
-            (
-                "receive_until",
-                name(receiver.receive_into(&mut buffer, Wait::Forever)),
-            ),
-            (
-                "receive_lent",
-                name(receiver.receive_in_place(Wait::Poll).map(drop)),
-            ),
-            ("port of a", name(a.queuing(port(99)).open())),
-            ("port of b", name(b.sampling(port(99)).open())),
-        ]);
+        let faults = not_refused!(
+            sender.send(to, HIGH, b"no"),
+            sender.merge(to, HIGH, b"no"),
+            sender.flush(),
+            sender.lend(to, HIGH, 2),
+            sender.destination("peer", port(99)),
+            receiver.receive_into(&mut buffer, Wait::Poll),
+            receiver.receive_into(&mut buffer, Wait::Forever),
+            receiver.receive_in_place(Wait::Poll),
+            a.queuing(port(99)).open(),
+            b.sampling(port(99)).open(),
+        );
         let descriptor = receiver
             .descriptor()
             .map(|_| "it has a descriptor".to_owned());
@@ -158,30 +141,18 @@ fn other_kinds(side: Side) -> Option<()> {
     let faults = in_fork(|| {
         let (value, datagrams, raw) = owned.as_mut().unwrap();
         let mut buffer = [0; 2_048];
-        let faults = not_refused(vec![
-            ("read", name(value.read_into(&mut buffer))),
-            ("read_in_place", name(value.read_in_place().map(drop))),
-            ("next", name(value.next(Wait::Poll).map(drop))),
-            (
-                "read_new_until",
-                name(value.next_into(&mut buffer, Wait::Forever)),
-            ),
-            (
-                "datagram",
-                name(datagrams.receive_into(&mut buffer, Wait::Poll)),
-            ),
-            (
-                "datagram_until",
-                name(datagrams.receive_into(&mut buffer, Wait::Forever)),
-            ),
-            ("peer", name(datagrams.destination("peer", PLAIN_UDP))),
-            ("frame", name(raw.receive_into(&mut buffer, Wait::Poll))),
-            (
-                "frame_until",
-                name(raw.receive_into(&mut buffer, Wait::Forever)),
-            ),
-            ("send a frame", name(raw.send(&[0; 60]))),
-        ]);
+        let faults = not_refused!(
+            value.read_into(&mut buffer),
+            value.read_in_place(),
+            value.next(Wait::Poll),
+            value.next_into(&mut buffer, Wait::Forever),
+            datagrams.receive_into(&mut buffer, Wait::Poll),
+            datagrams.receive_into(&mut buffer, Wait::Forever),
+            datagrams.destination("peer", PLAIN_UDP),
+            raw.receive_into(&mut buffer, Wait::Poll),
+            raw.receive_into(&mut buffer, Wait::Forever),
+            raw.send(&[0; 60]),
+        );
         drop(owned.take());
         faults
     });
@@ -225,9 +196,9 @@ fn a_child_neither_sends_nor_gives_back_what_its_parent_has_lent() {
         let mut loan = Some(sender.lend(to, HIGH, 6).unwrap());
         loan.as_mut().unwrap().copy_from_slice(b"second");
         let faults = in_fork(|| {
-            let sent = name(loan.take().unwrap().send());
+            let faults = not_refused!(loan.take().unwrap().send());
             drop(message.take());
-            not_refused(vec![("send", sent)])
+            faults
         });
         assert_eq!(faults.unwrap(), [""; 0]);
         loan.unwrap().send().unwrap();
@@ -266,8 +237,7 @@ fn a_protected_port_uses_no_nonce_twice() {
     let mut receiver = node.queuing(port(3_702)).options(&options).open().unwrap();
     let to = sender.destination("peer", receiver.number()).unwrap();
     sender.send(to, HIGH, b"first").unwrap();
-    let faults =
-        in_fork(|| not_refused(vec![("send", name(sender.send(to, HIGH, b"of the child")))]));
+    let faults = in_fork(|| not_refused!(sender.send(to, HIGH, b"of the child")));
     assert_eq!(faults.unwrap(), [""; 0]);
     sender.send(to, HIGH, b"second").unwrap();
     let mut buffer = [0; 1484];

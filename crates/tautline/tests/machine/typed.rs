@@ -2,7 +2,7 @@
 
 use crate::common::{
     PACKET, Pair, Side, Take, UDP, XDP, XDP_GENERIC, XDP_TC, XSK_GENERIC, bus_pair,
-    controlled_pair, here, hosts, pair, port, queuing_with, sim_pair,
+    controlled_pair, here, pair, pair_with, port, queuing_with, sim_pair,
 };
 use tautline::error::OptionsError;
 use tautline::keys::{Cipher, Key, KeyRing, KeySource};
@@ -13,7 +13,6 @@ use tautline::{
     Node, NodeConfig, PortError, Priority, Protection, QueuingPort, ReceiveError, SendError, Typed,
     TypedQueuingPort, TypedSamplingPort, Wait,
 };
-use tautline_testbed::hosts::Host;
 
 #[derive(Clone, Copy, Debug, PartialEq, Typed)]
 #[repr(C)]
@@ -384,18 +383,9 @@ fn the_type_of_a_protected_message_is_known_behind_its_protection() {
     let keys =
         || KeySource::Ring(KeyRing::new([Key::new(1, Cipher::Aes128Gcm, 0, secret)]).unwrap());
     for protection in Protection::ALL {
-        let Some(hosts) = hosts() else { return };
-        let node = |host, side| {
-            let config = crate::common::config(&hosts, host, side).with_keys("peer", keys());
-            hosts.inside(host, || Node::open(config).unwrap()).unwrap()
-        };
-        let (a, b) = (node(Host::A, XDP), node(Host::B, PACKET));
-        let pair = Pair {
-            a,
-            b,
-            network: None,
-            control: None,
-            hosts: Some(hosts),
+        let with_keys = |config: NodeConfig| config.with_keys("peer", keys());
+        let Some(pair) = pair_with((XDP, PACKET), false, with_keys) else {
+            return;
         };
         let options = queuing_with(|options| options.protection = Some(protection));
         other_types_are_refused(&pair, &options);
