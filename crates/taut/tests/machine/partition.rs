@@ -356,21 +356,6 @@ fn making_that_is_killed_at_any_moment_is_undone_by_the_next_command() {
     }
 }
 
-#[test]
-fn a_file_of_a_making_that_was_killed_before_its_first_change_is_removed_by_the_next_command() {
-    if !begin(
-        "a_file_of_a_making_that_was_killed_before_its_first_change_is_removed_by_the_next_command",
-    ) {
-        return;
-    }
-    done(&["show"]);
-    let left = Path::new("/run/tautline/.partition-cut.json.0123456789abcdef");
-    fs::create_dir_all("/run/tautline").unwrap();
-    fs::write(left, "{").unwrap();
-    done(&["show"]);
-    assert!(!left.exists());
-}
-
 /// A partition that is removed with its programs when dropped.
 struct Removed(&'static str);
 
