@@ -141,14 +141,11 @@ fn compare(setup: &Setup, running: &ProgramInfo, maps: &[MapInfo]) -> Result<(),
 
 /// Parts of `struct tl_config` of `bpf/tautline.h` that a person knows.
 const SETTINGS: [(&str, Range<usize>); 5] = [
-    ("another MAC address", 0..6),
-    ("another EtherType", 6..8),
-    ("another IPv4 address", 8..12),
-    (
-        "another owner: a process by itself, or another user's control process",
-        OWNER,
-    ),
-    ("another VLAN", 20..22),
+    ("has another MAC address", 0..6),
+    ("has another EtherType", 6..8),
+    ("has another IPv4 address", 8..12),
+    ("is a control process's of another user", OWNER),
+    ("has another VLAN", 20..22),
 ];
 /// 0 for a single process's own, else a number for each user who runs control processes.
 const OWNER: Range<usize> = 12..16;
@@ -156,14 +153,15 @@ const OWNER: Range<usize> = 12..16;
 /// Settings of another demux that are not ours.
 fn difference(ours: &[u8], theirs: &[u8]) -> String {
     let differs = |(_, at): &&(_, Range<usize>)| ours.get(at.clone()) != theirs.get(at.clone());
-    let names: Vec<_> = SETTINGS
-        .iter()
-        .filter(differs)
-        .map(|(name, _)| *name)
-        .collect();
+    let is_single = theirs.get(OWNER) == Some(&[0; 4]);
+    let name = |(name, at): &(&'static str, _)| match *at == OWNER && is_single {
+        true => "is a single process's own",
+        false => name,
+    };
+    let names: Vec<_> = SETTINGS.iter().filter(differs).map(name).collect();
     match names[..] {
         [] => "it has other settings".to_owned(),
-        _ => format!("it has {}", names.join(", ")),
+        _ => format!("it {}", names.join(", ")),
     }
 }
 
@@ -183,10 +181,13 @@ mod tests {
         assert_eq!(changed(&[5]), "it has another MAC address");
         assert_eq!(
             changed(&[8, 21]),
-            "it has another IPv4 address, another VLAN"
+            "it has another IPv4 address, has another VLAN"
         );
+        assert_eq!(changed(&[13]), "it is a control process's of another user");
         // The rest is no setting that a person knows.
         assert_eq!(changed(&[23]), "it has other settings");
-        assert!(difference(&ours, &[]).contains("another owner"));
+        let mut single = ours;
+        single[OWNER].fill(0);
+        assert_eq!(difference(&ours, &single), "it is a single process's own");
     }
 }
