@@ -84,7 +84,8 @@ fn what_a_killed_smoother_of_a_namespace_that_is_gone_left_is_removed() {
     let setting = format!("/proc/{}/oom_score_adj", std::process::id());
     let before = std::fs::read_to_string(&setting).unwrap();
     let change = json!({
-        "pid": 0, "started_ticks": 0, "directories": [], "trace_instances": [], "settings": [{
+        "version": 1, "pid": 0, "started_ticks": 0, "groups": [], "directories": [], "trace_instances": [],
+        "network": [], "settings": [{
             "setting": { "File": setting }, "before": before.trim(), "value": { "Exactly": "500" }, "order": 1,
         }],
     });

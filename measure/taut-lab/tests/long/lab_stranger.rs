@@ -74,10 +74,11 @@ impl Scene {
     /// A journal by which a victim that believed it would write and remove its own files.
     fn forge(&self, directory: &Path) {
         let journal = serde_json::json!({
-            "pid": 0, "started_ticks": 0,
-            "settings": [[{"File": self.precious()}, "forged"]],
+            "version": 1, "pid": 0, "started_ticks": 0, "groups": [], "network": [], "trace_instances": [],
+            "settings": [{
+                "setting": {"File": self.precious()}, "before": "forged", "value": {"Exactly": PRECIOUS}, "order": 1,
+            }],
             "directories": [self.own.path().join("documents")],
-            "trace_instances": [],
         });
         fs::create_dir_all(directory).unwrap();
         let file = directory.join("lab-journal.json");
