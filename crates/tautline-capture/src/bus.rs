@@ -66,8 +66,8 @@ impl BusTap {
         std::mem::take(&mut self.notes)
     }
 
-    /// Messages that were overwritten before they were copied; of sampling ports, values that were replaced. A sender
-    /// that comes and goes between two looks is not counted.
+    /// Messages that were overwritten before they were copied, or whose sender had gone by then; of sampling ports,
+    /// values that were replaced.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let now = self.taps.iter().map(Tap::missed);

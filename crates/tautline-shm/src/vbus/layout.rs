@@ -149,6 +149,14 @@ pub struct WaitLine {
     pub waiting: AtomicU64,
 }
 
+/// Consumer: producers that have gone.
+#[repr(C, align(64))]
+pub struct EndedLine {
+    /// Messages or values that they have published for this consumer alone. For watchers, which may have seen none of a
+    /// producer that came and went.
+    pub published: AtomicU64,
+}
+
 /// Head of a consumer's memory.
 #[repr(C)]
 pub struct ConsumerHead {
@@ -156,6 +164,8 @@ pub struct ConsumerHead {
     pub identity: IdentityWords,
     /// The consumer's sleep.
     pub wait: WaitLine,
+    /// Producers that have gone.
+    pub ended: EndedLine,
 }
 
 /// Consumer: the connection that an entry is for.
@@ -223,6 +233,7 @@ const _: () = {
     assert!(offset_of!(ProducerHead, dropped_full) == 320);
     assert!(size_of::<ProducerHead>() <= FIRST_SLOT);
     assert!(offset_of!(ConsumerHead, wait) == 128);
+    assert!(offset_of!(ConsumerHead, ended) == 192);
     assert!(size_of::<ConsumerHead>() <= FIRST_CONNECTION);
     assert!(size_of::<ConnectionEntry>() == 256);
     assert!(offset_of!(ConnectionEntry, taken) == 64);

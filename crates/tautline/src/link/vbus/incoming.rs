@@ -46,7 +46,7 @@ pub(crate) struct Incoming {
     /// Room for copies if the peer publishes for many; the port's thread takes it and gives it back, so that it neither
     /// allocates nor frees.
     copies: Mutex<Option<Copies>>,
-    is_for_many: bool,
+    pub(super) is_for_many: bool,
     /// Messages that the peer had published for others before this port followed it, and its word of the newest value.
     pub(super) published_before: [u64; CLASS_COUNT],
     pub(super) latest_before: u64,
@@ -106,7 +106,7 @@ impl Incoming {
     }
 
     /// Messages or values that the peer says it has published since the port received from it.
-    fn published(&self) -> u64 {
+    pub(super) fn published(&self) -> u64 {
         let published = self.memory().head.published.count.iter();
         let since = published
             .zip(self.published_before)

@@ -25,10 +25,12 @@ use tautline_shm::vbus::layout::{
 use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::{self, Kind, MEMORY_BYTES_MAX, Shape, consumer_bytes};
 use tautline_shm::vbus::wait::WAKE_MODE;
+use tautline_state::untrusted::close_elsewhere_or_keep;
 
 use super::backlog::{Backlog, copy_newest};
 use super::directory::{bases, clear_bus, connect_in, list, open_to_watch, path_of};
 use super::kind_of;
+use super::place::own_user;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
@@ -283,10 +285,16 @@ impl Observer {
             // A watcher has no name and no port; its process number identifies it.
             ..Message::new(Step::Observe, name.node.bytes(), name.port.get(), process)
         };
+        let is_own = [0, own_user()].contains(&socket.peer().map_err(io)?.uid);
         // Each view brings a descriptor.
         let socket = socket.trust();
         unix::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
-        Self::map(path, name, views(socket.as_fd(), name)?)
+        let views = views(socket.as_fd(), name);
+        if !is_own {
+            // Closing it also closes unreceived descriptors of another user, which may block.
+            close_elsewhere_or_keep(socket);
+        }
+        Self::map(path, name, views?)
     }
 
     fn map(
@@ -387,6 +395,13 @@ impl Observer {
         self.shape.message_bytes_max as usize
     }
 
+    /// Messages or values that were published for this port alone by senders that have gone since.
+    fn published_by_gone(&self) -> u64 {
+        let head = self.consumer.memory().head;
+        // Acquire: partner is the Release of the port's thread.
+        head.ended.published.load(Acquire)
+    }
+
     fn entry(&self, watched: &Watched) -> &ConnectionEntry {
         &self.consumer.memory().connections[watched.index]
     }
@@ -437,11 +452,29 @@ impl Observer {
     }
 }
 
+/// The memories that a port shows.
 fn views(socket: BorrowedFd<'_>, name: PortName) -> Result<Vec<(Message, OwnedFd)>, ObserveError> {
+    let mut views = Vec::new();
+    let shown = receive_views(socket, name, &mut views);
+    let is_memory = |file: &OwnedFd| rustix::fs::fcntl_get_seals(file).is_ok();
+    if shown.is_ok() && views.iter().all(|(_, file)| is_memory(file)) {
+        return Ok(views);
+    }
+    // Another thing than a memory may block the thread that closes it.
+    let files = views.into_iter().map(|(_, file)| file);
+    files.for_each(close_elsewhere_or_keep);
+    shown?;
+    Err(ObserveError::Nonsense { port: name })
+}
+
+fn receive_views(
+    socket: BorrowedFd<'_>,
+    name: PortName,
+    views: &mut Vec<(Message, OwnedFd)>,
+) -> Result<(), ObserveError> {
     let nonsense = || ObserveError::Nonsense { port: name };
     let io = |source| ObserveError::Io { port: name, source };
     let deadline = clock::monotonic() + ANSWER_LIMIT;
-    let mut views = Vec::new();
     let mut buffer = [0; MESSAGE_BYTES + 1];
     // The port itself, each producer, and the end.
     for _ in 0..PRODUCERS_MAX + 2 {
@@ -458,11 +491,15 @@ fn views(socket: BorrowedFd<'_>, name: PortName) -> Result<Vec<(Message, OwnedFd
                 }
             }
         };
-        let message = Message::from_bytes(&buffer[..bytes]).map_err(|_| nonsense())?;
-        match (message.step, <[OwnedFd; 1]>::try_from(descriptors)) {
-            (Step::View, Ok([file])) => views.push((message, file)),
-            (Step::End, _) => return Ok(views),
-            _ => return Err(nonsense()),
+        match (Message::from_bytes(&buffer[..bytes]), descriptors.len()) {
+            (Ok(view), 1) if view.step == Step::View => {
+                views.extend(descriptors.into_iter().map(|file| (view, file)));
+            }
+            (Ok(end), 0) if end.step == Step::End => return Ok(()),
+            _ => {
+                descriptors.into_iter().for_each(close_elsewhere_or_keep);
+                return Err(nonsense());
+            }
         }
     }
     Err(nonsense())
@@ -474,6 +511,10 @@ pub struct Tap {
     observer: Observer,
     positions: Vec<TapPosition>,
     missed: u64,
+    /// Published by senders that have gone, as the port counts it.
+    gone: u64,
+    /// The part of it that was tapped or is in `missed`.
+    gone_known: u64,
     /// The connection that is looked at first.
     turn: usize,
 }
@@ -484,6 +525,8 @@ struct TapPosition {
     next: [u32; CLASS_COUNT],
     /// The writer's word when its value was copied last.
     word: u64,
+    /// Messages or values that were tapped or counted as missed, and those before the tap.
+    passed: u64,
 }
 
 /// A message or value that a tap has seen; its bytes are in the caller's buffer.
@@ -509,17 +552,21 @@ impl Tap {
         let positions = observer.connections.iter().map(|watched| {
             let head = watched.memory().head;
             let word = head.latest.latest.load(Acquire);
-            let published = &head.published.count;
+            let published = head.published.count.each_ref().map(|of| of.load(Acquire));
             TapPosition {
                 epoch: watched.epoch,
-                next: std::array::from_fn(|class| published[class].load(Acquire) as u32),
+                next: published.map(|count| count as u32),
                 word,
+                passed: published.into_iter().fold(0, u64::wrapping_add),
             }
         });
+        let gone = observer.published_by_gone();
         Tap {
             positions: positions.collect(),
             observer,
             missed: 0,
+            gone,
+            gone_known: gone,
             turn: 0,
         }
     }
@@ -530,11 +577,12 @@ impl Tap {
         &self.observer
     }
 
-    /// Messages that were overwritten before they could be copied; of a sampling port, values that were replaced. A
-    /// sender that comes and goes between two [refreshes](Self::refresh) is not counted.
+    /// Messages that were overwritten before they could be copied, or whose sender had gone before; of a sampling port,
+    /// values that were replaced.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
+            .wrapping_add(self.gone.saturating_sub(self.gone_known))
     }
 
     /// Whether someone sends who is not tapped yet: [`refresh`](Self::refresh) before the sender has gone.
@@ -552,7 +600,25 @@ impl Tap {
     /// # Errors
     /// [`ObserveError`]; what was tapped before stays.
     pub fn refresh(&mut self) -> Result<(), ObserveError> {
-        self.observer.refresh()?;
+        // Before the port is asked: a sender that goes after this is still among the senders, or counted at the next
+        // refresh.
+        let gone = self.observer.published_by_gone();
+        let before = std::mem::take(&mut self.observer.connections);
+        if let Err(error) = self.observer.refresh() {
+            self.observer.connections = before;
+            if matches!(error, ObserveError::NoPort { .. }) {
+                self.settle();
+            }
+            return Err(error);
+        }
+        let now = &self.observer.connections;
+        let is_there = |epoch| now.iter().any(|one| one.epoch == epoch);
+        for (watched, place) in before.iter().zip(&self.positions) {
+            if !is_there(watched.epoch) && !watched.is_for_many {
+                self.gone_known = self.gone_known.wrapping_add(place.passed);
+            }
+        }
+        self.gone = gone;
         let positions = self.observer.connections.iter().map(|watched| {
             let known = self
                 .positions
@@ -562,11 +628,33 @@ impl Tap {
                 epoch: watched.epoch,
                 next: [0; CLASS_COUNT],
                 word: 0,
+                passed: 0,
             })
         });
         self.positions = positions.collect();
         self.turn = 0;
         Ok(())
+    }
+
+    /// Counts what was not tapped of a port that has closed: its memory stays as it was.
+    fn settle(&mut self) {
+        let memory = self.observer.consumer.memory();
+        self.gone = self.observer.published_by_gone();
+        for (watched, place) in self.observer.connections.iter().zip(&mut self.positions) {
+            let has_gone = self.observer.entry(watched).offer.epoch.load(Relaxed) != watched.epoch;
+            if has_gone && !watched.is_for_many {
+                let passed = std::mem::take(&mut place.passed);
+                self.gone_known = self.gone_known.wrapping_add(passed);
+            }
+        }
+        for entry in memory.connections {
+            let epoch = entry.offer.epoch.load(Relaxed);
+            if epoch != 0 && !self.positions.iter().any(|place| place.epoch == epoch) {
+                let taken = entry.taken.taken.iter();
+                let taken = taken.fold(0, |sum, count| sum + u64::from(count.load(Relaxed)));
+                self.missed = self.missed.wrapping_add(taken);
+            }
+        }
     }
 
     /// The next message, if one has been published: the most urgent of each sender, the senders in turn. `buffer` must
@@ -582,6 +670,9 @@ impl Tap {
                 Kind::Sampling => place.value(watched, buffer),
             };
             self.missed = self.missed.wrapping_add(missed);
+            place.passed = place
+                .passed
+                .wrapping_add(missed + u64::from(found.is_some()));
             if found.is_some() {
                 self.turn = (index + 1) % count;
                 return found;

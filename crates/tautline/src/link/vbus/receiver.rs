@@ -4,7 +4,7 @@
 mod values;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use tautline_shm::vbus::layout::{
@@ -382,6 +382,12 @@ impl BusReceiver {
             let incoming = &connection.incoming;
             let entry = &self.shared.memory().connections[incoming.index];
             add(&mut control.past, incoming, entry);
+            if !incoming.is_for_many {
+                // Before the entry shows that the sender has gone. Watchers of another port see all of what one
+                // publishes for many. Release: partner is the Acquire of a watcher.
+                let ended = &self.shared.memory().head.ended.published;
+                ended.fetch_add(incoming.published(), Release);
+            }
             control.live.retain(|other| !Arc::ptr_eq(other, incoming));
             control.used &= !(1 << incoming.index);
             entry.offer.epoch.store(0, Relaxed);

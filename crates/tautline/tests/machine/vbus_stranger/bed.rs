@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant as Clock};
@@ -140,6 +141,17 @@ pub(crate) fn dial(bus: &str, node: &str, number: u16) -> OwnedFd {
     socket
 }
 
+/// A listener in place of a port's.
+pub(crate) fn listen(bus: &str, node: &str, number: u16) -> OwnedFd {
+    let path = Path::new(bus).join(node).join(number.to_string());
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 16).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+    socket
+}
+
 /// Lets this process have that many descriptors.
 pub(crate) fn limit_descriptors(most: u64) {
     let limit = rustix::process::Rlimit {
@@ -151,17 +163,22 @@ pub(crate) fn limit_descriptors(most: u64) {
 
 /// The answer to a connect of port 3 of a node to a port. Descriptors in it are cut off.
 pub(crate) fn answer_to(as_node: &str, socket: &OwnedFd, number: u16) -> Step {
-    let name: tautline::NodeName = as_node.parse().unwrap();
-    let mut node = [0; 32];
-    node[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
-    let connect = Message {
-        peer_port: number,
-        ..Message::new(Step::Connect, node, 3, std::process::id())
-    };
+    let connect = message(Step::Connect, as_node, number);
     rustix::net::send(socket, &connect.to_bytes(), SendFlags::NOSIGNAL).unwrap();
     let mut buffer = [0; MESSAGE_BYTES];
     let (bytes, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::empty()).unwrap();
     Message::from_bytes(&buffer[..bytes]).unwrap().step
+}
+
+/// A message of port 3 of a node to a port.
+pub(crate) fn message(step: Step, as_node: &str, number: u16) -> Message {
+    let name: tautline::NodeName = as_node.parse().unwrap();
+    let mut node = [0; 32];
+    node[..name.as_str().len()].copy_from_slice(name.as_str().as_bytes());
+    Message {
+        peer_port: number,
+        ..Message::new(step, node, 3, std::process::id())
+    }
 }
 
 pub(crate) fn as_stranger() {

@@ -1,4 +1,5 @@
-//! Attacks on a bus by processes of another user: they take no name, port or file that is another's.
+//! Attacks on a bus by processes of another user: they take no name, port or file that is another's, and delay no
+//! process that looks.
 //! `docs/explanation/security.md` has the table of cases.
 
 mod bed;
@@ -12,7 +13,10 @@ use crate::common::unprivileged::become_user;
 use crate::common::{PATIENCE, bus, child, port};
 use bed::*;
 use tautline::config::BusConfig;
+use tautline::vbus::Observer;
 use tautline::{Priority, Wait, now};
+use tautline_shm::vbus::handshake::Step;
+use tautline_testbed::send_lingering;
 
 #[test]
 fn a_swapped_link_changes_no_file() {
@@ -49,6 +53,39 @@ fn a_swapped_link_changes_no_file() {
     let access = (found.mode() & 0o7777, found.uid(), found.gid());
     fs::remove_file(&secret).unwrap();
     assert_eq!(access, (0o600, 0, 0), "mode, user and group of the secret");
+}
+
+#[test]
+fn a_watcher_is_not_frozen_by_a_port() {
+    const TEST: &str = "a_watcher_is_not_frozen_by_a_port";
+    if let Some((_, config)) = attacker() {
+        as_stranger();
+        let node = Path::new(&config.name).join("stranger");
+        fs::DirBuilder::new().mode(0o755).create(node).unwrap();
+        let listener = listen(&config.name, "stranger", 9);
+        println!("{}", child::READY);
+        let socket = rustix::net::accept(&listener).unwrap();
+        let view = message(Step::View, "stranger", 9).to_bytes();
+        // The watcher keeps the first until it has all, gives up at the second, and never receives the third.
+        let first = send_lingering(&socket, &view);
+        rustix::net::send(&socket, &view, rustix::net::SendFlags::NOSIGNAL).unwrap();
+        let third = send_lingering(&socket, &view);
+        std::mem::forget([first, third]);
+        loop {
+            std::thread::park();
+        }
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let config = shared_bus("watched");
+    let _node = open(&config, "victim");
+    let _stranger = attack(TEST, "listen", &config);
+    let name = config.name.clone();
+    let seen = in_time("watching", move || {
+        Observer::open(&name, "stranger.9".parse().unwrap()).map(|_| ())
+    });
+    println!("{}", seen.expect_err("a view of nothing"));
 }
 
 #[test]
