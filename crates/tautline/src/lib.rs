@@ -40,7 +40,8 @@
 //! | [`link`] | frames and messages on their way: `xdp`, `xsk`, `packet`, `udp`, [`vbus`], [`sim`](link::sim) |
 //! | ground | messages and addresses, [`error`]s, limits, counters, [`types`] of messages; [`cycle`] for control loops, [`kernel`] for what this kernel can do |
 //!
-//! [`ServiceConfig`]: config::ServiceConfig [`NodeStatus`]: status::NodeStatus
+//! [`ServiceConfig`]: config::ServiceConfig
+//! [`NodeStatus`]: status::NodeStatus
 
 pub mod address;
 mod claim;

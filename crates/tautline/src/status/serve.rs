@@ -104,17 +104,17 @@ fn own_name() -> String {
 
 fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
     // When latencies are measured no more, and when frames are hidden again.
-    let mut ends: [(Option<Instant>, fn(&N, bool)); 2] =
-        [(None, told.measure_latency), (None, told.show_frames)];
+    let mut ends: [Option<Instant>; 2] = [None; 2];
+    let switches = [told.measure_latency, told.show_frames];
     loop {
-        let until = ends.iter().filter_map(|(until, _)| *until).min();
+        let until = ends.iter().copied().flatten().min();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let next = askers.next(left);
         // Held for the length of an answer: it may be the last hold.
         let (false, Some(node)) = (matches!(next, Next::Stop), node.upgrade()) else {
             return;
         };
-        for (until, switch) in &mut ends {
+        for (until, switch) in ends.iter_mut().zip(switches) {
             if until.is_some_and(|until| until <= Instant::now()) {
                 switch(&node, false);
                 *until = None;
@@ -126,13 +126,13 @@ fn serve<N>(askers: &Clients, node: &Weak<N>, told: &Told<N>) {
         let _gone = match request {
             Request::Status => answer(&asker, &(told.status)(&node)),
             Request::Watch => {
-                ends[0].0 = Some(Instant::now() + WATCH_TIME);
+                ends[0] = Some(Instant::now() + WATCH_TIME);
                 // Also of ports that were opened since the last request.
                 (told.measure_latency)(&node, true);
                 answer(&asker, &(told.status_with_values)(&node))
             }
             Request::Frames => {
-                ends[1].0 = Some(Instant::now() + WATCH_TIME);
+                ends[1] = Some(Instant::now() + WATCH_TIME);
                 (told.show_frames)(&node, true);
                 answer(&asker, &())
             }

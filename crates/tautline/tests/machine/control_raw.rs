@@ -100,7 +100,7 @@ fn what_an_entry_gives_no_ethertype_for_is_refused_with_the_reason() {
             text,
             format!(
                 "EtherType 0x88b4 is taken by process {role} ({})",
-                name_of(&role)
+                name_of(role)
             )
         );
         let port = raw_port(&node, 0x9000).unwrap();

@@ -369,7 +369,7 @@ fn client(peer: &str) {
 fn a_control_process_ends_with_its_interface_and_its_clients_learn_it() {
     const TEST: &str = "a_control_process_ends_with_its_interface_and_its_clients_learn_it";
     let client = |role: &str| {
-        client(&role);
+        client(role);
     };
     let Some(hosts) = begin(client) else {
         return;
@@ -409,7 +409,7 @@ fn a_control_process_ends_with_its_interface_and_its_clients_learn_it() {
 fn a_control_process_says_that_it_listens_on_an_old_mac_address() {
     const TEST: &str = "a_control_process_says_that_it_listens_on_an_old_mac_address";
     let client = |role: &str| {
-        client(&role);
+        client(role);
     };
     let Some(hosts) = begin(client) else {
         return;

@@ -244,7 +244,8 @@ fn fragments_out_of_order_are_lost_and_counted(mut meeting: Meeting) {
     let backwards = |frames: &mut Vec<_>| frames.reverse();
     let overtaken = |frames: &mut Vec<_>| frames.swap(1, 2);
     let twice = |frames: &mut Vec<Vec<u8>>| frames.insert(1, frames[1].clone());
-    let orders: [(fn(&mut Vec<Vec<u8>>), _); 3] = [
+    type Reorder = fn(&mut Vec<Vec<u8>>);
+    let orders: [(Reorder, _); 3] = [
         (backwards, [3, 0, 0]),
         (overtaken, [0, 1, 2]),
         (twice, [0, 1, 2]),

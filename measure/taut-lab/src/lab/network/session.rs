@@ -436,7 +436,6 @@ impl<'a> Session<'a> {
             priority: Some(POLL_PRIORITY),
             cpu,
             interrupt_cpu: cpu,
-            ..TuneConfig::default()
         };
         let interface = &self.plan.settings.interface;
         let tuned = Tuned::begin(interface).and_then(|mut tuned| {
