@@ -66,7 +66,7 @@ pub enum Command {
     Types(types::Arguments),
     /// Analyse, run and watch real-time tasks.
     Task(task::Arguments),
-    /// Set CPUs and memory aside for real-time work.
+    /// Set CPUs aside for real-time work.
     Partition(partition::Arguments),
     /// Serve several processes on one interface.
     Node(node::Arguments),
