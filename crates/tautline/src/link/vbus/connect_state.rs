@@ -6,11 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tautline_proto::time::Instant;
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::shape::Shape;
+use tautline_state::lock;
 
 use super::incoming::ReceiverShared;
+use super::kind_of;
 use super::service::{Command, HANDSHAKE_LIMIT, ServiceHandle};
 use super::types::Peer;
-use super::{kind_of, locked};
 use crate::address::NodeName;
 use crate::error::PortError;
 use crate::sys::clock;
@@ -63,7 +64,7 @@ pub(crate) struct ConnectState {
 impl ConnectState {
     /// Service: the connection is there, or no longer.
     pub(super) fn set(&self, connected: bool) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         *state = State {
             settled: true,
             connected,
@@ -77,13 +78,13 @@ impl ConnectState {
 
     /// Service: the attempt came to nothing.
     pub(super) fn settle(&self) {
-        locked(&self.state).settled = true;
+        lock(&self.state).settled = true;
         self.changed.notify_all();
     }
 
     /// Service: the two ends do not fit.
     pub(super) fn refuse(&self, obstacle: Obstacle) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.obstacle = Some(obstacle);
         // Release: as above.
         self.generation.fetch_add(1, Release);
@@ -92,7 +93,7 @@ impl ConnectState {
     }
 
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
-        locked(&self.state).obstacle.clone()
+        lock(&self.state).obstacle.clone()
     }
 
     /// Waits until the peer is there: until `deadline` at most, or without one until the first attempt has ended.
@@ -114,7 +115,7 @@ impl ConnectState {
         };
         let waited = self
             .changed
-            .wait_timeout_while(locked(&self.state), limit, goes_on);
+            .wait_timeout_while(lock(&self.state), limit, goes_on);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match &state.obstacle {
             Some(obstacle) => Err(obstacle.clone().error(node.as_str(), port)),

@@ -18,12 +18,13 @@ use tautline_shm::vbus::region::{ConsumerMemory, ProducerMemory};
 use tautline_shm::vbus::shape::{Kind, Shape, consumer_bytes};
 use tautline_shm::vbus::wait;
 use tautline_state::Event;
+use tautline_state::lock;
 
 use super::backlog::{Backlog, copy_newest, earlier};
+use super::epoch;
 use super::publisher::PublisherShared;
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
-use super::{epoch, locked};
 use crate::address::{Address, NodeName, Source};
 use crate::message::SeenValue;
 use crate::statistics::Counter;
@@ -126,11 +127,11 @@ impl Incoming {
 
     /// Port's thread: room for copies, if the peer publishes for many.
     pub(super) fn take_copies(&self) -> Option<Copies> {
-        locked(&self.copies).take()
+        lock(&self.copies).take()
     }
 
     pub(super) fn give_back(&self, copies: Option<Copies>) {
-        *locked(&self.copies) = copies;
+        *lock(&self.copies) = copies;
     }
 
     #[inline(always)]
@@ -258,7 +259,7 @@ impl ReceiverShared {
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
-        locked(&self.control)
+        lock(&self.control)
     }
 
     /// Service: takes an entry for a new peer, and offers it a fresh epoch. `None` if all entries are taken.

@@ -5,7 +5,7 @@
 //! * `service` is the one thread of a node that makes connections and sees them end.
 //! * `observe` looks at it all without taking part.
 //! * `receiver` and `sender` are the two ends of a connection, in the thread of a port.
-//! * `publisher` publishes once for many; `subscription` is a reader's way to it.
+//! * `publisher` publishes once for many; a `Subscription` is a reader's way to it.
 
 mod backlog;
 pub(crate) mod config;
@@ -25,7 +25,7 @@ mod types;
 mod view;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tautline_proto::neighbour::Neighbour;
@@ -89,11 +89,6 @@ impl BusLink {
 /// The directory of a bus, for people to read.
 pub(crate) fn place_of_bus(config: &BusConfig) -> String {
     directory::path_of(&config.name).display().to_string()
-}
-
-/// Locks what stays whole at every step, so that a panic elsewhere does not spoil it.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A number that no other connection has: stale memory is recognised by it.

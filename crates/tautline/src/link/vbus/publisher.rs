@@ -15,10 +15,11 @@ use tautline_shm::vbus::region::ProducerMemory;
 use tautline_shm::vbus::shape::Shape;
 use tautline_shm::vbus::wait::{self, Kicker, WakeMode};
 use tautline_state::Event;
+use tautline_state::lock;
 
+use super::epoch;
 use super::sender::{Writer, count_value};
 use super::view::{ConsumerView, ProducerView};
-use super::{epoch, locked};
 use crate::address::NodeName;
 use crate::error::SendError;
 use crate::message::Numbering;
@@ -98,13 +99,13 @@ impl PublisherShared {
     }
 
     pub(crate) fn readers(&self) -> Vec<Arc<Reader>> {
-        locked(&self.readers).clone()
+        lock(&self.readers).clone()
     }
 
     /// Service: one who reads; before it learns of the memory, so that the writer sees it before its first sleep.
     /// `false` if there is no place.
     pub(super) fn add(&self, reader: &Arc<Reader>) -> bool {
-        let mut readers = locked(&self.readers);
+        let mut readers = lock(&self.readers);
         if readers.len() >= READERS_MAX {
             return false;
         }
@@ -115,7 +116,7 @@ impl PublisherShared {
     }
 
     pub(super) fn remove(&self, reader: &Arc<Reader>) {
-        locked(&self.readers).retain(|other| !Arc::ptr_eq(other, reader));
+        lock(&self.readers).retain(|other| !Arc::ptr_eq(other, reader));
         // Release: as above.
         self.generation.fetch_add(1, Release);
     }
@@ -223,7 +224,7 @@ impl Publisher {
     fn refresh(&mut self) {
         // Acquire: partner is the Release in `PublisherShared::add`.
         self.generation = self.shared.generation.load(Acquire);
-        let list = locked(&self.shared.readers);
+        let list = lock(&self.shared.readers);
         // The service thread keeps those who have gone until we have let go of them, so nothing is unmapped here; and
         // there is room for all, so nothing is allocated.
         let stays =

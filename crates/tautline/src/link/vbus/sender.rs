@@ -12,9 +12,9 @@ use tautline_shm::vbus::ring;
 use tautline_shm::vbus::shape::{Kind, Shape};
 use tautline_shm::vbus::wait::{Kicker, WakeMode};
 use tautline_state::Event;
+use tautline_state::lock;
 
 use super::connect_state::ConnectState;
-use super::locked;
 use super::service::{Command, ServiceHandle};
 use super::types::BusTypes;
 use super::view::{ConsumerView, ProducerView};
@@ -94,7 +94,7 @@ impl SenderShared {
         if is_there {
             self.types.agree((self.node, self.to), Direction::Sends);
         }
-        *locked(&self.established) = established;
+        *lock(&self.established) = established;
         self.attempt.set(is_there);
     }
 }
@@ -183,7 +183,7 @@ impl BusSender {
             self.statistics.undelivered.add(outstanding);
         }
         // The service thread keeps the old connection until we have let go of it, so nothing is unmapped here.
-        let established = locked(&self.shared.established).clone();
+        let established = lock(&self.shared.established).clone();
         self.missing = match self.shared.attempt.obstacle() {
             Some(_) => SendError::OtherType,
             None => SendError::PeerGone,

@@ -18,6 +18,7 @@ use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{HandshakeError, Message, Refusal, Step};
 use tautline_state::Event;
 use tautline_state::fork::OwnerProcess;
+use tautline_state::lock;
 use tautline_state::policy::{be_ordinary, set_policy};
 use tautline_state::untrusted::UntrustedListener;
 
@@ -28,7 +29,6 @@ use super::directory::Directory;
 use super::entry::{Connecting, Entry, PeerSocket, ReaderEntry};
 use super::handover::make;
 use super::incoming::ReceiverShared;
-use super::locked;
 use super::sender::{Established, SenderShared};
 use super::types::WITH_DECLARATION_BYTES_MAX;
 use crate::address::NodeName;
@@ -78,7 +78,7 @@ impl ServiceHandle {
         if !self.process.is_current() {
             return;
         }
-        locked(&self.commands).push(command);
+        lock(&self.commands).push(command);
         self.wake.ring();
     }
 }
@@ -185,7 +185,7 @@ impl Worker {
                 match *token {
                     WAKE => {
                         self.handle.wake.quiet();
-                        let commands = std::mem::take(&mut *locked(&self.handle.commands));
+                        let commands = std::mem::take(&mut *lock(&self.handle.commands));
                         for command in commands {
                             if !self.obey(command) {
                                 return;

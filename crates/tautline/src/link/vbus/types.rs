@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use tautline_proto::wire::PortNumber;
 use tautline_shm::vbus::handshake::{MESSAGE_BYTES, Message, Refusal, Step};
 use tautline_shm::vbus::layout::PRODUCERS_MAX;
+use tautline_state::lock;
 use tautline_types::{DECLARATION_BYTES_MAX, Declaration};
 
 use super::entry::PeerSocket;
-use super::locked;
 use crate::address::{Address, NodeName};
 use crate::sys::unix;
 use crate::types::{Direction, TypeDifference};
@@ -45,7 +45,7 @@ impl BusTypes {
     }
 
     pub(crate) fn differences(&self) -> Vec<TypeDifference> {
-        locked(&self.differences).clone()
+        lock(&self.differences).clone()
     }
 
     /// Number of the type that the port sends, for its first message; 0: it does not say.
@@ -64,7 +64,7 @@ impl BusTypes {
 
     /// A peer declares another type.
     fn note(&self, (node, port): Peer, direction: Direction) {
-        let mut list = locked(&self.differences);
+        let mut list = lock(&self.differences);
         if let Some(one) = list
             .iter_mut()
             .find(|one| is_about(one, (node, port), direction))
@@ -89,7 +89,7 @@ impl BusTypes {
         };
         let theirs: Declaration = std::str::from_utf8(text).ok()?.parse().ok()?;
         let difference = own?.difference(&theirs)?;
-        let mut list = locked(&self.differences);
+        let mut list = lock(&self.differences);
         if let Some(one) = list.iter_mut().find(|one| is_about(one, peer, direction)) {
             one.difference = Some(difference.clone());
         }
@@ -98,7 +98,7 @@ impl BusTypes {
 
     /// A peer has connected: it declares the same by now, or nothing.
     pub(super) fn agree(&self, peer: Peer, direction: Direction) {
-        locked(&self.differences).retain(|one| !is_about(one, peer, direction));
+        lock(&self.differences).retain(|one| !is_about(one, peer, direction));
     }
 
     /// Consumer: refuses a producer for its type, and tells its own.
