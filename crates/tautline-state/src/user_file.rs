@@ -66,7 +66,7 @@ pub enum Existing {
 }
 
 /// Opens a file at a path that the user named, to be written from its beginning. Devices and descriptors as in
-/// []; a link is refused, and so is a file with a second name, which another user may have given it.
+/// [`write_whole`]; a link is refused, and so is a file with a second name, which another user may have given it.
 ///
 /// The file is locked (flock) until it is closed, so that it has one writer. A new file of that name, after it was
 /// removed or renamed, is another file.
