@@ -28,8 +28,8 @@ use super::config::BusConfig;
 use super::mark::{self, Mark};
 use super::observe::Member;
 use super::place::{
-    check_maker, denied, is_open_to_others, is_same, kind_of, look, make_one, open, open_path,
-    own_user, path_through, walk,
+    check_maker, denied, is_open_to_others, is_same, is_trusted, kind_of, look, make_one, open,
+    open_path, own_user, path_through, walk,
 };
 use crate::address::{NodeName, PortName};
 use crate::claim::Holder;
@@ -396,8 +396,7 @@ impl Sharing {
     fn check(&self, path: &Path, found: &Stat) -> io::Result<()> {
         let owner = found.st_uid;
         let group = self.group.unwrap_or(rustix::process::getegid().as_raw());
-        let is_trusted = owner == own_user()
-            || owner == 0
+        let is_trusted = is_trusted(owner)
             // Made by another member: only those of the group can make a directory of the group.
             || self.mode & 0o020 != 0 && found.st_gid == group && found.st_mode & 0o070 != 0
             || self.mode & 0o002 != 0;

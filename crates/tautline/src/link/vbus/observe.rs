@@ -30,7 +30,7 @@ use tautline_state::untrusted::close_elsewhere_or_keep;
 use super::backlog::{Backlog, copy_newest};
 use super::directory::{bases, clear_bus, connect_in, list, open_to_watch, path_of};
 use super::kind_of;
-use super::place::own_user;
+use super::place::is_trusted;
 use super::view::{ConsumerView, ProducerView};
 use crate::address::{Address, NodeName, Source};
 use crate::kind::PortKind;
@@ -285,12 +285,12 @@ impl Observer {
             // A watcher has no name and no port; its process number identifies it.
             ..Message::new(Step::Observe, name.node.bytes(), name.port.get(), process)
         };
-        let is_own = [0, own_user()].contains(&socket.peer().map_err(io)?.uid);
+        let is_trusted = is_trusted(socket.peer().map_err(io)?.uid);
         // Each view brings a descriptor.
         let socket = socket.trust();
         unix::send(socket.as_fd(), &observe.to_bytes(), &[]).map_err(io)?;
         let views = views(socket.as_fd(), name);
-        if !is_own {
+        if !is_trusted {
             // Closing it also closes unreceived descriptors of another user, which may block.
             close_elsewhere_or_keep(socket);
         }

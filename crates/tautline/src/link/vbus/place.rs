@@ -54,6 +54,11 @@ pub(super) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Whether a user is this process's own or root.
+pub(super) fn is_trusted(user: u32) -> bool {
+    user == 0 || user == own_user()
+}
+
 /// Opens the directory of a path, making what is missing with the permission bits `make` if there are any. Links on
 /// the way are followed if root or this user made them; a stranger's link could lead anywhere.
 pub(super) fn walk(path: &Path, make: Option<u32>) -> io::Result<OwnedFd> {
@@ -112,7 +117,7 @@ fn link_target(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<
     if FileType::from_raw_mode(found.st_mode) != FileType::Symlink {
         return Ok(None);
     }
-    if found.st_uid != 0 && found.st_uid != own_user() {
+    if !is_trusted(found.st_uid) {
         return Err(denied(format!(
             "`{}` in {} is a symbolic link of user {}, who could have it lead anywhere; give the path that is meant",
             Path::new(name).display(),
@@ -180,7 +185,7 @@ pub(super) fn make_one(
 /// Refuses to make something in a directory of a user who is neither this one nor root.
 pub(super) fn check_maker(parent: &OwnedFd, path: &Path) -> io::Result<()> {
     let owner = look(parent)?.st_uid;
-    if owner == 0 || owner == own_user() {
+    if is_trusted(owner) {
         return Ok(());
     }
     Err(denied(format!(
