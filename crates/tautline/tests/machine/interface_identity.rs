@@ -472,7 +472,7 @@ fn a_node_of_its_own_that_listens_on_an_old_mac_address_is_named() {
         panic!("{refused}");
     };
     assert!(
-        why.contains("a process by itself") && why.contains("another MAC address"),
+        why.contains("a single process's own") && why.contains("another MAC address"),
         "{why}"
     );
     assert!(
