@@ -31,7 +31,7 @@ fn storage(command: usize, map: c_int, fd: c_int, value: &mut u64) -> bool {
     };
     let at = (&raw const element).expose_provenance();
     // SAFETY: the layout is that of the command; key and value have the sizes of the map, a descriptor and a word.
-    unsafe { call(libc::SYS_bpf, [command, at, size_of::<Element>(), 0, 0]) == 0 }
+    unsafe { call(libc::SYS_bpf, [command, at, size_of::<Element>()]) == 0 }
 }
 
 /// Stores a word for a socket: whether the kernel took it.
@@ -57,7 +57,7 @@ pub(crate) fn local_address(fd: c_int) -> Option<SocketAddrV4> {
     let to = (&raw mut address).expose_provenance();
     let length = (&raw mut bytes).expose_provenance();
     // SAFETY: room for the address, and its size.
-    let result = unsafe { call(libc::SYS_getsockname, [fd as usize, to, length, 0, 0]) };
+    let result = unsafe { call(libc::SYS_getsockname, [fd as usize, to, length]) };
     let is_internet = result == 0 && address.sin_family == libc::AF_INET as libc::sa_family_t;
     is_internet.then(|| {
         let ip = Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes());
@@ -79,7 +79,7 @@ pub(crate) fn has_filter(fd: c_int) -> bool {
 
 /// Whether a signal tells of what arrives (O_ASYNC).
 pub(crate) fn signals(fd: c_int) -> bool {
-    let arguments = [fd as usize, libc::F_GETFL as usize, 0, 0, 0];
+    let arguments = [fd as usize, libc::F_GETFL as usize];
     // SAFETY: no pointers.
     let flags = unsafe { call(libc::SYS_fcntl, arguments) };
     flags < 0 || flags as c_int & libc::O_ASYNC != 0
@@ -88,6 +88,6 @@ pub(crate) fn signals(fd: c_int) -> bool {
 /// Whether a process runs.
 pub(crate) fn is_running(process: libc::pid_t) -> bool {
     // SAFETY: no pointers; signal 0 is none.
-    let result = unsafe { call(libc::SYS_kill, [process as usize, 0, 0, 0, 0]) };
+    let result = unsafe { call(libc::SYS_kill, [process as usize, 0]) };
     result != -(libc::ESRCH as isize)
 }

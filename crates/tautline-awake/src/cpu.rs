@@ -12,7 +12,7 @@ use std::time::Duration;
 use tautline_proto::arrival::share::Share;
 use tautline_proto::time::Instant;
 
-use crate::thread;
+use crate::{raw, thread};
 
 /// CPUs that are told apart. Threads on CPUs above share places: fewer of them look at once.
 const CPUS_MAX: usize = 256;
@@ -89,6 +89,27 @@ impl Looker {
     /// Whether looking goes on at `now`: there is time, and the thread is still on its CPU.
     pub(crate) fn goes_on(&self, now: Instant) -> bool {
         now < self.until && current() == self.number
+    }
+
+    /// Looks by system calls for as long as the looker may, and in between gives way to threads of the same priority.
+    /// With an ordinary policy the scheduler preempts the thread by itself, and giving way could cost a slice.
+    ///
+    /// # Errors
+    /// Those of a look, which end it.
+    pub fn repeat<T, E>(
+        &self,
+        mut look: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        let yields = thread::yields();
+        loop {
+            let found = look();
+            if !matches!(found, Ok(None)) || !self.goes_on(raw::now()) {
+                return found;
+            }
+            if yields {
+                raw::yield_now();
+            }
+        }
     }
 
     /// Looking ended at `now`, on the clock of its begin.

@@ -23,19 +23,28 @@ pub fn open_descriptor(number: RawFd) -> io::Result<BorrowedFd<'static>> {
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// A system call with up to five arguments: the kernel's result, negative for an error.
+/// A system call with at most six arguments: the kernel's result, negative for an error.
 ///
 /// # Safety
 /// As the system call's.
+#[inline]
+pub unsafe fn call<const N: usize>(number: libc::c_long, arguments: [usize; N]) -> isize {
+    let mut all = [0; 6];
+    all[..N].copy_from_slice(&arguments);
+    // SAFETY: the caller's promise.
+    unsafe { enter(number, all) }
+}
+
+/// The convention of this processor (syscall(2)).
 #[cfg(target_arch = "x86_64")]
-pub unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
+unsafe fn enter(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the convention of x86_64 (syscall(2)); the caller's promise for the arguments.
+    // SAFETY: the caller's promise for the arguments.
     unsafe {
         core::arch::asm!(
             "syscall",
             inlateout("rax") number as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
             lateout("rcx") _, lateout("r11") _,
             options(nostack),
         );
@@ -43,34 +52,28 @@ pub unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
     result
 }
 
-/// A system call with up to five arguments: the kernel's result, negative for an error.
-///
-/// # Safety
-/// As the system call's.
+/// The convention of this processor (syscall(2)).
 #[cfg(target_arch = "aarch64")]
-pub unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
+unsafe fn enter(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the convention of aarch64 (syscall(2)); the caller's promise for the arguments.
+    // SAFETY: the caller's promise for the arguments.
     unsafe {
         core::arch::asm!(
             "svc 0",
             in("x8") number as usize,
             inlateout("x0") a => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
             options(nostack),
         );
     }
     result
 }
 
-/// A system call with up to five arguments: the kernel's result, negative for an error.
-///
-/// # Safety
-/// As the system call's.
+/// Through the C library.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe fn call(number: libc::c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
+unsafe fn enter(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     // SAFETY: the caller's promise.
-    let result = unsafe { libc::syscall(number, a, b, c, d, e) };
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     match result {
         // SAFETY: a thread's own errno.
         -1 => -(unsafe { *libc::__errno_location() } as isize),
@@ -104,8 +107,8 @@ pub fn poll(
         .as_ref()
         .map_or(0, |left| std::ptr::from_ref(left).addr());
     let start = entries.as_mut_ptr().expose_provenance();
-    // The kernel's signal set has 64 bits.
-    let arguments = [start, entries.len(), left, mask.expose_provenance(), 8];
+    let mask = mask.expose_provenance();
+    let arguments = [start, entries.len(), left, mask, SIGNAL_SET_BYTES];
     // SAFETY: a list of that many entries; a time or none; a mask that the kernel reads, or none.
     match unsafe { call(libc::SYS_ppoll, arguments) } {
         0 => Polled::Nothing,
@@ -115,12 +118,43 @@ pub fn poll(
     }
 }
 
+/// The kernel's signal set has 64 bits.
+const SIGNAL_SET_BYTES: usize = 8;
+
+/// epoll_pwait2(2) on an instance, until `end` on CLOCK_MONOTONIC, or without waiting where that has passed: how many
+/// events it stored. The signal mask may be null.
+///
+/// # Errors
+/// Those of the call.
+///
+/// # Safety
+/// Room for `count` events.
+pub unsafe fn wait_for_events(
+    epoll: c_int,
+    (events, count): (*mut libc::epoll_event, c_int),
+    end: Instant,
+    now: Instant,
+    mask: *const sigset_t,
+) -> Result<c_int, c_int> {
+    let left = timespec_of(end.saturating_duration_since(now));
+    let left = (&raw const left).expose_provenance();
+    let (events, mask) = (events.expose_provenance(), mask.expose_provenance());
+    let (epoll, count) = (epoll as usize, count as usize);
+    let arguments = [epoll, events, count, left, mask, SIGNAL_SET_BYTES];
+    // SAFETY: the caller's promise; a time; a mask that the kernel reads, or none.
+    let result = unsafe { call(libc::SYS_epoll_pwait2, arguments) } as c_int;
+    match result < 0 {
+        true => Err(-result),
+        false => Ok(result),
+    }
+}
+
 /// Sleeps until an instant on CLOCK_MONOTONIC. A signal does not end it.
 pub fn sleep_until(end: Instant) {
     let end = timespec_at(end);
     let at = (&raw const end).expose_provenance();
     let clock = libc::CLOCK_MONOTONIC as usize;
-    let arguments = [clock, libc::TIMER_ABSTIME as usize, at, 0, 0];
+    let arguments = [clock, libc::TIMER_ABSTIME as usize, at];
     // SAFETY: a time that the kernel reads. It is absolute, so that a sleep which a signal ended is begun again.
     while unsafe { call(libc::SYS_clock_nanosleep, arguments) } == -(libc::EINTR as isize) {}
 }
@@ -128,18 +162,13 @@ pub fn sleep_until(end: Instant) {
 /// Lets threads of the same priority run.
 pub fn yield_now() {
     // SAFETY: no arguments.
-    unsafe { call(libc::SYS_sched_yield, [0; 5]) };
+    unsafe { call(libc::SYS_sched_yield, []) };
 }
 
 /// Whether a call on this descriptor may wait.
 pub fn is_blocking(fd: c_int) -> bool {
     // SAFETY: no pointers.
-    let flags = unsafe {
-        call(
-            libc::SYS_fcntl,
-            [fd as usize, libc::F_GETFL as usize, 0, 0, 0],
-        )
-    };
+    let flags = unsafe { call(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize]) };
     flags >= 0 && flags as c_int & libc::O_NONBLOCK == 0
 }
 
@@ -163,12 +192,7 @@ pub fn socket_option<T: Copy>(fd: c_int, (level, name): (c_int, c_int), mut valu
 /// then lets it run soon after it woke (Linux 6.12 and later). Whether the slice was given.
 pub fn prefer_latency() -> bool {
     // SAFETY: no pointers.
-    unsafe {
-        call(
-            libc::SYS_prctl,
-            [libc::PR_SET_TIMERSLACK as usize, 1, 0, 0, 0],
-        )
-    };
+    unsafe { call(libc::SYS_prctl, [libc::PR_SET_TIMERSLACK as usize, 1]) };
     let Some(attributes) = attributes().filter(|found| found.policy == libc::SCHED_OTHER as u32)
     else {
         return false;
@@ -180,7 +204,7 @@ pub fn prefer_latency() -> bool {
     };
     let at = (&raw const wanted).expose_provenance();
     // SAFETY: attributes of their size.
-    unsafe { call(libc::SYS_sched_setattr, [0, at, 0, 0, 0]) };
+    unsafe { call(libc::SYS_sched_setattr, [0, at, 0]) };
     // An older kernel takes the slice without an error and ignores it.
     self::attributes().is_some_and(|found| found.runtime == SLICE_NS)
 }
@@ -190,12 +214,7 @@ fn attributes() -> Option<Attributes> {
     let mut attributes = Attributes::default();
     let at = (&raw mut attributes).expose_provenance();
     // SAFETY: room for the attributes, whose size is given.
-    let result = unsafe {
-        call(
-            libc::SYS_sched_getattr,
-            [0, at, size_of::<Attributes>(), 0, 0],
-        )
-    };
+    let result = unsafe { call(libc::SYS_sched_getattr, [0, at, size_of::<Attributes>(), 0]) };
     (result == 0).then_some(attributes)
 }
 
@@ -219,7 +238,7 @@ struct Attributes {
 /// Whether the calling thread has a real-time policy, for which yielding is cheap.
 pub fn is_real_time() -> bool {
     // SAFETY: no pointers.
-    let policy = unsafe { call(libc::SYS_sched_getscheduler, [0; 5]) };
+    let policy = unsafe { call(libc::SYS_sched_getscheduler, [0]) };
     matches!(
         policy as c_int & !libc::SCHED_RESET_ON_FORK,
         libc::SCHED_FIFO | libc::SCHED_RR

@@ -57,8 +57,7 @@ pub(crate) fn begin() {
     });
 }
 
-/// Whether a looker gives way after each look. With an ordinary policy the scheduler preempts it by itself, and giving
-/// way could cost a slice.
+/// Whether the thread has a real-time policy.
 pub(crate) fn yields() -> bool {
     with(|thread| thread.yields)
 }

@@ -149,11 +149,6 @@ pub trait Beside {
     fn end(&mut self, _entries: &mut [pollfd]) -> bool {
         false
     }
-
-    /// A descriptor has something since `at`. Whether the flows learn from it now; if not, the caller teaches them.
-    fn arrived(&mut self, _seen: Seen, _at: Instant) -> bool {
-        true
-    }
 }
 
 /// Nothing besides.
@@ -239,12 +234,26 @@ impl<B: Beside> Awaited for PolledList<'_, '_, B> {
         }
     }
 
+    /// Polls the list again and again, and looks meanwhile at what lies beside it.
     fn look(&mut self, looker: &Looker, now: Instant) -> Result<Option<()>, Waited> {
-        let has_memory = self.beside.begin();
-        let found = self.look_at_all(looker, now, has_memory);
+        let looks = if self.beside.begin() {
+            LOOKS_PER_POLL
+        } else {
+            0
+        };
+        let found = looker.repeat(|| {
+            if self.sleep(Instant::ZERO, now)?.is_some() {
+                return Ok(Some(true));
+            }
+            let is_beside = (0..looks).any(|_| {
+                std::hint::spin_loop();
+                self.beside.is_there()
+            });
+            Ok(is_beside.then_some(false))
+        });
         match self.beside.end(self.entries) {
             true => Ok(Some(())),
-            false => found,
+            false => found.map(|is_polled| (is_polled == Some(true)).then_some(())),
         }
     }
 
@@ -255,41 +264,11 @@ impl<B: Beside> Awaited for PolledList<'_, '_, B> {
     }
 
     fn arrived(&mut self, seen: Seen, at: Instant) {
-        if !self.beside.arrived(seen, at) {
-            return;
-        }
         for (entry, flow) in self.entries.iter().zip(self.flows.iter_mut()) {
             if let Some(flow) = flow
                 && entry.revents & libc::POLLIN != 0
             {
                 flow.arrived(at, seen);
-            }
-        }
-    }
-}
-
-impl<B: Beside> PolledList<'_, '_, B> {
-    /// Polls the list again and again, and looks meanwhile at what lies beside it.
-    fn look_at_all(
-        &mut self,
-        looker: &Looker,
-        now: Instant,
-        has_memory: bool,
-    ) -> Result<Option<()>, Waited> {
-        let yields = thread::yields();
-        loop {
-            let found = self.sleep(Instant::ZERO, now);
-            if found != Ok(None) || !looker.goes_on(raw::now()) {
-                return found;
-            }
-            if yields {
-                raw::yield_now();
-            }
-            for _ in 0..if has_memory { LOOKS_PER_POLL } else { 0 } {
-                if self.beside.is_there() {
-                    return Ok(None);
-                }
-                std::hint::spin_loop();
             }
         }
     }

@@ -407,16 +407,19 @@ fn waits_of_a_program_end_awake_without_privileges_and_are_reported() {
     );
 }
 
-/// An event loop that only other threads of the program wake up, and one that datagrams wake up as well, in turns.
+/// An event loop that only other threads of the program wake up, and one that datagrams wake up as well, in turns, and
+/// that asks for room to send after each of them.
 const EVENT_LOOPS: &str = "import os, select, socket, threading, time
 bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
 link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 link.bind(('127.0.0.1', 0))
 link.setblocking(False)
+room = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 loops = [select.epoll(), select.epoll()]
 loops[0].register(bells[0], select.EPOLLIN)
 loops[1].register(bells[1], select.EPOLLIN)
 loops[1].register(link, select.EPOLLIN)
+loops[1].register(room, 0)
 def wake_up():
     for number in range(300):
         time.sleep(0.002)
@@ -427,8 +430,11 @@ def wake_up():
 def run(loop, count):
     while count:
         for ready, _ in loop.poll():
-            is_message = ready == link.fileno()
-            count -= len(link.recv(1)) if is_message else os.eventfd_read(ready)
+            if ready == link.fileno():
+                count -= len(link.recv(1))
+                loop.modify(room, select.EPOLLOUT | select.EPOLLONESHOT)
+            elif ready != room.fileno():
+                count -= os.eventfd_read(ready)
 threads = [threading.Thread(target=run, args=(loops[0], 300)), threading.Thread(target=wake_up)]
 [thread.start() for thread in threads]
 run(loops[1], 600)

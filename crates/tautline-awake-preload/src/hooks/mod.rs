@@ -17,8 +17,15 @@ macro_rules! hooks {
     };
 }
 
+pub mod epoll;
 pub mod lifetime;
 pub mod receiving;
 pub mod sending;
 pub mod sets;
 pub mod sleeping;
+
+#[allow(unsafe_code)] // A function of the C library.
+unsafe extern "C-unwind" {
+    /// Ends the thread if another one has cancelled it: as the C library's calls do, where one is not made.
+    fn pthread_testcancel();
+}

@@ -12,15 +12,12 @@ use tautline_awake::raw::{self, Polled};
 use tautline_awake::wait::{self, Beside, Waited};
 use tautline_proto::time::Instant;
 
+use super::pthread_testcancel;
 use crate::deliver::Asked;
 use crate::handlers::{self, Interrupted};
 use crate::look::Place;
 use crate::table::Slot;
 use crate::{next, options, report, table};
-
-unsafe extern "C-unwind" {
-    fn pthread_testcancel();
-}
 
 /// Step after the wait.
 enum Next {

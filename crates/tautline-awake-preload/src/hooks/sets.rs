@@ -1,18 +1,16 @@
-//! poll(2), ppoll(2), select(2), pselect(2), epoll_wait(2), epoll_pwait(2), epoll_pwait2(2): waits for several
-//! descriptors.
+//! poll(2), ppoll(2), select(2), pselect(2): waits for a list of descriptors.
 #![allow(unsafe_code)] // Exported functions with the C library's names.
 
-use std::cell::Cell;
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{POLLIN, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
-use tautline_awake::flow::{Flow, Seen};
+use libc::{POLLIN, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use tautline_awake::flow::Flow;
 use tautline_awake::raw::{self, Polled};
 use tautline_awake::wait::{self, Beside, Waited};
 use tautline_proto::time::Instant;
 
-use super::sending;
+use super::{pthread_testcancel, sending};
 use crate::look::Place;
 use crate::table::{self, Held, Slot};
 use crate::{look, next, options};
@@ -28,10 +26,6 @@ struct Members {
     count: usize,
     /// Another thread closed a member meanwhile: `entries` has the copy that keeps its file open.
     has_copies: bool,
-    /// Set for an epoll instance, of which only the program's call knows whose events there are: flows learn after it.
-    learns_later: bool,
-    /// Arrival to learn from then, if the wait before the call found one.
-    found: Cell<Option<(Seen, Instant)>>,
 }
 
 impl Members {
@@ -46,8 +40,6 @@ impl Members {
             slots: [None; MEMBERS_MAX],
             count: 0,
             has_copies: false,
-            learns_later: false,
-            found: Cell::new(None),
         }
     }
 
@@ -99,7 +91,6 @@ impl Members {
             keepers: &keepers,
             places: self.places_to_look_at(),
             looks: [false; MEMBERS_MAX],
-            found: self.learns_later.then_some(&self.found),
         };
         let entries = &mut self.entries[..self.count];
         let waited = wait::until_ready(entries, &mut flows, deadline, mask, looks);
@@ -130,7 +121,7 @@ impl Members {
     }
 
     /// Answers where datagrams are beside members: with those, and with what the kernel says of the members now.
-    fn announce(&mut self, store: impl FnOnce(&[pollfd], c_int) -> c_int) -> c_int {
+    fn announce(&mut self, store: impl FnOnce(&[pollfd]) -> c_int) -> c_int {
         let entries = &mut self.entries[..self.count];
         raw::poll(entries, Some(Instant::ZERO), raw::now(), std::ptr::null());
         let mut is_full = [false; MEMBERS_MAX];
@@ -138,14 +129,13 @@ impl Members {
             is_full[index] = true;
             place.announced();
         }
-        let first = self.entries[0].fd;
         let entries = &mut self.entries[..self.count];
         for (entry, is_full) in entries.iter_mut().zip(is_full) {
             if is_full {
                 entry.revents |= entry.events & (POLLIN | libc::POLLRDNORM);
             }
         }
-        store(entries, first)
+        store(entries)
     }
 
     /// Waits for what is left with the copies of closed members, of which `fds` are the program's numbers, and answers
@@ -157,7 +147,7 @@ impl Members {
         before: Before,
         deadline: Option<Instant>,
         mask: *const sigset_t,
-        store: impl FnOnce(&[pollfd], c_int) -> c_int,
+        store: impl FnOnce(&[pollfd]) -> c_int,
     ) -> c_int {
         let entries = &mut self.entries[..self.count];
         let found = match before {
@@ -165,7 +155,6 @@ impl Members {
             Before::Found | Before::Beside => Polled::Ready,
             Before::Untouched => raw::poll(entries, deadline, raw::now(), mask),
         };
-        let first = entries[0].fd;
         let mut copies = [None; MEMBERS_MAX];
         for ((entry, fd), copy) in entries.iter_mut().zip(fds).zip(&mut copies) {
             let open = std::mem::replace(&mut entry.fd, fd);
@@ -175,7 +164,7 @@ impl Members {
             Polled::Interrupted => interrupted(),
             Polled::Ready | Polled::Nothing | Polled::Refused => {
                 raw::poll(entries, Some(Instant::ZERO), raw::now(), std::ptr::null());
-                store(entries, first)
+                store(entries)
             }
         };
         for copy in copies.into_iter().flatten() {
@@ -185,25 +174,18 @@ impl Members {
         result
     }
 
-    /// The program's call has returned: learns from what it found, and from what was put off until it. The program's
-    /// next receive at a member of a list takes the arrival that is counted here, and is no further one.
+    /// The program's call has returned: learns from what it found, unless the wait before it has. The program's next
+    /// receive at a member takes the arrival that is counted here, and is no further one.
     fn learn(&self, before: Before, began: Instant, is_ready: impl Fn(usize) -> bool) {
-        let found = self.found.take();
         for (index, slot) in self.slots[..self.count].iter().enumerate() {
-            let is_ready = is_ready(index);
-            let slot = slot.filter(|_| is_ready || found.is_some());
+            let slot = slot.filter(|_| is_ready(index));
             let Some(mut held) = slot.and_then(Slot::hold) else {
                 continue;
             };
-            match (found, is_ready) {
-                (Some((seen, at)), true) => held.flow().arrived(at, seen),
-                (Some(_), false) => held.flow().interrupted(),
-                (None, _) if before == Before::Untouched => held.returned(began, raw::now()),
-                (None, _) => {}
+            if before == Before::Untouched {
+                held.returned(began, raw::now());
             }
-            if !self.learns_later {
-                held.flow().announce();
-            }
+            held.flow().announce();
         }
     }
 }
@@ -268,8 +250,6 @@ struct Looks<'k> {
     places: [Option<Place>; MEMBERS_MAX],
     /// Where this thread looks.
     looks: [bool; MEMBERS_MAX],
-    /// Place for an arrival from which the flows learn later.
-    found: Option<&'k Cell<Option<(Seen, Instant)>>>,
 }
 
 impl Beside for Looks<'_> {
@@ -297,14 +277,6 @@ impl Beside for Looks<'_> {
         self.looks = [false; MEMBERS_MAX];
         is_there
     }
-
-    fn arrived(&mut self, seen: Seen, at: Instant) -> bool {
-        match self.found {
-            Some(found) => found.set(Some((seen, at))),
-            None => return true,
-        }
-        false
-    }
 }
 
 /// Outcome of the wait before the program's call.
@@ -321,15 +293,14 @@ enum Before {
 
 /// A call on a set: the wait before it, the call with the time that is left, and the lesson. `ready` says of a member,
 /// by the call's result, whether something arrived there. `store` answers instead of the call where another thread
-/// closed a member meanwhile: from what poll(2) says of the members, with the number under which the first one's file
-/// is still open.
+/// closed a member meanwhile: from what poll(2) says of the members.
 fn waited(
     members: &mut Members,
     timeout: Option<Duration>,
     mask: *const sigset_t,
     call: impl Fn(Option<Duration>) -> c_int,
-    ready: impl Fn(usize, c_int) -> bool,
-    store: impl FnOnce(&[pollfd], c_int) -> c_int,
+    ready: impl Fn(usize) -> bool,
+    store: impl FnOnce(&[pollfd]) -> c_int,
 ) -> c_int {
     let began = raw::now();
     let deadline = timeout.map(|timeout| began + timeout);
@@ -345,15 +316,11 @@ fn waited(
     }
     let left = deadline.map(|deadline| deadline.saturating_duration_since(raw::now()));
     let result = call(left);
-    members.learn(before, began, |index| result > 0 && ready(index, result));
+    members.learn(before, began, |index| result > 0 && ready(index));
     result
 }
 
-unsafe extern "C-unwind" {
-    fn pthread_testcancel();
-}
-
-fn interrupted() -> c_int {
+pub(super) fn interrupted() -> c_int {
     // SAFETY: no arguments; a thread's own errno. The thread may be cancelled here: nothing is held.
     unsafe {
         pthread_testcancel();
@@ -385,15 +352,7 @@ fn members_of(entries: *const pollfd, count: nfds_t, timeout: Option<Duration>) 
     members.is_predictable().then_some(members)
 }
 
-/// Whole milliseconds, rounded up: no call returns before its time.
-fn milliseconds(time: Option<Duration>) -> c_int {
-    time.map_or(-1, |time| {
-        let ms = time.as_nanos().div_ceil(1_000_000);
-        c_int::try_from(ms).unwrap_or(c_int::MAX)
-    })
-}
-
-fn time_of_milliseconds(time: c_int) -> Option<Duration> {
+pub(super) fn time_of_milliseconds(time: c_int) -> Option<Duration> {
     u64::try_from(time).ok().map(Duration::from_millis)
 }
 
@@ -401,7 +360,7 @@ fn time_of_milliseconds(time: c_int) -> Option<Duration> {
 ///
 /// # Safety
 /// Null, or readable.
-unsafe fn time_of(time: *const timespec) -> Result<Option<Duration>, ()> {
+pub(super) unsafe fn time_of(time: *const timespec) -> Result<Option<Duration>, ()> {
     if time.is_null() {
         return Ok(None);
     }
@@ -411,7 +370,10 @@ unsafe fn time_of(time: *const timespec) -> Result<Option<Duration>, ()> {
 }
 
 /// Makes a call with a time as C has it: null without one.
-fn with_time(time: Option<Duration>, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+pub(super) fn with_time(
+    time: Option<Duration>,
+    call: impl FnOnce(*const timespec) -> c_int,
+) -> c_int {
     let time = time.map(raw::timespec_of);
     call(time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref))
 }
@@ -437,8 +399,8 @@ unsafe fn wait_for_list(
         with_time(left, real)
     };
     // SAFETY: the caller's promise.
-    let ready = |index, _| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
-    let store = |found: &[pollfd], _| {
+    let ready = |index| unsafe { (*entries.add(index)).revents & POLLIN != 0 };
+    let store = |found: &[pollfd]| {
         for (index, entry) in found.iter().enumerate() {
             // SAFETY: the caller's promise: a list of at least as many entries.
             unsafe { (*entries.add(index)).revents = entry.revents };
@@ -536,9 +498,9 @@ unsafe fn wait_for_sets(
     };
     let fds = members.entries.map(|entry| entry.fd);
     // SAFETY: the caller's promise.
-    let ready = |index: usize, _| unsafe { has(sets[0], fds[index]) };
+    let ready = |index: usize| unsafe { has(sets[0], fds[index]) };
     // SAFETY: the caller's promise.
-    let store = |found: &[pollfd], _| unsafe { store_sets(count, sets, &fds, found) };
+    let store = |found: &[pollfd]| unsafe { store_sets(count, sets, &fds, found) };
     waited(&mut members, limit, mask, call, ready, store)
 }
 
@@ -584,66 +546,6 @@ unsafe fn store_sets(
         }
     }
     ready
-}
-
-/// The data of an event.
-///
-/// # Safety
-/// An event of epoll.
-unsafe fn data_of(event: *const epoll_event) -> u64 {
-    // SAFETY: the caller's promise; the structure is packed on x86-64.
-    unsafe { (&raw const (*event).u64).read_unaligned() }
-}
-
-/// Whether one of the events that a call has stored came from outside this program.
-///
-/// # Safety
-/// That many events.
-unsafe fn has_arrival(epoll: c_int, events: *const epoll_event, count: c_int) -> bool {
-    (0..count as usize).any(|index| {
-        // SAFETY: the caller's promise.
-        let data = unsafe { data_of(events.add(index)) };
-        !table::is_own_event(epoll, data)
-    })
-}
-
-/// An epoll instance is one flow: the arrivals of its members from outside this program together.
-fn epoll_members(epoll: c_int, timeout: Option<Duration>) -> Option<Members> {
-    if options::is_off() || timeout.is_some_and(|time| time.is_zero()) {
-        return None;
-    }
-    let slot = table::slot_of_set(epoll)?;
-    let mut members = Members::new();
-    let entry = pollfd {
-        fd: epoll,
-        events: POLLIN,
-        revents: 0,
-    };
-    members.add(entry, Some(slot));
-    members.learns_later = true;
-    Some(members)
-}
-
-/// Waits for an epoll instance: `plain` is the program's call as it is, `call` the one with what is left of its time.
-///
-/// # Safety
-/// As epoll_pwait2(2).
-unsafe fn wait_for_epoll(
-    (epoll, events, count): (c_int, *mut epoll_event, c_int),
-    limit: Result<Option<Duration>, ()>,
-    mask: *const sigset_t,
-    plain: impl FnOnce() -> c_int,
-    call: impl Fn(Option<Duration>) -> c_int,
-) -> c_int {
-    let members = limit.ok().and_then(|limit| epoll_members(epoll, limit));
-    let (Some(mut members), Ok(limit)) = (members, limit) else {
-        return plain();
-    };
-    // SAFETY: the caller's promise.
-    let ready = |_, found| unsafe { has_arrival(epoll, events, found) };
-    // SAFETY: the caller's promise.
-    let store = |_: &[pollfd], epoll| unsafe { next::epoll_wait(epoll, events, count, 0) };
-    waited(&mut members, limit, mask, call, ready, store)
 }
 
 hooks! {
@@ -694,36 +596,5 @@ hooks! {
         let real = |time| next::pselect(count, read, write, except, time, mask);
         let call = |left| with_time(left, real);
         wait_for_sets(count, [read, write, except], time_of(timeout), mask, || real(timeout), call)
-    }
-
-    /// epoll_ctl(2): descriptors that threads of this program write to are known by the data of their events.
-    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        let result = next::epoll_ctl(epoll, operation, fd, event);
-        if result == 0 && operation != libc::EPOLL_CTL_DEL {
-            table::joined(epoll, fd, data_of(event));
-        }
-        result
-    }
-
-    /// epoll_wait(2).
-    epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int) -> c_int {
-        epoll_pwait(epoll, events, count, timeout_ms, std::ptr::null())
-    }
-
-    /// epoll_pwait(2).
-    epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int {
-        let call = |left| match mask.is_null() {
-            true => next::epoll_wait(epoll, events, count, milliseconds(left)),
-            false => next::epoll_pwait(epoll, events, count, milliseconds(left), mask),
-        };
-        let time = time_of_milliseconds(timeout_ms);
-        wait_for_epoll((epoll, events, count), Ok(time), mask, || call(time), call)
-    }
-
-    /// epoll_pwait2(2).
-    epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        let real = |time| next::epoll_pwait2(epoll, events, count, time, mask);
-        let call = |left| with_time(left, real);
-        wait_for_epoll((epoll, events, count), time_of(timeout), mask, || real(timeout), call)
     }
 }
