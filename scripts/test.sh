@@ -136,7 +136,7 @@ stage_docs() {
 }
 
 # Tests in a process each, by cargo-nextest, and the code in the documentation. .config/nextest.toml chooses them. A
-# test that passed only when it was repeated fails the stage.
+# test that passed only when it was repeated is listed, and fails nothing.
 stage_tests() {
     local status=0
     # Two tests for each processor: most of them wait, for a grace period of the kernel or a time that they asked for.
