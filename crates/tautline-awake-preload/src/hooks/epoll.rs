@@ -88,7 +88,7 @@ unsafe fn data_of(event: *const epoll_event) -> u64 {
     unsafe { (&raw const (*event).u64).read_unaligned() }
 }
 
-/// Whether one of the events that a call has stored came from outside this program. Room to send is no arrival.
+/// Whether one of the events that a call has stored came from outside this program. Room to send does not count.
 ///
 /// # Safety
 /// That many events.

@@ -26,6 +26,7 @@ pub mod sleeping;
 
 #[allow(unsafe_code)] // A function of the C library.
 unsafe extern "C-unwind" {
-    /// Ends the thread if another one has cancelled it: as the C library's calls do, where one is not made.
+    /// Ends the thread if another one has cancelled it. The C library's calls do that by themselves; system calls past
+    /// it do not.
     fn pthread_testcancel();
 }

@@ -175,7 +175,7 @@ impl Members {
     }
 
     /// The program's call has returned: learns from what it found, unless the wait before it has. The program's next
-    /// receive at a member takes the arrival that is counted here, and is no further one.
+    /// receive at a member takes the arrival that is counted here, and does not count again.
     fn learn(&self, before: Before, began: Instant, is_ready: impl Fn(usize) -> bool) {
         for (index, slot) in self.slots[..self.count].iter().enumerate() {
             let slot = slot.filter(|_| is_ready(index));
