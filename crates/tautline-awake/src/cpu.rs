@@ -58,6 +58,22 @@ fn current() -> usize {
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) % CPUS_MAX
 }
 
+/// For how long this thread may look at some time, now or later: the lesser of what it and its CPU have left. While
+/// another thread looks on the CPU, nobody knows what will be left there, and the thread's own account counts alone.
+pub(crate) fn available(at: Instant) -> Duration {
+    let own = thread::available(at);
+    let cpu = &CPUS[current()];
+    // Acquire: partner is the release of the last holder.
+    if cpu.is_taken.swap(true, Acquire) {
+        return own;
+    }
+    // SAFETY: the place is taken by this thread.
+    let mut share = unsafe { *cpu.share.get() };
+    // Release: partner is the acquire of the next holder.
+    cpu.is_taken.store(false, Release);
+    own.min(share.available(at))
+}
+
 impl Looker {
     /// The place on this thread's CPU: for at most until `until`. `None` if another thread looks there, or nothing of
     /// the CPU's or the thread's share is left.
@@ -69,9 +85,8 @@ impl Looker {
             return None;
         }
         // SAFETY: the place is taken by this thread.
-        let share = unsafe { &mut *cpu.share.get() };
-        share.available(now);
-        let available = thread::limited(now, share);
+        let of_cpu = unsafe { (*cpu.share.get()).available(now) };
+        let available = of_cpu.min(thread::available(now));
         let looker = Self {
             cpu,
             number,

@@ -18,8 +18,8 @@ pub fn timer_for(clock: clockid_t, end: Instant) -> Option<Instant> {
     let now = raw::now();
     // No more than the share when the timer goes off: after a share that ends before the sleep does, the rest is slept,
     // and the thread is late by another wake-up.
-    let available = thread::available(now + left / SLEPT_DIVISOR);
-    let waking = thread::waking(now + left, Duration::ZERO)?;
+    let available = cpu::available(now + left / SLEPT_DIVISOR);
+    let waking = thread::waking(now + left, Duration::ZERO, Duration::ZERO)?;
     let early = early(left, waking.min(available))?;
     thread::begin();
     Some(Instant::from_nanos(

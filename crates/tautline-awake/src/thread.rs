@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use tautline_proto::arrival::quantile::Quantile;
-use tautline_proto::arrival::share::Share;
+use tautline_proto::arrival::share::{SAVED_MAX, Share};
 use tautline_proto::time::Instant;
 
-use crate::cpu::{LOOK_MIN, SHARE_PERCENT};
+use crate::cpu::{self, LOOK_MIN, SHARE_PERCENT};
 use crate::raw;
 
 /// Wake-up assumed before any was measured. Lower: the first predictions come too late. Higher: they cost more.
@@ -62,14 +62,16 @@ pub(crate) fn yields() -> bool {
     with(|thread| thread.yields)
 }
 
-/// Time to be allowed for a wake-up of this thread, which is to look from `at` on for `longest`: that of nearly its
-/// longest wake-up, as far as the share lasts for the look even after a short one. `None` if the share is spent.
-pub fn waking(at: Instant, longest: Duration) -> Option<Duration> {
-    let available = available(at);
+/// Time to be allowed for a wake-up of this thread, which is to look from `at` on for `usual`, and for `longest` at
+/// most: that of nearly its longest wake-up, as far as the shares last for the longest look even after a short one.
+/// `None` if they do not last for the usual one: what is saved serves a later look.
+pub fn waking(at: Instant, usual: Duration, longest: Duration) -> Option<Duration> {
+    let available = cpu::available(at);
     let waking = with(|thread| thread.waking.map(|waking| waking.value_ns()));
     let [short, long] = waking
         .map(|ns| Duration::from_nanos(ns.clamp(*WAKING_NS.start(), *WAKING_NS.end()) as u64));
-    (available >= LOOK_MIN).then(|| long.min(short + available.saturating_sub(longest)))
+    let needed = usual.clamp(LOOK_MIN, SAVED_MAX);
+    (available >= needed).then(|| long.min(short + available.saturating_sub(longest)))
 }
 
 /// A timer that was set to `due` woke the thread at `now`.
@@ -79,20 +81,10 @@ pub fn woke(due: Instant, now: Instant) {
     with(|thread| thread.waking.iter_mut().for_each(|waking| waking.add(ns)));
 }
 
-/// For how long the thread may look at some time, now or later.
-pub fn available(at: Instant) -> Duration {
+/// For how long the thread may look at some time, now or later, whatever others do on its CPU.
+pub(crate) fn available(at: Instant) -> Duration {
     let mut share = with(|thread| thread.share);
     share.available(at)
-}
-
-/// For how long the thread may look now, on a CPU with this account. Where others have looked there, the thread's own
-/// account becomes as low: it would wake up too early otherwise, again and again.
-pub(crate) fn limited(now: Instant, cpu: &Share) -> Duration {
-    with(|thread| {
-        thread.share.available(now);
-        thread.share.limit(cpu);
-        thread.share.available(now)
-    })
 }
 
 /// The thread has looked from `began` to `ended`.

@@ -281,8 +281,10 @@ pub fn earliest(flows: &mut [Option<&mut Flow>], now: Instant) -> Option<(usize,
         let window = flow.as_mut()?.expected(now, Duration::ZERO)?;
         Some((index, window))
     });
-    let (index, Window { from, until }) = windows.min_by_key(|(_, window)| window.from)?;
-    let waking = thread::waking(from, until.saturating_duration_since(from))?;
+    let (index, window) = windows.min_by_key(|(_, window)| window.from)?;
+    let [usual, longest] =
+        [window.expected, window.until].map(|end| end.saturating_duration_since(window.from));
+    let waking = thread::waking(window.from, usual, longest)?;
     thread::begin();
     let window = flows[index].as_mut()?.window(now, waking)?;
     Some((index, window))

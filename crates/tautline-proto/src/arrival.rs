@@ -94,6 +94,8 @@ enum Stamp {
 pub struct Window {
     /// When the timer of the sleep should go off, the wake-up allowed for. It may have passed.
     pub from: Instant,
+    /// When it should come. It may have passed.
+    pub expected: Instant,
     /// When looking ends, whatever came.
     pub until: Instant,
 }
@@ -123,6 +125,14 @@ pub enum Pattern {
 enum Source {
     Rhythm(usize),
     Answer,
+}
+
+/// A model's next window, and the spread of its errors.
+struct Bounds {
+    from_ns: i64,
+    expected_ns: i64,
+    until_ns: i64,
+    spread_ns: i64,
 }
 
 /// A window that was handed out: whose it is, and its end.
@@ -309,36 +319,36 @@ impl Predictor {
     fn best(&mut self, now: Instant, waking: Duration) -> Option<(Source, Window)> {
         let now_ns = nanos(now);
         let waking_ns = waking.as_nanos().min(1_000_000) as i64;
-        let mut best: Option<(Source, i64, i64, i64)> = None;
+        let mut best: Option<(Source, Bounds)> = None;
         for source in (0..RHYTHMS_MAX).map(Source::Rhythm).chain([Source::Answer]) {
-            let Some((from, until, spread)) = self.window_of(source, now_ns) else {
+            let Some(mut bounds) = self.window_of(source, now_ns) else {
                 continue;
             };
-            let from = from - waking_ns;
-            let is_better = best.is_none_or(|(_, other_from, other_until, other_spread)| {
-                match from < other_until && other_from < until {
+            bounds.from_ns -= waking_ns;
+            let is_better = best.as_ref().is_none_or(|(_, other)| {
+                match bounds.from_ns < other.until_ns && other.from_ns < bounds.until_ns {
                     // Both expect the same arrival: the more precise one knows better.
-                    true => spread < other_spread,
-                    false => from < other_from,
+                    true => bounds.spread_ns < other.spread_ns,
+                    false => bounds.from_ns < other.from_ns,
                 }
             });
             if is_better {
-                best = Some((source, from, until, spread));
+                best = Some((source, bounds));
             }
         }
-        let (source, from, until, _) = best?;
-        let from = from.max(now_ns);
+        let (source, bounds) = best?;
         Some((
             source,
             Window {
-                from: instant(from),
-                until: instant(until),
+                from: instant(bounds.from_ns.max(now_ns)),
+                expected: instant(bounds.expected_ns),
+                until: instant(bounds.until_ns),
             },
         ))
     }
 
-    /// Bounds of a model's next window, and the spread of its errors.
-    fn window_of(&mut self, source: Source, now_ns: i64) -> Option<(i64, i64, i64)> {
+    /// A model's next window.
+    fn window_of(&mut self, source: Source, now_ns: i64) -> Option<Bounds> {
         let (next_ns, again_ns, track) = match source {
             Source::Answer if self.are_requests() => return None,
             Source::Answer => (self.answer.next_ns()?, None, &self.answer.track),
@@ -355,7 +365,12 @@ impl Predictor {
             (true, Some(period_ns)) => next_ns + period_ns,
             (true, None) => return None,
         };
-        Some((next_ns + early, next_ns + late, track.spread_ns()))
+        Some(Bounds {
+            from_ns: next_ns + early,
+            expected_ns: next_ns,
+            until_ns: next_ns + late,
+            spread_ns: track.spread_ns(),
+        })
     }
 
     /// The thread has looked until `at`, and found nothing. That may be before the end of the window: its share or the

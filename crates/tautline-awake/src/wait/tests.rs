@@ -30,6 +30,8 @@ struct Case {
     /// Delay of a message after its due time.
     delay: Times,
     waking: Times,
+    /// For how long another thread of the process looks on this CPU before each wait.
+    other: u64,
 }
 
 struct Machine {
@@ -140,6 +142,7 @@ fn run_here(case: Case, count: u64, seed: u64) -> Outcome {
         machine.arrival =
             (begin + k * case.period + machine.time(case.delay)).max(machine.arrival + 1);
         let began = Instant::from_nanos(machine.now);
+        look_as_another_thread(began, Duration::from_nanos(case.other));
         if machine.arrival <= machine.now {
             flow.returned(began, began + Duration::from_nanos(US));
         } else {
@@ -175,6 +178,14 @@ fn run_here(case: Case, count: u64, seed: u64) -> Outcome {
         outcome.late_us(999),
     );
     outcome
+}
+
+/// Spends of the CPU's account alone, as far as it lasts.
+fn look_as_another_thread(now: Instant, time: Duration) {
+    if let Some(looker) = Looker::begin(now, now + time) {
+        let end = looker.until();
+        looker.end(end);
+    }
 }
 
 fn stay_on_cpu() {
@@ -221,6 +232,7 @@ fn the_longest_wake_ups_are_learned() {
         period,
         delay: SENDER,
         waking,
+        other: 0,
     };
     assert_met(case("250 Hz, idle", 4 * MS, IDLE), [2, 45], 98);
     assert_met(case("250 Hz, busy", 4 * MS, BUSY), [2, 15], 98);
@@ -235,6 +247,7 @@ fn a_share_that_does_not_suffice_is_spent_on_the_arrival() {
         period,
         delay: SENDER,
         waking,
+        other: 0,
     };
     assert_met(case("2 kHz, idle", MS / 2, IDLE), [20, 45], 97);
     assert_met(case("2 kHz, busy", MS / 2, BUSY), [10, 40], 97);
@@ -253,9 +266,26 @@ fn a_loop_at_250_hz_is_soon_awake() {
         period: 4 * MS,
         delay: COMPILERS,
         waking: BUSY,
+        other: 0,
     };
     let awake = (0..40).map(|seed| run_seed(case, 1_000, seed).counts.awake);
     let awake: Vec<u64> = awake.collect();
     assert!(awake.iter().all(|count| *count >= 600), "{awake:?}");
     assert!(awake.iter().sum::<u64>() >= 40 * 860, "{awake:?}");
+}
+
+/// A client whose thread for the network and main thread share a CPU. What the main thread's sleeps leave of the share
+/// in one period does not last until most messages.
+#[test]
+fn what_other_threads_leave_is_saved_for_whole_looks() {
+    let case = Case {
+        name: "1 kHz, beside a sleeper",
+        period: MS,
+        delay: times(0, 150, 200, 10),
+        waking: BUSY,
+        other: 80 * US,
+    };
+    let counts = run(case, 20_000).counts;
+    assert!(counts.awake >= 1_500, "{counts:?}");
+    assert!(counts.in_vain <= 3_000, "{counts:?}");
 }

@@ -47,12 +47,6 @@ impl Share {
         Duration::from_nanos(self.saved_ns.max(0) as u64)
     }
 
-    /// Leaves no more in the account than is in another one from which the same time is spent.
-    #[inline]
-    pub fn limit(&mut self, other: &Self) {
-        self.saved_ns = self.saved_ns.min(other.saved_ns);
-    }
-
     /// Takes time that was spent out of the account. More than was there leaves a debt of at most [`SAVED_MAX`].
     #[inline]
     pub fn spend(&mut self, time: Duration) {
@@ -104,23 +98,6 @@ mod tests {
         }
         let allowed = now.saturating_duration_since(began) / 10 + SAVED_MAX + poll;
         assert!(spent <= allowed, "{spent:?} of {allowed:?}");
-    }
-
-    #[test]
-    fn an_account_is_limited_by_that_of_the_cpu() {
-        let now = Instant::from_nanos(1_000_000_000);
-        let (mut own, mut cpu) = (Share::new(10), Share::new(10));
-        assert_eq!(
-            (own.available(now), cpu.available(now)),
-            (SAVED_MAX, SAVED_MAX)
-        );
-        cpu.spend(Duration::from_micros(300));
-        own.limit(&cpu);
-        assert_eq!(own.available(now), cpu.available(now));
-        own.spend(Duration::from_micros(100));
-        let lower = own.available(now);
-        own.limit(&cpu);
-        assert_eq!(own.available(now), lower);
     }
 
     #[test]
