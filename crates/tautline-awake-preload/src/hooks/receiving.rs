@@ -49,7 +49,7 @@ fn receive<T: Copy + PartialOrd + From<i8>>(
         }
     }
     let slot = match flags & (MSG_DONTWAIT | MSG_OOB | MSG_ERRQUEUE) {
-        0 if !options::is_off() => table::slot(fd),
+        0 if !options::is_off() => table::slot(fd).filter(|_| raw::is_blocking(fd)),
         _ => None,
     };
     let Some(slot) = slot else {
@@ -138,7 +138,7 @@ fn predicted(fd: c_int, slot: &'static Slot, began: Instant) -> Option<Next> {
         return None;
     }
     let mut held = slot.hold()?;
-    if held.flow().is_announced() || !held.flow().expects(began) || !raw::is_blocking(fd) {
+    if held.flow().is_announced() || !held.flow().expects(began) {
         return None;
     }
     let handling = handlers::interrupted();
