@@ -8,7 +8,8 @@ ordinary policy). The ways take turns. Prints a Markdown table: for each way p50
 microseconds, and cycles that were late by more than half a period or had no answer. Two rows of the kernel show how far
 equal runs differ. A short run under `taut exec --watch` shows that this works too.
 
-What is measured is the round trip; for cyclictest the lateness of a wake-up; for LinuxCNC how far a release of its
+What is measured is the time from when a cycle was due until its answer, so that a late start counts too; for sockperf,
+which keeps no schedule, the round trip; for cyclictest the lateness of a wake-up; for LinuxCNC how far a release of its
 servo thread is from one period after the last, and the time for which its driver hm2_eth reads. LinuxCNC speaks to
 measure/programs/mesa_card.py, pysoem to the sub-devices of measure/ethercrab (ETHERCRAB names their directory). A
 program that is not installed is named and left out. Needs root, ip, taskset, chrt, unshare, and `taut` and its library

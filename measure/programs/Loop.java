@@ -1,5 +1,5 @@
-// A loop at 1 kHz over DatagramSocket: `Loop serve ADDRESS`, `Loop ask ADDRESS COUNT`. Prints nanoseconds of each round
-// trip, a line each, and `lost` for each that had no answer within a second.
+// A loop at 1 kHz over DatagramSocket: `Loop serve ADDRESS`, `Loop ask ADDRESS COUNT`. Prints for each cycle the
+// nanoseconds from the time at which it was due until its answer, a line each, and `lost` without one within a second.
 
 import java.net.DatagramPacket;
 import java.net.DatagramSocket;
@@ -35,18 +35,17 @@ public class Loop {
         socket.setSoTimeout(1000);
         byte[] bytes = new byte[64];
         String[] said = new String[WARM_UP + count];
-        long begins = System.nanoTime() + 100 * PERIOD_NS;
+        long due = System.nanoTime() + 100 * PERIOD_NS;
         for (int cycle = 0; cycle < said.length; cycle++) {
-            begins = Math.max(begins + PERIOD_NS, System.nanoTime());
+            due += PERIOD_NS;
             long left;
-            while ((left = begins - System.nanoTime()) > 0) {
+            while ((left = due - System.nanoTime()) > 0) {
                 LockSupport.parkNanos(left);
             }
-            long start = System.nanoTime();
             socket.send(new DatagramPacket(bytes, bytes.length, address, PORT));
             try {
                 socket.receive(new DatagramPacket(bytes, bytes.length));
-                said[cycle] = Long.toString(System.nanoTime() - start);
+                said[cycle] = Long.toString(System.nanoTime() - due);
             } catch (SocketTimeoutException late) {
                 said[cycle] = "lost";
             }

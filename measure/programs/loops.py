@@ -1,7 +1,7 @@
 """Loops at 1 kHz over libraries of others: `loops.py KIND serve ADDRESS`, `loops.py KIND ask ADDRESS COUNT`.
 
-KIND is asyncio, zmq, zenoh or soem; soem asks the sub-devices at the end of the interface ADDRESS. Prints nanoseconds
-of each round trip, a line each, and `lost` for each that had no answer.
+KIND is asyncio, zmq, zenoh or soem; soem asks the sub-devices at the end of the interface ADDRESS. Prints for each
+cycle the nanoseconds from the time at which it was due until its answer, a line each, and `lost` without an answer.
 """
 
 import asyncio
@@ -16,20 +16,19 @@ PAYLOAD = b"x" * 64
 ANSWER_S = 1
 
 
-def starts(count):
-    """Sleeps until each cycle begins, and yields its number; cycles that are over already are left out."""
-    begins = time.perf_counter_ns() + 100 * PERIOD_NS
-    for number in range(WARM_UP + count):
-        begins += PERIOD_NS
-        now = time.perf_counter_ns()
-        if begins < now:
-            begins = now
-        time.sleep((begins - now) / 1e9)
-        yield number
+def cycles(count):
+    """Sleeps until each cycle is due, and yields that time. After a late answer the next cycle begins at once."""
+    due = time.perf_counter_ns() + 100 * PERIOD_NS
+    for _ in range(WARM_UP + count):
+        due += PERIOD_NS
+        left = due - time.perf_counter_ns()
+        if left > 0:
+            time.sleep(left / 1e9)
+        yield due
 
 
-def show(round_trips):
-    print("\n".join("lost" if one is None else str(one) for one in round_trips[WARM_UP:]))
+def show(answers):
+    print("\n".join("lost" if one is None else str(one) for one in answers[WARM_UP:]))
 
 
 class Echo(asyncio.DatagramProtocol):
@@ -56,16 +55,15 @@ async def asyncio_serve(address):
 async def asyncio_ask(address, count):
     loop = asyncio.get_running_loop()
     transport, ask = await loop.create_datagram_endpoint(Ask, remote_addr=(address, PORT))
-    round_trips = []
-    for _ in starts(count):
+    answers = []
+    for due in cycles(count):
         ask.answered = loop.create_future()
-        start = time.perf_counter_ns()
         transport.sendto(PAYLOAD)
         try:
-            round_trips.append(await asyncio.wait_for(ask.answered, ANSWER_S) - start)
+            answers.append(await asyncio.wait_for(ask.answered, ANSWER_S) - due)
         except asyncio.TimeoutError:
-            round_trips.append(None)
-    return round_trips
+            answers.append(None)
+    return answers
 
 
 def zmq_socket(kind):
@@ -86,13 +84,12 @@ def zmq_serve(address):
 def zmq_ask(address, count):
     link = zmq_socket("REQ")
     link.connect(f"tcp://{address}:{PORT}")
-    round_trips = []
-    for _ in starts(count):
-        start = time.perf_counter_ns()
+    answers = []
+    for due in cycles(count):
         link.send(PAYLOAD)
         link.recv()
-        round_trips.append(time.perf_counter_ns() - start)
-    return round_trips
+        answers.append(time.perf_counter_ns() - due)
+    return answers
 
 
 def zenoh_session(side, address):
@@ -123,14 +120,13 @@ def zenoh_ask(address, count):
     _subscriber = session.declare_subscriber("pong", note)
     publisher = session.declare_publisher("ping")
     time.sleep(0.5)
-    round_trips = []
-    for _ in starts(count):
+    answers = []
+    for due in cycles(count):
         answered.clear()
-        start = time.perf_counter_ns()
         publisher.put(PAYLOAD)
-        round_trips.append(at[0] - start if answered.wait(ANSWER_S) else None)
+        answers.append(at[0] - due if answered.wait(ANSWER_S) else None)
     session.close()
-    return round_trips
+    return answers
 
 
 def soem_ask(interface, count):
@@ -148,17 +144,16 @@ def soem_ask(interface, count):
     main.write_state()
     if main.state_check(pysoem.OP_STATE, 50_000) != pysoem.OP_STATE:
         sys.exit("the sub-devices do not come to OP")
-    round_trips = []
-    for number in starts(count):
+    answers = []
+    for number, due in enumerate(cycles(count)):
         for device in main.slaves:
             device.output = number.to_bytes(8, "little")
-        start = time.perf_counter_ns()
         main.send_processdata()
         counted = main.receive_processdata(2000)
-        spent = time.perf_counter_ns() - start
-        round_trips.append(spent if counted == main.expected_wkc else None)
+        spent = time.perf_counter_ns() - due
+        answers.append(spent if counted == main.expected_wkc else None)
     main.close()
-    return round_trips
+    return answers
 
 
 def main():
