@@ -58,8 +58,8 @@ fn current() -> usize {
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) % CPUS_MAX
 }
 
-/// For how long this thread may look at some time, now or later: the lesser of what it and its CPU have left. While
-/// another thread looks on the CPU, nobody knows what will be left there, and the thread's own account counts alone.
+/// For how long this thread may look at some time, now or later: the lesser of what it and its CPU have left. Its own
+/// account counts alone while another thread looks on the CPU: what that one will leave is not known.
 pub(crate) fn available(at: Instant) -> Duration {
     let own = thread::available(at);
     let cpu = &CPUS[current()];

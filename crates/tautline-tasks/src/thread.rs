@@ -283,7 +283,8 @@ impl TaskThread {
             return None;
         };
         let now = sys::monotonic();
-        let waking = awake::waking(instant(release), Duration::ZERO, Duration::ZERO).unwrap_or_default();
+        let waking =
+            awake::waking(instant(release), Duration::ZERO, Duration::ZERO).unwrap_or_default();
         let due = release.saturating_sub(waking.min(self.early));
         if now < due {
             signal.wait(seen, Some(due));
