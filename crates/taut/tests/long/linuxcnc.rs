@@ -13,6 +13,7 @@ use crate::PROGRAM;
 use crate::common::{Scratch, skipped_without_privilege};
 
 const CYCLES: usize = 1000;
+const GAVE_UP: &str = "hm2_eth: rtapi_app_main: Resource temporarily unavailable";
 
 /// Run by LinuxCNC while its servo thread works: a thread whose sleeps are served has no timer slack. A thread of the
 /// ordinary policy has 50 µs without it.
@@ -27,8 +28,23 @@ for thread in $(grep -l 'T#' /proc/$main/task/*/comm | cut -d/ -f5); do
 done
 ";
 
+/// Whether LinuxCNC succeeded, and what it said. While it starts, its driver gives up a read after 200 ms: on a machine
+/// that stood still for so long it is started again.
+fn linuxcnc(hosts: &Hosts, scratch: &Path, words: &[&str]) -> (bool, String) {
+    let mut starts_left = 3;
+    loop {
+        let output = run(hosts, scratch, words);
+        starts_left -= 1;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if !said.contains(GAVE_UP) || starts_left == 0 {
+            return (output.status.success(), said);
+        }
+        println!("started again: {said}");
+    }
+}
+
 /// In namespaces of its own: LinuxCNC's shared memory has one key for the whole machine.
-fn linuxcnc(hosts: &Hosts, scratch: &Path, words: &[&str]) -> Output {
+fn run(hosts: &Hosts, scratch: &Path, words: &[&str]) -> Output {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../measure/programs");
     let look = scratch.join("look");
     fs::write(&look, LOOK).unwrap();
@@ -71,8 +87,10 @@ fn the_servo_thread_of_linuxcnc_is_served_and_its_card_answers() {
     // LinuxCNC leaves root's rights for its socket.
     fs::set_permissions(&scratch.0, Permissions::from_mode(0o777)).unwrap();
     let card = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../measure/programs/mesa_card.py");
-    let mut command = hosts.command(Host::B, "python3");
-    command.arg(card).arg(hosts.end(Host::B, 0).interface());
+    // A card is not held up by other tests.
+    let mut command = hosts.command(Host::B, "chrt");
+    command.args(["-f", "80", "python3"]).arg(card);
+    command.arg(hosts.end(Host::B, 0).interface());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let output = child.stdout.take().unwrap();
     let _card = KilledOnDrop(child);
@@ -80,9 +98,8 @@ fn the_servo_thread_of_linuxcnc_is_served_and_its_card_answers() {
     BufReader::new(output).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
 
-    let output = linuxcnc(&hosts, &scratch.0, &["--report"]);
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{said}");
+    let (is_done, said) = linuxcnc(&hosts, &scratch.0, &["--report"]);
+    assert!(is_done, "{said}");
     assert!(said.contains("slack "), "{said}");
     assert!(said.contains("sleeps: late by"), "{said}");
     let samples = fs::read_to_string(scratch.0.join("samples")).unwrap();
@@ -93,7 +110,6 @@ fn the_servo_thread_of_linuxcnc_is_served_and_its_card_answers() {
     // Lines that the reader of samples has lost have words in place of numbers.
     assert!(reads.count() > CYCLES / 2, "{samples}{said}");
 
-    let output = linuxcnc(&hosts, &scratch.0, &["--watch"]);
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let (_, said) = linuxcnc(&hosts, &scratch.0, &["--watch"]);
     assert!(said.contains("watched, nothing changed"), "{said}");
 }
