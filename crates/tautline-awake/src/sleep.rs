@@ -19,7 +19,7 @@ pub fn timer_for(clock: clockid_t, end: Instant) -> Option<Instant> {
     // No more than the share when the timer goes off: after a share that ends before the sleep does, the rest is slept,
     // and the thread is late by another wake-up.
     let available = cpu::available(now + left / SLEPT_DIVISOR);
-    let waking = thread::waking(now + left, Duration::ZERO, Duration::ZERO)?;
+    let waking = thread::waking(now + left)?;
     let early = early(left, waking.min(available))?;
     thread::begin();
     Some(Instant::from_nanos(

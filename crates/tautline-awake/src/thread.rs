@@ -62,10 +62,15 @@ pub(crate) fn yields() -> bool {
     with(|thread| thread.yields)
 }
 
+/// Time to be allowed for a wake-up of this thread, which is to be awake at `at` itself. `None` if a share is spent.
+pub fn waking(at: Instant) -> Option<Duration> {
+    waking_for_look(at, Duration::ZERO, Duration::ZERO)
+}
+
 /// Time to be allowed for a wake-up of this thread, which is to look from `at` on for `usual`, and for `longest` at
 /// most: that of nearly its longest wake-up, as far as the shares last for the longest look even after a short one.
 /// `None` if they do not last for the usual one: what is saved serves a later look.
-pub fn waking(at: Instant, usual: Duration, longest: Duration) -> Option<Duration> {
+pub(crate) fn waking_for_look(at: Instant, usual: Duration, longest: Duration) -> Option<Duration> {
     let available = cpu::available(at);
     let waking = with(|thread| thread.waking.map(|waking| waking.value_ns()));
     let [short, long] = waking

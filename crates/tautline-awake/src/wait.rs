@@ -284,7 +284,7 @@ pub fn earliest(flows: &mut [Option<&mut Flow>], now: Instant) -> Option<(usize,
     let (index, window) = windows.min_by_key(|(_, window)| window.from)?;
     let [usual, longest] =
         [window.expected, window.until].map(|end| end.saturating_duration_since(window.from));
-    let waking = thread::waking(window.from, usual, longest)?;
+    let waking = thread::waking_for_look(window.from, usual, longest)?;
     thread::begin();
     let window = flows[index].as_mut()?.window(now, waking)?;
     Some((index, window))

@@ -53,8 +53,7 @@ fn keep_awake(shared: &Shared) {
             shared.idle.wait(seen, Some(now + LOOK));
             continue;
         };
-        let early =
-            thread::waking(instant(release), Duration::ZERO, Duration::ZERO).unwrap_or_default();
+        let early = thread::waking(instant(release)).unwrap_or_default();
         let due = release.saturating_sub(early);
         if now < due {
             shared.idle.wait(seen, Some(due));

@@ -283,8 +283,7 @@ impl TaskThread {
             return None;
         };
         let now = sys::monotonic();
-        let waking =
-            awake::waking(instant(release), Duration::ZERO, Duration::ZERO).unwrap_or_default();
+        let waking = awake::waking(instant(release)).unwrap_or_default();
         let due = release.saturating_sub(waking.min(self.early));
         if now < due {
             signal.wait(seen, Some(due));
