@@ -847,11 +847,14 @@ fn programs_look_beside_one_another_and_beside_a_control_process() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exec/periodic.py");
     let script = script.to_str().unwrap();
     let at = bench.address(Host::A);
+    // Other tests do not hold them up: who sleeps through its expected time does not look.
+    let first = ["chrt", "-f", "20", "python3", script];
     let receivers = ["9201", "9202"].map(|port| {
-        let words = ["python3", script, "receive", &at, port];
+        let words = [&first[..], &["receive", &at, port]].concat();
         bench.command(Host::A, true, &words).spawn().unwrap()
     });
-    let mut sender = bench.command(Host::B, false, &["python3", script, "send", &at]);
+    let words = [&first[..], &["send", &at]].concat();
+    let mut sender = bench.command(Host::B, false, &words);
     let _sender = KilledOnDrop(sender.stdout(Stdio::null()).spawn().unwrap());
     for receiver in receivers {
         let output = receiver.wait_with_output().unwrap();
