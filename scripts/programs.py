@@ -11,9 +11,14 @@ equal runs differ. A short run under `taut exec --watch` shows that this works t
 What is measured is the time from when a cycle was due until its answer, so that a late start counts too; for sockperf,
 which keeps no schedule, the round trip; for cyclictest the lateness of a wake-up; for LinuxCNC how far a release of its
 servo thread is from one period after the last, and the time for which its driver hm2_eth reads. LinuxCNC speaks to
-measure/programs/mesa_card.py, pysoem to the sub-devices of measure/ethercrab (ETHERCRAB names their directory). A
-program that is not installed is named and left out. Needs root, ip, taskset, chrt, unshare, and `taut` and its library
-built for release (TAUT names another one). PYTHON names an interpreter with pyzmq, eclipse-zenoh and pysoem.
+measure/programs/mesa_card.py, pysoem to the sub-devices of measure/ethercrab (ETHERCRAB names their directory).
+
+Where the time of each cycle is known, a second row leaves out the cycles during which a CPU ran nobody, so that even
+measure/programs/witness.py woke late, and those that such a cycle delayed: a virtual machine stands still now and then,
+and a kernel that is not preemptible lets a system call end first.
+
+A program that is not installed is named and left out. Needs root, ip, taskset, chrt, unshare, and `taut` and its
+library built for release (TAUT names another one). PYTHON names an interpreter with pyzmq, eclipse-zenoh and pysoem.
 """
 import argparse
 import collections
@@ -39,6 +44,8 @@ HERE, THERE = "10.77.0.1", "10.77.0.2"
 PERIOD_NS = 1_000_000
 WARM_UP_S = 1.5  # A server of Java or Python is there by then.
 WATCHED_S = 2
+ANSWER_NS = 1_000_000_000  # The loops give up an answer after this.
+RUNNING = ", while the machine ran"
 WAYS = {
     "kernel": [],
     "exec": [TAUT, "exec", "--"],
@@ -47,20 +54,22 @@ WAYS = {
 }
 
 
+def quantile(ns, share):
+    return f"{sorted(ns)[min(len(ns) - 1, int(share * len(ns)))] / 1000:.1f}" if ns else "-"
+
+
 class Turns:
     """What one program did in one way: nanoseconds, cycles late or without an answer, and why turns failed."""
 
     def __init__(self):
         self.ns, self.late, self.cycles, self.failures = [], 0, 0, []
 
-    def add(self, ns, lost=0, period_ns=PERIOD_NS):
+    def add(self, ns, lost, period_ns):
+        late = lost + sum(one > period_ns // 2 for one in ns)
         self.ns += ns
-        self.late += lost + sum(one > period_ns // 2 for one in ns)
+        self.late += late
         self.cycles += len(ns) + lost
-
-    def at(self, share):
-        ns = sorted(self.ns)
-        return f"{ns[min(len(ns) - 1, int(share * len(ns)))] / 1000:.1f}" if ns else "-"
+        return f"p99.9 {quantile(ns, 0.999)} µs, {late} late of {len(ns) + lost}"
 
 
 class Failed(Exception):
@@ -91,6 +100,9 @@ class Machine:
         for cpu in os.sched_getaffinity(0):
             busy = ["taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"]
             self.load.append(subprocess.Popen(busy))
+            with open(self.work / f"stood-still-{cpu}", "w") as output:
+                witness = [sys.executable, PROGRAMS / "witness.py", str(cpu)]
+                self.load.append(subprocess.Popen(witness, stdout=output))
         return self
 
     def __exit__(self, *_):
@@ -125,6 +137,11 @@ class Machine:
             raise Failed(f"status {done.returncode}: {(done.stderr or done.stdout).strip()[-200:]}")
         return done.stdout, done.stderr
 
+    def stood_still(self):
+        """Times in which a CPU ran nobody, by their begin."""
+        files = self.work.glob("stood-still-*")
+        return sorted(tuple(map(int, line.split())) for file in files for line in file.read_text().splitlines())
+
     def end(self):
         for one in self.running:
             one.kill()
@@ -132,9 +149,32 @@ class Machine:
         self.running = []
 
 
-def lines(text):
-    words = text.split()
-    return [int(one) for one in words if one.isdecimal()], words.count("lost")
+def figures(cycles):
+    """Nanoseconds from when each cycle was due until its answer, and how many have none."""
+    ns = [answered - due for due, answered in cycles if answered]
+    return ns, len(cycles) - len(ns)
+
+
+def apart(cycles, stood_still):
+    """The cycles but for those in which a CPU stood still, and those that had to wait for such a one."""
+    kept, next_stalls, delayed_until = [], iter([*stood_still, (sys.maxsize, sys.maxsize)]), 0
+    begin, end = next(next_stalls)
+    for due, answered in cycles:
+        until = answered or due + ANSWER_NS
+        while end < due:
+            begin, end = next(next_stalls)
+        if begin < until or due < delayed_until:
+            delayed_until = until
+        else:
+            kept.append((due, answered))
+    return kept
+
+
+def series(machine, text):
+    """Of a loop that prints when each cycle was due and answered."""
+    rows = [line.split() for line in text.splitlines()]
+    cycles = [(int(due), None if answered == "lost" else int(answered)) for due, answered in rows]
+    return {"": figures(cycles), RUNNING: figures(apart(cycles, machine.stood_still()))}
 
 
 def sockperf(machine, way, seconds, *more):
@@ -158,7 +198,7 @@ def cyclictest(machine, way, seconds):
 def loop(machine, way, seconds, *program):
     machine.serve([*WAYS[way], *program, "serve", THERE])
     text, said = machine.ask([*WAYS[way], *program, "ask", THERE, seconds * 1000], seconds)
-    return {"": lines(text)}, said
+    return series(machine, text), said
 
 
 def python(machine, way, seconds, kind):
@@ -175,7 +215,7 @@ def soem(machine, way, seconds):
     machine.serve([ETHERCRAB / "sub_device", "--interface", INTERFACE, "--count", 2], above=10)
     asks = [PYTHON, PROGRAMS / "loops.py", "soem", "ask", INTERFACE, seconds * 1000]
     text, said = machine.ask([*WAYS[way], *asks], seconds)
-    return {"": lines(text)}, said
+    return series(machine, text), said
 
 
 def linuxcnc(machine, way, seconds, period_ns=PERIOD_NS):
@@ -255,16 +295,16 @@ def measure(machine, options, found, rates, watched):
         for name in options.program:
             for place, way in enumerate(options.ways):
                 try:
-                    series, _ = turn(machine, name, way, options.seconds)
+                    rows, _ = turn(machine, name, way, options.seconds)
                 except Failed as failure:
                     found[name, place].failures.append(f"{way}: {failure}")
                     continue
-                if isinstance(series, float):
-                    rates[place].append(series)
+                if isinstance(rows, float):
+                    rates[place].append(rows)
                     continue
-                for row, (ns, lost) in series.items():
-                    found[name + row, place].add(ns, lost, period_of(name))
-            print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr)
+                for row, (ns, lost) in rows.items():
+                    said = found[name + row, place].add(ns, lost, period_of(name))
+                    print(f"round {number + 1} of {options.rounds}: {name}{row}, {way}: {said}", file=sys.stderr)
     for name in options.program:
         try:
             _, said = turn(machine, name, "watch", WATCHED_S)
@@ -284,9 +324,9 @@ def show(options, found, rates, watched):
         turns = [found[row, place] for place in places]
         failures = [one for place in places for one in found[name, place].failures]
         works = "yes" if not failures else f"{len(failures)} failed"
-        cells = [", ".join(one.at(0.5) for one in turns), ", ".join(one.at(0.999) for one in turns)]
-        late, cycles = ", ".join(str(one.late) for one in turns), max(one.cycles for one in turns)
-        if cycles:
+        cells = [", ".join(quantile(one.ns, share) for one in turns) for share in (0.5, 0.999)]
+        late, cycles = [", ".join(map(str, each)) for each in zip(*((one.late, one.cycles) for one in turns))]
+        if any(one.cycles for one in turns):
             print(f"| {row} | {works} | {cells[0]} | {cells[1]} | {late} | {cycles} | {watched[name]} |")
         for failure in failures:
             print(f"{name}: {failure}", file=sys.stderr)

@@ -1,5 +1,5 @@
-// A loop at 1 kHz over DatagramSocket: `Loop serve ADDRESS`, `Loop ask ADDRESS COUNT`. Prints for each cycle the
-// nanoseconds from the time at which it was due until its answer, a line each, and `lost` without one within a second.
+// A loop at 1 kHz over DatagramSocket: `Loop serve ADDRESS`, `Loop ask ADDRESS COUNT`. Prints for each cycle when it was
+// due and when its answer came, in nanoseconds of the monotonic clock, and `lost` without one within a second.
 
 import java.net.DatagramPacket;
 import java.net.DatagramSocket;
@@ -45,9 +45,9 @@ public class Loop {
             socket.send(new DatagramPacket(bytes, bytes.length, address, PORT));
             try {
                 socket.receive(new DatagramPacket(bytes, bytes.length));
-                said[cycle] = Long.toString(System.nanoTime() - due);
+                said[cycle] = due + " " + System.nanoTime();
             } catch (SocketTimeoutException late) {
-                said[cycle] = "lost";
+                said[cycle] = due + " lost";
             }
         }
         for (int cycle = WARM_UP; cycle < said.length; cycle++) {

@@ -1,7 +1,7 @@
 """Loops at 1 kHz over libraries of others: `loops.py KIND serve ADDRESS`, `loops.py KIND ask ADDRESS COUNT`.
 
 KIND is asyncio, zmq, zenoh or soem; soem asks the sub-devices at the end of the interface ADDRESS. Prints for each
-cycle the nanoseconds from the time at which it was due until its answer, a line each, and `lost` without an answer.
+cycle when it was due and when its answer came, in nanoseconds of the monotonic clock; `lost` without an answer.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ ANSWER_S = 1
 
 def cycles(count):
     """Sleeps until each cycle is due, and yields that time. After a late answer the next cycle begins at once."""
-    due = time.perf_counter_ns() + 100 * PERIOD_NS
+    due = time.monotonic_ns() + 100 * PERIOD_NS
     for _ in range(WARM_UP + count):
         due += PERIOD_NS
-        left = due - time.perf_counter_ns()
+        left = due - time.monotonic_ns()
         if left > 0:
             time.sleep(left / 1e9)
         yield due
 
 
 def show(answers):
-    print("\n".join("lost" if one is None else str(one) for one in answers[WARM_UP:]))
+    print("\n".join(f"{due} {answered or 'lost'}" for due, answered in answers[WARM_UP:]))
 
 
 class Echo(asyncio.DatagramProtocol):
@@ -44,7 +44,7 @@ class Ask(asyncio.DatagramProtocol):
 
     def datagram_received(self, data, source):
         if self.answered and not self.answered.done():
-            self.answered.set_result(time.perf_counter_ns())
+            self.answered.set_result(time.monotonic_ns())
 
 
 async def asyncio_serve(address):
@@ -60,9 +60,9 @@ async def asyncio_ask(address, count):
         ask.answered = loop.create_future()
         transport.sendto(PAYLOAD)
         try:
-            answers.append(await asyncio.wait_for(ask.answered, ANSWER_S) - due)
+            answers.append((due, await asyncio.wait_for(ask.answered, ANSWER_S)))
         except asyncio.TimeoutError:
-            answers.append(None)
+            answers.append((due, None))
     return answers
 
 
@@ -88,7 +88,7 @@ def zmq_ask(address, count):
     for due in cycles(count):
         link.send(PAYLOAD)
         link.recv()
-        answers.append(time.perf_counter_ns() - due)
+        answers.append((due, time.monotonic_ns()))
     return answers
 
 
@@ -114,7 +114,7 @@ def zenoh_ask(address, count):
     answered, at = threading.Event(), [0]
 
     def note(_sample):
-        at[0] = time.perf_counter_ns()
+        at[0] = time.monotonic_ns()
         answered.set()
 
     _subscriber = session.declare_subscriber("pong", note)
@@ -124,7 +124,7 @@ def zenoh_ask(address, count):
     for due in cycles(count):
         answered.clear()
         publisher.put(PAYLOAD)
-        answers.append(at[0] - due if answered.wait(ANSWER_S) else None)
+        answers.append((due, at[0] if answered.wait(ANSWER_S) else None))
     session.close()
     return answers
 
@@ -150,8 +150,8 @@ def soem_ask(interface, count):
             device.output = number.to_bytes(8, "little")
         main.send_processdata()
         counted = main.receive_processdata(2000)
-        spent = time.perf_counter_ns() - due
-        answers.append(spent if counted == main.expected_wkc else None)
+        answered = time.monotonic_ns()
+        answers.append((due, answered if counted == main.expected_wkc else None))
     main.close()
     return answers
 
