@@ -4,7 +4,8 @@
     sudo scripts/programs.py [--rounds 3] [--seconds 5] [PROGRAM...]
 
 Two network namespaces and a cable; a busy process on each CPU; each program under SCHED_FIFO (--priority; 0: the
-ordinary policy). The ways take turns. Prints a Markdown table: for each way p50 and p99.9 over all its cycles in
+ordinary policy). The ways take turns, in another order each round: a job of the machine that comes every two minutes
+would fall on the same way again and again. Prints a Markdown table: for each way p50 and p99.9 over all its cycles in
 microseconds, and cycles that were late by more than half a period or had no answer. Two rows of the kernel show how far
 equal runs differ. A short run under `taut exec --watch` shows that this works too.
 
@@ -24,6 +25,7 @@ import argparse
 import collections
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -293,7 +295,9 @@ def measure(machine, options, found, rates, watched):
     """Fills Turns by row and way, rates of iperf3 by way, and what became of `--watch`, by program."""
     for number in range(options.rounds):
         for name in options.program:
-            for place, way in enumerate(options.ways):
+            order = list(enumerate(options.ways))
+            random.shuffle(order)
+            for place, way in order:
                 try:
                     rows, _ = turn(machine, name, way, options.seconds)
                 except Failed as failure:
