@@ -14,7 +14,7 @@ which keeps no schedule, the round trip; for cyclictest the lateness of a wake-u
 servo thread is from one period after the last, and the time for which its driver hm2_eth reads. LinuxCNC speaks to
 measure/programs/mesa_card.py, pysoem to the sub-devices of measure/ethercrab (ETHERCRAB names their directory).
 
-Where the time of each cycle is known, a second row leaves out the cycles during which a CPU ran nobody, so that even
+Where the time of each cycle is known, a second row leaves out the cycles during which a CPU ran no thread, so that even
 measure/programs/witness.py woke late, and those that such a cycle delayed: a virtual machine stands still now and then,
 and a kernel that is not preemptible lets a system call end first.
 
@@ -140,7 +140,7 @@ class Machine:
         return done.stdout, done.stderr
 
     def stood_still(self):
-        """Times in which a CPU ran nobody, by their begin."""
+        """Times in which a CPU ran no thread, by their begin."""
         files = self.work.glob("stood-still-*")
         return sorted(tuple(map(int, line.split())) for file in files for line in file.read_text().splitlines())
 

@@ -1,7 +1,7 @@
 """Whether a CPU runs its threads: `witness.py CPU`.
 
 At the highest priority, it only sleeps, for 2 ms at a time. When it woke more than half a millisecond late, the machine
-stood still, or its kernel let nobody run: it prints from when to when, in nanoseconds of the monotonic clock.
+stood still, or its kernel let no thread run: it prints from when to when, in nanoseconds of the monotonic clock.
 """
 
 import os
