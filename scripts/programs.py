@@ -66,12 +66,10 @@ class Turns:
     def __init__(self):
         self.ns, self.late, self.cycles, self.failures = [], 0, 0, []
 
-    def add(self, ns, lost, period_ns):
-        late = lost + sum(one > period_ns // 2 for one in ns)
+    def add(self, ns, lost, late):
         self.ns += ns
         self.late += late
         self.cycles += len(ns) + lost
-        return f"p99.9 {quantile(ns, 0.999)} µs, {late} late of {len(ns) + lost}"
 
 
 class Failed(Exception):
@@ -100,10 +98,10 @@ class Machine:
             run(["ip", "-n", name, "link", "set", INTERFACE, "up"])
             run(["ip", "-n", name, "link", "set", "lo", "up"])
         for cpu in os.sched_getaffinity(0):
-            busy = ["taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"]
-            self.load.append(subprocess.Popen(busy))
+            pinned = ["taskset", "-c", str(cpu)]
+            self.load.append(subprocess.Popen([*pinned, "sh", "-c", "while :; do :; done"]))
             with open(self.work / f"stood-still-{cpu}", "w") as output:
-                witness = [sys.executable, PROGRAMS / "witness.py", str(cpu)]
+                witness = [*pinned, "chrt", "-f", "99", sys.executable, PROGRAMS / "witness.py"]
                 self.load.append(subprocess.Popen(witness, stdout=output))
         return self
 
@@ -307,7 +305,9 @@ def measure(machine, options, found, rates, watched):
                     rates[place].append(rows)
                     continue
                 for row, (ns, lost) in rows.items():
-                    said = found[name + row, place].add(ns, lost, period_of(name))
+                    late = lost + sum(one > period_of(name) // 2 for one in ns)
+                    found[name + row, place].add(ns, lost, late)
+                    said = f"p99.9 {quantile(ns, 0.999)} µs, {late} late of {len(ns) + lost}"
                     print(f"round {number + 1} of {options.rounds}: {name}{row}, {way}: {said}", file=sys.stderr)
     for name in options.program:
         try:
@@ -329,7 +329,8 @@ def show(options, found, rates, watched):
         failures = [one for place in places for one in found[name, place].failures]
         works = "yes" if not failures else f"{len(failures)} failed"
         cells = [", ".join(quantile(one.ns, share) for one in turns) for share in (0.5, 0.999)]
-        late, cycles = [", ".join(map(str, each)) for each in zip(*((one.late, one.cycles) for one in turns))]
+        late = ", ".join(str(one.late) for one in turns)
+        cycles = ", ".join(str(one.cycles) for one in turns)
         if any(one.cycles for one in turns):
             print(f"| {row} | {works} | {cells[0]} | {cells[1]} | {late} | {cycles} | {watched[name]} |")
         for failure in failures:

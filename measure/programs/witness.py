@@ -1,11 +1,9 @@
-"""Whether a CPU runs its threads: `witness.py CPU`.
+"""Whether a CPU runs its threads: `taskset -c CPU chrt -f 99 python3 witness.py`.
 
-At the highest priority, it only sleeps, for 2 ms at a time. When it woke more than half a millisecond late, the machine
-stood still, or its kernel let no thread run: it prints from when to when, in nanoseconds of the monotonic clock.
+It only sleeps, for 2 ms at a time. When it woke more than half a millisecond late, the machine stood still, or its
+kernel let no thread run: it prints from when to when, in nanoseconds of the monotonic clock.
 """
 
-import os
-import sys
 import time
 
 PERIOD_NS = 2_000_000
@@ -13,8 +11,6 @@ LATE_NS = 500_000
 
 
 def main():
-    os.sched_setaffinity(0, {int(sys.argv[1])})
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_max(os.SCHED_FIFO)))
     while True:
         due = time.monotonic_ns() + PERIOD_NS
         time.sleep(PERIOD_NS / 1e9)
